@@ -1,0 +1,1 @@
+//! The clock of the live world.

@@ -1,0 +1,22 @@
+//! The loop that moves packets: policy × device × clock.
+//!
+//! **Law:** it decides nothing. What to wait for, and how long, is [`policy`]'s word; this crate
+//! carries it out, says what happened, and counts. `unsafe` stands only in files named `sys.rs`.
+//!
+//! Where to start: [`worker`] is the loop; [`device::Device`] is what it moves frames between, and
+//! [`device::afxdp`] the backend that matters; [`app::App`] is what it does to each frame;
+//! [`pool`] holds the frames' memory; [`telemetry`] is what others can see of it while it runs.
+#![deny(unsafe_code)]
+
+pub mod app;
+pub mod clock;
+pub mod device;
+pub mod error;
+pub mod instance;
+pub mod pool;
+pub mod sched;
+pub mod telemetry;
+pub mod waiter;
+pub mod worker;
+
+pub use error::Error;

@@ -1,0 +1,223 @@
+//! The memory that frames lie in.
+//!
+//! One worker owns one pool, and all its devices receive into it and send from it: that is why
+//! forwarding copies nothing. A [`Frame`] is the right to one slot; it cannot be copied, so each slot
+//! has one holder at a time: the free list, a device's ring, or the worker.
+//!
+//! ```text
+//!   slot = frame_size octets, aligned to it
+//!   ├─ headroom (256, XDP_PACKET_HEADROOM) ─┬─ data, len octets ─┬─ rest ─┤
+//!                       arrival stamp (16) ─┘
+//! ```
+
+mod sys;
+
+use units::{Instant, Monotonic};
+
+use crate::Error;
+use sys::Area;
+
+/// Octets kept free before a frame's data. Source: `XDP_PACKET_HEADROOM`, include/uapi/linux/bpf.h.
+pub const HEADROOM: usize = 256;
+
+/// The right to one slot of a [`Pool`], and where in it the data lie.
+#[derive(Debug)]
+pub struct Frame {
+    addr: u64,
+    len: u32,
+    arrived: u64,
+}
+
+impl Frame {
+    /// Octets of data.
+    #[allow(clippy::len_without_is_empty)] // a frame without data does not occur
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+    /// When the frame arrived at the port; `None` if the device does not say.
+    pub fn arrived(&self) -> Option<Instant<Monotonic>> {
+        (self.arrived != 0).then(|| Instant::from_nanos(self.arrived))
+    }
+    /// Notes when the frame arrived.
+    pub fn set_arrived(&mut self, at: Instant<Monotonic>) {
+        self.arrived = at.as_nanos();
+    }
+    /// Offset of the data from the pool's start, as AF_XDP descriptors have it.
+    pub(crate) fn addr(&self) -> u64 {
+        self.addr
+    }
+}
+
+/// How much memory, in what pieces.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolConfig {
+    /// Slots.
+    pub frames: u32,
+    /// Octets a slot: a power of two from 2048 on; above 4096 the memory must be huge pages
+    /// (kernel documentation, networking/af_xdp, "UMEM").
+    pub frame_size: u32,
+    /// Ask for 2 MiB huge pages.
+    pub huge_pages: bool,
+}
+
+impl Default for PoolConfig {
+    fn default() -> Self {
+        Self { frames: 8192, frame_size: 2048, huge_pages: false }
+    }
+}
+
+/// Slots for frames, in one mapping.
+#[derive(Debug)]
+pub struct Pool {
+    area: Area,
+    frame_size: u32,
+    frames: u32,
+    free: Vec<u64>,
+}
+
+impl Pool {
+    /// Maps the memory, faults it in, and puts every slot on the free list.
+    pub fn new(config: PoolConfig) -> Result<Self, Error> {
+        let PoolConfig { frames, frame_size, huge_pages } = config;
+        if !frame_size.is_power_of_two() || !(2048..=65536).contains(&frame_size) || frames == 0 {
+            return Err(Error::Invalid {
+                what: format!("a pool of {frames} frames of {frame_size} octets"),
+                why: "the frame size must be a power of two from 2048 to 65536, and there must be frames".into(),
+            });
+        }
+        let area = Area::map(frames as usize * frame_size as usize, huge_pages).map_err(|e| Error::Lacking {
+            what: format!("map {frames} frames of {frame_size} octets"),
+            why: e.to_string(),
+            fix: if huge_pages {
+                "reserve huge pages: sysctl vm.nr_hugepages=128".into()
+            } else {
+                "ask for fewer frames".into()
+            },
+        })?;
+        let free = (0..u64::from(frames)).rev().map(|i| i * u64::from(frame_size)).collect();
+        Ok(Self { area, frame_size, frames, free })
+    }
+
+    /// Takes a slot off the free list, with no data yet.
+    #[inline]
+    pub fn take(&mut self) -> Option<Frame> {
+        let slot = self.free.pop()?;
+        Some(Frame { addr: slot + HEADROOM as u64, len: 0, arrived: 0 })
+    }
+
+    /// Puts a frame's slot back on the free list.
+    #[inline]
+    pub fn give(&mut self, frame: Frame) {
+        self.give_addr(frame.addr);
+    }
+
+    /// Puts the slot that `addr` lies in back on the free list: for a device whose ring names slots.
+    #[inline]
+    pub(crate) fn give_addr(&mut self, addr: u64) {
+        debug_assert!(self.free.len() < self.frames as usize, "a slot was given back twice");
+        self.free.push(addr & !u64::from(self.frame_size - 1));
+    }
+
+    /// Takes a slot off the free list as a bare address, for a device whose ring names slots.
+    #[inline]
+    pub(crate) fn take_addr(&mut self) -> Option<u64> {
+        self.free.pop()
+    }
+
+    /// The frame that a device's ring says lies at `addr`; `None` if that is not within one slot.
+    ///
+    /// The caller must have had the slot out of the free list (it was in the device's ring).
+    #[inline]
+    pub(crate) fn frame_at(&self, addr: u64, len: u32) -> Option<Frame> {
+        let slot_end = (addr & !u64::from(self.frame_size - 1)) + u64::from(self.frame_size);
+        let fits = slot_end <= self.area.len() as u64 && addr + u64::from(len) <= slot_end;
+        fits.then_some(Frame { addr, len, arrived: 0 })
+    }
+
+    /// The frame's data.
+    #[inline]
+    pub fn bytes(&self, frame: &Frame) -> &[u8] {
+        self.area.slice(frame.addr as usize, frame.len as usize)
+    }
+
+    /// The frame's data, to be changed.
+    #[inline]
+    pub fn bytes_mut(&mut self, frame: &mut Frame) -> &mut [u8] {
+        self.area.slice_mut(frame.addr as usize, frame.len as usize)
+    }
+
+    /// The 16 octets before the data, where the XDP program leaves the arrival stamp.
+    #[inline]
+    pub(crate) fn metadata_mut(&mut self, frame: &Frame) -> Option<&mut [u8; 16]> {
+        let start = (frame.addr as usize).checked_sub(16)?;
+        self.area.slice_mut(start, 16).try_into().ok()
+    }
+
+    /// Sets the length of the data; what is beyond the old length is as it was left.
+    ///
+    /// Returns whether the slot has that much room.
+    pub fn set_len(&self, frame: &mut Frame, len: usize) -> bool {
+        let offset = frame.addr & u64::from(self.frame_size - 1);
+        let fits = offset + len as u64 <= u64::from(self.frame_size);
+        if fits {
+            frame.len = len as u32;
+        }
+        fits
+    }
+
+    /// The longest frame that fits after the headroom.
+    pub fn longest_frame(&self) -> usize {
+        self.frame_size as usize - HEADROOM
+    }
+    /// Octets a slot.
+    pub fn frame_size(&self) -> u32 {
+        self.frame_size
+    }
+    /// All slots, free or not.
+    pub fn frames(&self) -> u32 {
+        self.frames
+    }
+    /// Slots on the free list.
+    pub fn free(&self) -> usize {
+        self.free.len()
+    }
+    /// The mapping, for a kernel that is to receive into it.
+    pub(crate) fn area(&self) -> (*mut u8, usize) {
+        (self.area.as_ptr(), self.area.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_has_one_holder() {
+        let mut pool = Pool::new(PoolConfig { frames: 2, ..PoolConfig::default() }).unwrap();
+        let (a, b) = (pool.take().unwrap(), pool.take().unwrap());
+        assert_ne!(a.addr(), b.addr());
+        assert!(pool.take().is_none());
+        pool.give(b);
+        assert_eq!(pool.free(), 1);
+    }
+
+    #[test]
+    fn data_stay_in_their_slot() {
+        let mut pool = Pool::new(PoolConfig { frames: 2, ..PoolConfig::default() }).unwrap();
+        let mut frame = pool.take().unwrap();
+        assert!(!pool.set_len(&mut frame, 2048));
+        assert!(pool.set_len(&mut frame, pool.longest_frame()));
+        pool.bytes_mut(&mut frame).fill(7);
+        assert!(pool.bytes(&frame).iter().all(|b| *b == 7));
+        assert!(pool.frame_at(4096, 0).is_none());
+        assert!(pool.frame_at(2048 + 256, 1793).is_none());
+        assert!(pool.frame_at(2048 + 256, 1792).is_some());
+    }
+
+    #[test]
+    fn refuses_sizes_that_no_kernel_takes() {
+        for frame_size in [0, 1024, 3000, 131_072] {
+            assert!(Pool::new(PoolConfig { frame_size, ..PoolConfig::default() }).is_err());
+        }
+    }
+}

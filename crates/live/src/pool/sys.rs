@@ -1,0 +1,63 @@
+//! The mapping behind a pool.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::ptr::NonNull;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+/// A private anonymous mapping, faulted in, given back on drop.
+#[derive(Debug)]
+pub(super) struct Area {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone; nothing in it is tied to the thread that made it.
+unsafe impl Send for Area {}
+
+/// The size of a huge page, x86-64 and arm64 with 4 KiB pages.
+const HUGE_PAGE: usize = 2 << 20;
+
+impl Area {
+    pub(super) fn map(len: usize, huge_pages: bool) -> io::Result<Self> {
+        let (len, huge) =
+            if huge_pages { (len.next_multiple_of(HUGE_PAGE), MapFlags::HUGETLB) } else { (len, MapFlags::empty()) };
+        let flags = MapFlags::PRIVATE | MapFlags::POPULATE | huge;
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice overlaps nothing.
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags)? };
+        let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
+        Ok(Self { start, len })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    #[inline]
+    pub(super) fn slice(&self, offset: usize, len: usize) -> &[u8] {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len), "outside the pool");
+        // SAFETY: within the mapping (asserted), initialised (anonymous memory is zero), and the
+        // caller holds the `Frame` of this range, so neither kernel nor another slice writes to it.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(offset), len) }
+    }
+
+    #[inline]
+    pub(super) fn slice_mut(&mut self, offset: usize, len: usize) -> &mut [u8] {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len), "outside the pool");
+        // SAFETY: as in `slice`, and `&mut self` excludes every other slice of this mapping.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().add(offset), len) }
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: exactly what `map` mapped; no slice outlives `self`. The kernel keeps its own
+        // reference to the pages of a registered UMEM.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}

@@ -1,0 +1,98 @@
+//! What the user asks for: how late may a packet be, and may one be lost?
+
+use core::fmt;
+use core::str::FromStr;
+
+use units::{Nanos, PacketRate, Quantile};
+
+/// A latency goal: the share `quantile` of all packets is at most `latency` late.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Goal {
+    /// The share of packets that must keep the bound.
+    pub quantile: Quantile,
+    /// The bound, from a packet's arrival to its departure.
+    pub latency: Nanos,
+}
+
+/// Why a text is no goal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GoalError {
+    /// Not `quantile=duration`.
+    Form,
+    /// The part before `=`.
+    Quantile(units::ParseError),
+    /// The part after `=`.
+    Latency(units::ParseError),
+    /// A goal of no time at all cannot be held.
+    Zero,
+}
+
+impl fmt::Display for GoalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Form => f.write_str("expected a goal such as p99.9=50us"),
+            Self::Quantile(e) => write!(f, "before the '=': {e}"),
+            Self::Latency(e) => write!(f, "after the '=': {e}"),
+            Self::Zero => f.write_str("a goal must be longer than 0; even polling takes some microseconds"),
+        }
+    }
+}
+
+impl core::error::Error for GoalError {}
+
+/// `p99.9=50us`.
+impl FromStr for Goal {
+    type Err = GoalError;
+    fn from_str(text: &str) -> Result<Self, GoalError> {
+        let (quantile, latency) = text.split_once('=').ok_or(GoalError::Form)?;
+        let goal = Self {
+            quantile: quantile.parse().map_err(GoalError::Quantile)?,
+            latency: latency.parse().map_err(GoalError::Latency)?,
+        };
+        if goal.latency == Nanos::ZERO { Err(GoalError::Zero) } else { Ok(goal) }
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.quantile, self.latency)
+    }
+}
+
+/// The second bound on every wait: a ring of N descriptors overflows N / rate after its reader stops.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LossBound {
+    /// Descriptors of the smallest receive ring that the worker serves.
+    pub descriptors: u32,
+    /// The highest rate at which packets may arrive there.
+    pub peak: PacketRate,
+}
+
+impl LossBound {
+    /// How long the worker may stay away before the ring can overflow.
+    pub const fn longest_absence(self) -> Nanos {
+        self.peak.time_for(self.descriptors as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn reads_and_shows() {
+        let goal: Goal = "p99.9=50us".parse().unwrap();
+        assert_eq!(goal, Goal { quantile: Quantile::P99_9, latency: Nanos::from_micros(50) });
+        assert_eq!(goal.to_string(), "p99.9=50us");
+    }
+
+    #[test]
+    fn refuses_with_the_place() {
+        assert_eq!("50us".parse::<Goal>(), Err(GoalError::Form));
+        assert!(matches!("p100=50us".parse::<Goal>(), Err(GoalError::Quantile(_))));
+        assert!(matches!("p99=50".parse::<Goal>(), Err(GoalError::Latency(_))));
+        assert_eq!("p99=0us".parse::<Goal>(), Err(GoalError::Zero));
+    }
+}

@@ -1,0 +1,18 @@
+//! Blocks as soon as a poll is empty.
+
+use super::{Action, Decision, Observation, Reason, WaitPolicy};
+
+/// Polls while frames come; at the first empty poll arms the interrupts, checks once more, blocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Interrupt;
+
+impl<C> WaitPolicy<C> for Interrupt {
+    #[inline]
+    fn decide(&mut self, seen: &Observation<'_, C>) -> Decision<C> {
+        if seen.received() > 0 {
+            Decision { action: Action::Poll, reason: Reason::Traffic }
+        } else {
+            Decision { action: Action::BlockUntil(None), reason: Reason::Fixed }
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Never waits.
+
+use super::{Action, Decision, Observation, Reason, WaitPolicy};
+
+/// Polls without end: the lowest latency, a whole core.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Poll;
+
+impl<C> WaitPolicy<C> for Poll {
+    #[inline]
+    fn decide(&mut self, _: &Observation<'_, C>) -> Decision<C> {
+        Decision { action: Action::Poll, reason: Reason::Fixed }
+    }
+}

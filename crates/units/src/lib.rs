@@ -1,0 +1,32 @@
+//! Physical quantities as types: what has a unit cannot be mixed up with what has another.
+//!
+//! **Law:** no operating system, no allocation, no floating point; only operations with a physical
+//! meaning exist. A *span* of time ([`Nanos`]) and a *point* in time ([`Instant`]) are different
+//! types, and points of different clocks do not compare. The difference of two points is an
+//! `Option`: time that runs backwards is visible, never an absolute value.
+//!
+//! | type | unit | range | made from |
+//! | --- | --- | --- | --- |
+//! | [`Nanos`] | 1 ns | 0 to 584 years | `"50us"`, `Cycles / Hertz` |
+//! | [`Instant`] | 1 ns since the clock's origin | 0 to 584 years | a clock |
+//! | [`Hertz`] | 1/s | 0 to 18 EHz | `"2.1GHz"` |
+//! | [`Cycles`] | 1 | u64 | a counter's difference |
+//! | [`Microwatts`] | 1 uW | 0 to 18 TW | |
+//! | [`Nanojoules`] | 1 nJ | 0 to 18 GJ | `Microwatts * Nanos` |
+//! | [`PacketRate`] | 1 packet/s | u64 | `"14.88Mpps"` |
+//! | [`BitRate`] | 1 bit/s | u64 | `"10Gbps"` |
+//! | [`Quantile`] | 1 ppm | 0 to 999,999 ppm | `"p99.9"` |
+#![no_std]
+#![forbid(unsafe_code)]
+
+mod energy;
+mod parse;
+mod quantile;
+mod rate;
+mod time;
+
+pub use energy::{Microwatts, Nanojoules};
+pub use parse::ParseError;
+pub use quantile::Quantile;
+pub use rate::{BitRate, PacketRate};
+pub use time::{Clock, Cycles, Hertz, Instant, Monotonic, Nanos, Simulated};

@@ -1,0 +1,56 @@
+//! Numbers with a unit, as people type them.
+
+use core::fmt;
+
+/// A text that is not the quantity it should be; says what would be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ParseError {
+    expected: &'static str,
+}
+
+impl ParseError {
+    pub(crate) const fn expected(expected: &'static str) -> Self {
+        Self { expected }
+    }
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "expected {}", self.expected)
+    }
+}
+
+impl core::error::Error for ParseError {}
+
+/// Reads `12.5us` given the units that fit, as a whole number of the base unit.
+///
+/// The number has no sign and no exponent; digits below the base unit must be zero ("1.5ns" is
+/// refused, because nothing here can hold it).
+pub(crate) fn scaled(text: &str, units: &[(&str, u64)], expected: &'static str) -> Result<u64, ParseError> {
+    let error = ParseError::expected(expected);
+    let text = text.trim();
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or(error)?;
+    let (number, unit) = text.split_at(split);
+    let unit = unit.trim_start();
+    let factor = units.iter().find(|(name, _)| *name == unit).ok_or(error)?.1;
+    decimal(number, factor).ok_or(error)
+}
+
+/// `number * factor` for a decimal `number`, exact or `None`.
+pub(crate) fn decimal(number: &str, factor: u64) -> Option<u64> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() || (number.contains('.') && fraction.is_empty()) {
+        return None;
+    }
+    let mut value = whole.parse::<u64>().ok()?.checked_mul(factor)?;
+    let mut place = factor;
+    for digit in fraction.bytes() {
+        let digit = u64::from(char::from(digit).to_digit(10)?);
+        if place % 10 != 0 && digit != 0 {
+            return None;
+        }
+        place /= 10;
+        value = value.checked_add(digit.checked_mul(place)?)?;
+    }
+    Some(value)
+}

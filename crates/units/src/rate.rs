@@ -1,0 +1,120 @@
+//! Packet and bit rates.
+
+use core::fmt;
+use core::str::FromStr;
+
+use crate::Nanos;
+use crate::parse::{ParseError, scaled};
+
+/// Octets that a frame takes on an Ethernet wire besides its own: preamble and start delimiter (8)
+/// and the inter-frame gap (12). IEEE 802.3-2018, 4.2.3.2.2 and 4.4.2.
+const WIRE_OVERHEAD: u64 = 20;
+
+/// Packets a second.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PacketRate(u64);
+
+impl PacketRate {
+    /// `n` packets a second.
+    pub const fn new(n: u64) -> Self {
+        Self(n)
+    }
+    /// The rate as a number of packets a second.
+    pub const fn as_pps(self) -> u64 {
+        self.0
+    }
+    /// The time that `packets` packets take at this rate, rounded down; [`Nanos::MAX`] at rate 0.
+    ///
+    /// This is the ring bound: a ring of N descriptors overflows N / rate after its reader stops.
+    pub const fn time_for(self, packets: u64) -> Nanos {
+        Nanos::from_nanos(packets).scale(1_000_000_000, self.0)
+    }
+}
+
+/// `20kpps`, `14.88Mpps`, `350pps`.
+impl FromStr for PacketRate {
+    type Err = ParseError;
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        const UNITS: &[(&str, u64)] = &[("pps", 1), ("kpps", 1_000), ("Mpps", 1_000_000), ("Gpps", 1_000_000_000)];
+        scaled(text, UNITS, "a packet rate such as 20kpps or 14.88Mpps (pps, kpps, Mpps, Gpps)").map(Self)
+    }
+}
+
+/// Three significant digits: `14.8Mpps`.
+impl fmt::Display for PacketRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unit, name) = match self.0 {
+            0..1_000 => return write!(f, "{}pps", self.0),
+            1_000..1_000_000 => (1_000, "kpps"),
+            1_000_000..1_000_000_000 => (1_000_000, "Mpps"),
+            _ => (1_000_000_000, "Gpps"),
+        };
+        let whole = self.0 / unit;
+        let thousandths = self.0 % unit * 1_000 / unit;
+        match whole {
+            0..10 => write!(f, "{whole}.{:02}{name}", thousandths / 10),
+            10..100 => write!(f, "{whole}.{}{name}", thousandths / 100),
+            _ => write!(f, "{whole}{name}"),
+        }
+    }
+}
+
+/// Bits a second.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct BitRate(u64);
+
+impl BitRate {
+    /// `n` bits a second.
+    pub const fn new(n: u64) -> Self {
+        Self(n)
+    }
+    /// The rate as a number of bits a second.
+    pub const fn as_bps(self) -> u64 {
+        self.0
+    }
+    /// Frames of `octets` (with frame check sequence) a second at this line rate, rounded down.
+    ///
+    /// 64-octet frames at 10 Gbit/s: 14,880,952.
+    pub const fn frames_of(self, octets: u64) -> PacketRate {
+        PacketRate(self.0 / ((octets + WIRE_OVERHEAD) * 8))
+    }
+}
+
+/// `10Gbps`, `100Mbps`, `64kbps`.
+impl FromStr for BitRate {
+    type Err = ParseError;
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        const UNITS: &[(&str, u64)] = &[("bps", 1), ("kbps", 1_000), ("Mbps", 1_000_000), ("Gbps", 1_000_000_000)];
+        scaled(text, UNITS, "a bit rate such as 10Gbps (bps, kbps, Mbps, Gbps)").map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn line_rate_of_ten_gigabit() {
+        let rate = "10Gbps".parse::<BitRate>().unwrap();
+        assert_eq!(rate.frames_of(64).as_pps(), 14_880_952);
+    }
+
+    #[test]
+    fn ring_time_of_the_design() {
+        // 1024 frames of 1500 octets at 40 Gbit/s last 307 us when only their own octets count.
+        let rate = PacketRate::new(40_000_000_000 / (1500 * 8));
+        assert_eq!(rate.time_for(1024).as_micros_floor(), 307);
+        assert_eq!(PacketRate::new(0).time_for(1), Nanos::MAX);
+    }
+
+    #[test]
+    fn reads_and_shows() {
+        assert_eq!("14.88Mpps".parse::<PacketRate>().unwrap().as_pps(), 14_880_000);
+        assert_eq!(PacketRate::new(14_880_952).to_string(), "14.8Mpps");
+        assert_eq!(PacketRate::new(350).to_string(), "350pps");
+        assert!("14.88".parse::<PacketRate>().is_err());
+        assert!("10Gpps".parse::<BitRate>().is_err());
+    }
+}
