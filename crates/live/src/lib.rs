@@ -9,14 +9,13 @@
 #![deny(unsafe_code)]
 
 pub mod app;
-pub mod clock;
+pub mod cpu;
 pub mod device;
 pub mod error;
 pub mod instance;
+pub mod os;
 pub mod pool;
-pub mod sched;
 pub mod telemetry;
-pub mod waiter;
 pub mod worker;
 
 pub use error::Error;

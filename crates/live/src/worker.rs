@@ -1,1 +1,428 @@
-//! placeholder
+//! The loop: poll all queues, work, transmit, ask the policy, wait. One worker a core.
+//!
+//! ```text
+//!   ┌──► poll every queue: rx ─► stamp ─► app.handle ─► tx ──► observation ──► policy.decide
+//!   │                                                                              │
+//!   └────────────── carry out: poll | pause | sleep | arm, poll, block ◄───────────┘
+//! ```
+//! Frames are accounted for: received = sent + the sum of all drop reasons, at every decision.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use policy::wait::{Action, Arrivals, Ended, Observation, Queue, WaitKind, WaitPolicy};
+use units::{Instant, Monotonic, Nanos};
+
+use crate::Error;
+use crate::app::{App, Verdict};
+use crate::cpu::{Cpu, MAX_HANDLES, Woken};
+use crate::device::{Device, Health};
+use crate::pool::{Frame, Pool};
+use crate::telemetry::{DropReason, State, Telemetry};
+
+/// Frames taken from a queue at once; DPDK's examples and testpmd use 32 to 64.
+pub const BURST: usize = 64;
+/// How long a worker that has to block sleeps if one of its devices cannot wake it.
+pub const UNWAKEABLE: Nanos = Nanos::from_millis(1);
+/// How often the ports' health is looked at, the stop flag is seen at the latest, and the
+/// telemetry's time moves on in an idle worker.
+pub const HEALTH_INTERVAL: Nanos = Nanos::from_millis(100);
+/// Two clock readings of a running loop that lie further apart than this, work not counted, mean
+/// that someone else had the CPU. An undisturbed iteration takes well under 1 us.
+pub const GAP: Nanos = Nanos::from_micros(30);
+/// What handling and sending one frame may take before it counts as a gap. On veth a frame costs
+/// 1 to 4 us, because the peer's receive path runs in the sender's system call.
+const GAP_PER_FRAME: Nanos = Nanos::from_micros(8);
+
+/// Asks workers to end. Cloned freely; any holder may ask.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Asks.
+    pub fn request(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+    /// Whether someone asked.
+    #[inline]
+    pub fn requested(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A queue of one of the worker's ports.
+#[derive(Clone, Copy, Debug)]
+struct QueueRef {
+    port: usize,
+    queue: usize,
+}
+
+struct Port {
+    device: Box<dyn Device>,
+    /// The queue that what other ports send out of this one leaves by.
+    tx_queue: usize,
+    health: Health,
+    out: Vec<Frame>,
+}
+
+/// One core's share of an instance.
+pub struct Worker<A, P, C> {
+    ports: Vec<Port>,
+    queues: Vec<QueueRef>,
+    pool: Pool,
+    app: A,
+    policy: P,
+    cpu: C,
+    telemetry: Telemetry,
+    stop: Stop,
+    batch: Vec<Frame>,
+    seen: Vec<Queue<Monotonic>>,
+    /// The last clock reading of the running loop: where a gap would begin.
+    running_since: Instant<Monotonic>,
+}
+
+/// What a poll of all queues gave.
+#[derive(Clone, Copy)]
+struct Polled {
+    received: usize,
+    now: Instant<Monotonic>,
+}
+
+/// How a block went.
+enum Blocked {
+    /// The second poll found frames: there was no wait.
+    FoundFrames(Polled),
+    /// The core was given away.
+    Waited(Ended<Monotonic>),
+}
+
+/// Why a worker ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Finish {
+    /// Asked to.
+    Stopped,
+    /// All devices have delivered what they had (pcap files).
+    Exhausted,
+}
+
+impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
+    /// A worker over `devices`, all of whose queues it serves. `pool` is the one they receive into.
+    pub fn new(
+        devices: Vec<Box<dyn Device>>,
+        pool: Pool,
+        app: A,
+        policy: P,
+        cpu: C,
+        telemetry: Telemetry,
+        stop: Stop,
+    ) -> Result<Self, Error> {
+        let queues: Vec<QueueRef> = devices
+            .iter()
+            .enumerate()
+            .flat_map(|(port, device)| (0..device.queues()).map(move |queue| QueueRef { port, queue }))
+            .collect();
+        if queues.is_empty() || queues.len() > MAX_HANDLES {
+            return Err(Error::Invalid {
+                what: format!("a worker with {} queues", queues.len()),
+                why: format!("a worker serves 1 to {MAX_HANDLES} queues: give it other ports, or use more workers"),
+            });
+        }
+        let ports = devices
+            .into_iter()
+            .map(|device| Port { device, tx_queue: 0, health: Health::Up, out: Vec::with_capacity(2 * BURST) })
+            .collect();
+        let running_since = cpu.now();
+        Ok(Self {
+            ports,
+            seen: Vec::with_capacity(queues.len()),
+            queues,
+            pool,
+            app,
+            policy,
+            cpu,
+            telemetry,
+            stop,
+            batch: Vec::with_capacity(BURST),
+            running_since,
+        })
+    }
+
+    /// Runs until it is asked to stop, the devices are exhausted, or a port is lost.
+    pub fn run(&mut self) -> Result<Finish, Error> {
+        let result = self.run_to_end();
+        let state = if result.is_ok() { State::Stopped } else { State::Failed };
+        self.report_devices();
+        self.telemetry.state(state);
+        self.telemetry.touch(self.cpu.now());
+        result
+    }
+
+    fn run_to_end(&mut self) -> Result<Finish, Error> {
+        let mut ended: Option<Ended<Monotonic>> = None;
+        // What the second poll of a block found: it stands for the next iteration's poll.
+        let mut found: Option<Polled> = None;
+        self.running_since = self.cpu.now();
+        let mut next_health = self.running_since;
+        self.telemetry.state(State::Running);
+        loop {
+            let Polled { received, now } = match found.take() {
+                Some(polled) => polled,
+                None => self.poll_queues(),
+            };
+            if now >= next_health {
+                next_health = now + HEALTH_INTERVAL;
+                if self.check_health(now)? == Health::Finished && received == 0 {
+                    return Ok(Finish::Exhausted);
+                }
+            }
+            if self.stop.requested() {
+                return Ok(Finish::Stopped);
+            }
+            let decision = self.policy.decide(&Observation { now, queues: &self.seen, ended });
+            self.telemetry.decided(decision.reason);
+            ended = match decision.action {
+                Action::Poll => None,
+                Action::Pause(span) => {
+                    let until = now + span;
+                    let after = self.cpu.pause_until(until);
+                    self.note_gap(until, after, GAP);
+                    Some(self.waited(decision.action, now, after))
+                }
+                Action::SleepUntil(until) => {
+                    // Bounded so that a stop is seen; a policy that asked for longer decides anew.
+                    self.cpu.sleep_until(until.min(now + HEALTH_INTERVAL));
+                    let after = self.cpu.now();
+                    Some(self.waited(decision.action, now, after))
+                }
+                Action::BlockUntil(until) => match self.block(decision.action, until, &mut next_health)? {
+                    Blocked::Waited(wait) => Some(wait),
+                    Blocked::FoundFrames(polled) => {
+                        found = Some(polled);
+                        None
+                    }
+                },
+            };
+        }
+    }
+
+    /// Polls every queue once, works and sends.
+    #[inline]
+    fn poll_queues(&mut self) -> Polled {
+        self.seen.clear();
+        let mut received = 0;
+        let mut busy = Nanos::ZERO;
+        for index in 0..self.queues.len() {
+            let QueueRef { port, queue } = self.queues[index];
+            let frames = self.ports[port].device.rx(queue, &mut self.pool, &mut self.batch, BURST);
+            if frames == 0 {
+                self.seen.push(Queue { received: 0, fill: 0, arrivals: None });
+                continue;
+            }
+            received += frames;
+            let fill = frames + self.ports[port].device.backlog(queue);
+            let picked_up = self.running_at(GAP);
+            let arrivals = self.take_in(picked_up);
+            self.seen.push(Queue { received: frames as u32, fill: fill as u32, arrivals: Some(arrivals) });
+            self.work(port);
+            self.transmit();
+            let done = self.running_at(GAP + GAP_PER_FRAME * frames as u64);
+            let service = done.since(picked_up).unwrap_or(Nanos::ZERO);
+            self.telemetry.served(service);
+            busy += service;
+        }
+        let now = self.running_at(GAP);
+        self.telemetry.polled(received == 0);
+        if received > 0 {
+            self.telemetry.busy(busy);
+            self.telemetry.touch(now);
+        }
+        Polled { received, now }
+    }
+
+    /// Reads the clock; more than `allowed` since the last reading is a gap.
+    #[inline]
+    fn running_at(&mut self, allowed: Nanos) -> Instant<Monotonic> {
+        let now = self.cpu.now();
+        self.note_gap(self.running_since, now, allowed);
+        self.running_since = now;
+        now
+    }
+
+    /// Counts the batch and says when its frames came.
+    fn take_in(&mut self, picked_up: Instant<Monotonic>) -> Arrivals<Monotonic> {
+        let mut arrivals: Option<Arrivals<Monotonic>> = None;
+        let mut bytes = 0;
+        for frame in &self.batch {
+            bytes += frame.len() as u64;
+            let Some(at) = frame.arrived() else { continue };
+            // A stamp of the future would be a fault of the clocks; it counts as no lateness.
+            self.telemetry.picked_up(picked_up.since(at).unwrap_or(Nanos::ZERO));
+            match &mut arrivals {
+                None => arrivals = Some(Arrivals { first: at, last: at, picked_up }),
+                Some(known) => {
+                    known.first = known.first.min(at);
+                    known.last = known.last.max(at);
+                }
+            }
+        }
+        self.telemetry.received(self.batch.len() as u64, bytes);
+        arrivals.unwrap_or(Arrivals { first: picked_up, last: picked_up, picked_up })
+    }
+
+    /// Hands each frame of the batch to the app and sorts them by port.
+    #[inline]
+    fn work(&mut self, port: usize) {
+        for mut frame in self.batch.drain(..) {
+            match self.app.handle(port, self.pool.bytes_mut(&mut frame)) {
+                Verdict::Send(to) if to < self.ports.len() => self.ports[to].out.push(frame),
+                Verdict::Send(_) => {
+                    self.telemetry.dropped(DropReason::NoRoute, 1);
+                    self.pool.give(frame);
+                }
+                Verdict::Drop(reason) => {
+                    self.telemetry.dropped(reason, 1);
+                    self.pool.give(frame);
+                }
+            }
+        }
+    }
+
+    /// Sends what the ports have been given; what a port does not take is dropped and counted.
+    #[inline]
+    fn transmit(&mut self) {
+        for port in &mut self.ports {
+            if port.out.is_empty() {
+                continue;
+            }
+            if port.health == Health::Down {
+                self.telemetry.dropped(DropReason::LinkDown, port.out.len() as u64);
+            } else {
+                let bytes: u64 = port.out.iter().map(|f| f.len() as u64).sum();
+                let sent = port.device.tx(port.tx_queue, &mut self.pool, &mut port.out);
+                let left: u64 = port.out.iter().map(|f| f.len() as u64).sum();
+                self.telemetry.sent(sent as u64, bytes - left);
+                if port.out.is_empty() {
+                    continue;
+                }
+                self.telemetry.dropped(DropReason::TxFull, port.out.len() as u64);
+            }
+            for frame in port.out.drain(..) {
+                self.pool.give(frame);
+            }
+        }
+    }
+
+    /// Arms, polls once more, and blocks if that was empty.
+    fn block(
+        &mut self,
+        action: Action<Monotonic>,
+        until: Option<Instant<Monotonic>>,
+        next_health: &mut Instant<Monotonic>,
+    ) -> Result<Blocked, Error> {
+        for &QueueRef { port, queue } in &self.queues {
+            self.ports[port].device.arm(queue)?;
+        }
+        let polled = self.poll_queues();
+        let result = if polled.received > 0 {
+            Blocked::FoundFrames(polled)
+        } else {
+            let began = polled.now;
+            let mut handles = Handles::default();
+            for at in &self.queues {
+                handles.add(self.ports[at.port].device.wait_handle(at.queue));
+            }
+            let longest = began + if handles.all_wake { HEALTH_INTERVAL } else { UNWAKEABLE };
+            let woken = handles.block(&mut self.cpu, until.map_or(longest, |at| at.min(longest)));
+            if woken == Woken::ByError {
+                *next_health = began;
+            }
+            let after = self.cpu.now();
+            Blocked::Waited(self.waited(action, began, after))
+        };
+        for &QueueRef { port, queue } in &self.queues {
+            self.ports[port].device.disarm(queue);
+        }
+        Ok(result)
+    }
+
+    /// Counts a wait that is over; the time away is no gap.
+    fn waited(
+        &mut self,
+        action: Action<Monotonic>,
+        began: Instant<Monotonic>,
+        ended: Instant<Monotonic>,
+    ) -> Ended<Monotonic> {
+        let span = ended.since(began).unwrap_or(Nanos::ZERO);
+        self.telemetry.waited(action.kind(), span);
+        if action.kind() != WaitKind::Pause {
+            self.telemetry.touch(ended);
+        }
+        self.running_since = ended;
+        Ended { action, began, ended }
+    }
+
+    #[inline]
+    fn note_gap(&self, began: Instant<Monotonic>, ended: Instant<Monotonic>, allowed: Nanos) {
+        if ended.since(began).is_some_and(|span| span > allowed) {
+            self.telemetry.gap(began, ended);
+        }
+    }
+
+    /// Asks every port how it is; all finished is `Finished`, any down is `Down`.
+    fn check_health(&mut self, now: Instant<Monotonic>) -> Result<Health, Error> {
+        let mut down = false;
+        let mut finished = true;
+        for port in &mut self.ports {
+            port.health = port.device.health()?;
+            down |= port.health == Health::Down;
+            finished &= port.health == Health::Finished;
+        }
+        self.report_devices();
+        self.telemetry.state(if down { State::LinkDown } else { State::Running });
+        self.telemetry.touch(now);
+        Ok(match (finished, down) {
+            (true, _) => Health::Finished,
+            (_, true) => Health::Down,
+            _ => Health::Up,
+        })
+    }
+
+    fn report_devices(&mut self) {
+        for (number, port) in self.ports.iter_mut().enumerate() {
+            let statistics = (0..port.device.queues()).map(|queue| port.device.statistics(queue)).sum();
+            self.telemetry.device(number, statistics, Some(port.health));
+        }
+    }
+}
+
+/// The wait handles of a worker's queues, gathered without allocating.
+struct Handles<'a> {
+    known: [Option<BorrowedFd<'a>>; MAX_HANDLES],
+    count: usize,
+    all_wake: bool,
+}
+
+impl Default for Handles<'_> {
+    fn default() -> Self {
+        Self { known: [None; MAX_HANDLES], count: 0, all_wake: true }
+    }
+}
+
+impl<'a> Handles<'a> {
+    fn add(&mut self, handle: Option<BorrowedFd<'a>>) {
+        match handle {
+            Some(fd) => {
+                self.known[self.count] = Some(fd);
+                self.count += 1;
+            }
+            None => self.all_wake = false,
+        }
+    }
+
+    fn block(&self, cpu: &mut impl Cpu, until: Instant<Monotonic>) -> Woken {
+        let Some(first) = self.known[0] else { return cpu.block_until(&[], until) };
+        let fds: [BorrowedFd<'_>; MAX_HANDLES] = std::array::from_fn(|i| self.known[i].unwrap_or(first));
+        cpu.block_until(&fds[..self.count], until)
+    }
+}

@@ -44,7 +44,7 @@ pub trait Device: Send {
     fn disarm(&mut self, queue: usize);
 
     /// What to poll(2) for readability to wait for frames; `None` if this device cannot wake anyone
-    /// (then a worker that has to block sleeps for [`crate::waiter::UNWAKEABLE`] at the most).
+    /// (then a worker that has to block sleeps for [`crate::worker::UNWAKEABLE`] at the most).
     fn wait_handle(&self, queue: usize) -> Option<BorrowedFd<'_>>;
 
     /// Whether the port still works; called a few times a second, and after a wait handle failed.
@@ -96,4 +96,15 @@ pub struct Capabilities {
     pub rx_descriptors: u32,
     /// The longest frame.
     pub longest_frame: u32,
+}
+
+impl std::iter::Sum for Statistics {
+    fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
+        parts.fold(Self::default(), |sum, part| Self {
+            rx_ring_full: sum.rx_ring_full + part.rx_ring_full,
+            rx_no_buffer: sum.rx_no_buffer + part.rx_no_buffer,
+            rx_invalid: sum.rx_invalid + part.rx_invalid,
+            tx_invalid: sum.tx_invalid + part.tx_invalid,
+        })
+    }
 }

@@ -1,0 +1,85 @@
+//! The little of the operating system that a worker's thread needs: its place, its rank, its memory,
+//! and how a person's Ctrl-C reaches it.
+
+mod sys;
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use rustix::thread::CpuSet;
+
+use crate::Error;
+
+/// How a worker's thread is to run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Scheduling {
+    /// The CPU to stay on; `None` leaves it to the kernel.
+    pub cpu: Option<usize>,
+    /// `SCHED_FIFO` at this priority, 1 to 99; `None` stays in the normal class.
+    pub fifo: Option<u8>,
+}
+
+/// Pins and ranks the calling thread and sets its timer slack to 1 ns (prctl(2),
+/// `PR_SET_TIMERSLACK`: the default of 50 us is added to every timed wait of the normal class).
+pub fn place_this_thread(scheduling: Scheduling) -> Result<(), Error> {
+    if let Some(cpu) = scheduling.cpu {
+        let mut set = CpuSet::new();
+        if cpu >= CpuSet::MAX_CPU {
+            return Err(no_such_cpu(cpu, "the number is beyond what the kernel's masks hold"));
+        }
+        set.set(cpu);
+        rustix::thread::sched_setaffinity(None, &set).map_err(|e| no_such_cpu(cpu, &e.to_string()))?;
+    }
+    if let Some(priority) = scheduling.fifo {
+        sys::set_fifo(priority).map_err(|e| Error::Lacking {
+            what: format!("run in SCHED_FIFO at priority {priority}"),
+            why: e.to_string(),
+            fix: "run as root or with CAP_SYS_NICE, or leave out --fifo".into(),
+        })?;
+    }
+    rustix::thread::set_current_timer_slack(NonZeroU64::new(1))
+        .map_err(|e| Error::system("set the timer slack to 1 ns", e))
+}
+
+fn no_such_cpu(cpu: usize, why: &str) -> Error {
+    Error::Lacking {
+        what: format!("pin a worker to CPU {cpu}"),
+        why: why.into(),
+        fix: "name CPUs that are online and in this process's cpuset: see /proc/self/status, Cpus_allowed_list".into(),
+    }
+}
+
+/// Keeps all memory of the process, present and future, in RAM: a page fault in the loop is a late packet.
+pub fn lock_memory() -> Result<(), Error> {
+    use rustix::mm::{MlockAllFlags, mlockall};
+    mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE).map_err(|e| Error::Lacking {
+        what: "lock the process's memory".into(),
+        why: e.to_string(),
+        fix: "raise the limit (ulimit -l unlimited), run as root, or pass --no-lock-memory".into(),
+    })
+}
+
+/// The termination signals (SIGINT, SIGTERM, SIGHUP, SIGQUIT), held back from the whole process so
+/// that one thread can wait for them while the workers run undisturbed.
+///
+/// Make it before any thread is started: threads inherit the mask.
+#[derive(Debug)]
+pub struct Signals(());
+
+impl Signals {
+    /// Holds the signals back.
+    pub fn hold() -> Result<Self, Error> {
+        sys::block_termination().map_err(|e| Error::system("block the termination signals", e))?;
+        Ok(Self(()))
+    }
+
+    /// Waits for one of them; `None` after `timeout`.
+    pub fn wait(&self, timeout: Duration) -> Option<i32> {
+        sys::wait_termination(timeout)
+    }
+
+    /// Restores what a child of this process should start with. For `CommandExt::pre_exec`, see [`Signals::spawn`].
+    pub fn spawn(command: &mut std::process::Command) -> std::io::Result<std::process::Child> {
+        sys::spawn_unblocked(command)
+    }
+}

@@ -1,0 +1,269 @@
+//! Sees traffic that comes at regular times: a 5G slot every 500 us, one packet every 350 us.
+
+use units::{Instant, Nanos};
+
+use super::tail::Tail;
+
+/// Intervals looked at before a period is believed.
+const HISTORY: usize = 8;
+/// Shorter than this a period is not worth a wait.
+const SHORTEST: Nanos = Nanos::from_micros(40);
+/// Longer than this it is idleness, not a period.
+const LONGEST: Nanos = Nanos::from_millis(50);
+/// Doubt that ends the belief. A hit takes one away, a miss adds four.
+const DISBELIEF: u32 = 24;
+const MISS: u32 = 4;
+
+/// Finds and follows the period of arrivals, as a phase-locked loop does.
+///
+/// ```text
+///            8 intervals alike                     doubt reaches 24
+///  Searching ────────────────► Locked { due, period } ────────────► Searching
+///                                 │    ▲
+///                                 └────┘ arrival near due: due += period, corrected by 1/8 of the error
+/// ```
+/// What counts is the start of a burst: an arrival after a silence of at least half the longest
+/// recent one, so that a slot of several frames is one event.
+#[derive(Debug)]
+pub(super) struct Period<C> {
+    state: State<C>,
+    last_start: Option<Instant<C>>,
+    last_arrival: Option<Instant<C>>,
+    longest_silence: Nanos,
+    /// How much before its time a burst starts.
+    early: Tail,
+    /// How much after its time.
+    late: Tail,
+}
+
+#[derive(Debug)]
+enum State<C> {
+    Searching {
+        intervals: [Nanos; HISTORY],
+        known: usize,
+    },
+    Locked {
+        due: Instant<C>,
+        /// In 1/64 ns, so that a small correction is not lost to rounding.
+        period_64ths: u64,
+        doubt: u32,
+    },
+}
+
+/// What is expected next.
+#[derive(Debug)]
+pub(super) struct Forecast<C> {
+    /// The earliest time at which the next burst is to be reckoned with.
+    pub(super) from: Instant<C>,
+    /// The time by which it will have come.
+    pub(super) to: Instant<C>,
+}
+
+impl<C> Period<C> {
+    pub(super) const fn new() -> Self {
+        Self {
+            state: State::Searching { intervals: [Nanos::ZERO; HISTORY], known: 0 },
+            last_start: None,
+            last_arrival: None,
+            longest_silence: Nanos::ZERO,
+            early: Tail::new(),
+            late: Tail::new(),
+        }
+    }
+
+    /// Takes in the frames of one poll.
+    pub(super) fn arrived(&mut self, first: Instant<C>, last: Instant<C>) {
+        let previous = self.last_arrival.replace(last);
+        let Some(silence) = previous.and_then(|p| first.since(p)) else {
+            self.last_start = self.last_start.or(Some(first));
+            return;
+        };
+        let starts = silence >= self.longest_silence / 2;
+        self.longest_silence = silence.max(self.longest_silence.scale(31, 32));
+        if !starts {
+            return;
+        }
+        if let Some(interval) = self.last_start.replace(first).and_then(|s| first.since(s)) {
+            self.started(first, interval);
+        }
+    }
+
+    fn started(&mut self, at: Instant<C>, interval: Nanos) {
+        match &mut self.state {
+            State::Searching { intervals, known } => {
+                intervals[*known % HISTORY] = interval;
+                *known += 1;
+                if *known >= HISTORY
+                    && let Some(period) = common_interval(intervals)
+                {
+                    (self.early, self.late) = (Tail::new(), Tail::new());
+                    self.state =
+                        State::Locked { due: at + period, period_64ths: period.as_nanos() * 64, doubt: DISBELIEF / 2 };
+                }
+            }
+            State::Locked { due, period_64ths, doubt } => {
+                let period = Nanos::from_nanos(*period_64ths / 64);
+                // The slot that this burst belongs to: bursts may have been left out.
+                while at.since(*due).is_some_and(|over| over > period / 2) {
+                    *due = *due + period;
+                    *doubt += 1;
+                }
+                let (error, is_late) = match at.since(*due) {
+                    Some(late) => (late, true),
+                    None => (due.since(at).unwrap_or(Nanos::ZERO), false),
+                };
+                if error > period / 2 {
+                    // A burst between two slots.
+                    *doubt += MISS;
+                } else {
+                    let stray = error > period / 8;
+                    *doubt = if stray { *doubt + MISS } else { doubt.saturating_sub(1) };
+                    let step = error.min(period / 64).as_nanos();
+                    if is_late {
+                        self.late.add(error);
+                        *due = *due + Nanos::from_nanos(step / 8);
+                        *period_64ths += step / 2;
+                    } else {
+                        self.early.add(error);
+                        *due = due.before(Nanos::from_nanos(step / 8)).unwrap_or(*due);
+                        *period_64ths -= step / 2;
+                    }
+                    *due = *due + period;
+                }
+                if *doubt >= DISBELIEF {
+                    self.state = State::Searching { intervals: [Nanos::ZERO; HISTORY], known: 0 };
+                }
+            }
+        }
+    }
+
+    /// When the next burst comes, if a period is believed; it moves on when a slot stays empty.
+    pub(super) fn forecast(&mut self, now: Instant<C>) -> Option<Forecast<C>> {
+        let State::Locked { due, period_64ths, doubt } = &mut self.state else { return None };
+        let period = Nanos::from_nanos(*period_64ths / 64);
+        if now.since(*due).is_some_and(|over| over > period / 2) {
+            *due = *due + period;
+            *doubt += 1;
+            if *doubt >= DISBELIEF || now.since(*due).is_some_and(|over| over > period) {
+                self.state = State::Searching { intervals: [Nanos::ZERO; HISTORY], known: 0 };
+                return None;
+            }
+        }
+        let early = self.early.upper_quantile(980_000);
+        let late = self.late.upper_quantile(950_000);
+        // A forecast as wide as half the period forecasts nothing.
+        (early + late <= period / 2)
+            .then(|| Forecast { from: due.before(early).unwrap_or(*due), to: *due + late + Nanos::from_micros(2) })
+    }
+}
+
+/// The mean of the intervals without the shortest and the longest, if the others lie within a quarter.
+fn common_interval(intervals: &[Nanos; HISTORY]) -> Option<Nanos> {
+    let mut sorted = *intervals;
+    sorted.sort_unstable();
+    let middle = &sorted[1..HISTORY - 1];
+    let (least, most) = (middle[0], middle[middle.len() - 1]);
+    let sum = middle.iter().fold(Nanos::ZERO, |sum, i| sum + *i);
+    let mean = sum / middle.len() as u64;
+    let alike = most.saturating_sub(least) <= mean / 4;
+    (alike && (SHORTEST..=LONGEST).contains(&mean)).then_some(mean)
+}
+
+// Derives would ask `Clone` of the clock's marker type.
+impl<C> Clone for State<C> {
+    fn clone(&self) -> Self {
+        match *self {
+            Self::Searching { intervals, known } => Self::Searching { intervals, known },
+            Self::Locked { due, period_64ths, doubt } => Self::Locked { due, period_64ths, doubt },
+        }
+    }
+}
+impl<C> Clone for Period<C> {
+    fn clone(&self) -> Self {
+        Self {
+            state: self.state.clone(),
+            last_start: self.last_start,
+            last_arrival: self.last_arrival,
+            longest_silence: self.longest_silence,
+            early: self.early.clone(),
+            late: self.late.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::Simulated;
+
+    fn at(us: u64) -> Instant<Simulated> {
+        Instant::from_nanos(us * 1_000)
+    }
+
+    #[test]
+    fn one_packet_each_350_us_is_foreseen() {
+        let mut period = Period::new();
+        for k in 0..20 {
+            period.arrived(at(350 * k), at(350 * k));
+        }
+        let forecast = period.forecast(at(350 * 19 + 10)).expect("locked");
+        let due = at(350 * 20);
+        assert!(forecast.from <= due && due <= forecast.to);
+        assert!(forecast.to.since(forecast.from).unwrap() < Nanos::from_micros(20));
+    }
+
+    #[test]
+    fn a_slot_of_four_frames_is_one_event() {
+        let mut period = Period::new();
+        for slot in 0..30 {
+            for frame in 0..4 {
+                let t = at(500 * slot + 7 * frame);
+                period.arrived(t, t);
+            }
+        }
+        let forecast = period.forecast(at(500 * 29 + 30)).expect("locked");
+        assert!(forecast.from <= at(500 * 30) && at(500 * 30) <= forecast.to);
+    }
+
+    #[test]
+    fn a_late_arrival_does_not_move_the_grid() {
+        let mut period = Period::new();
+        for k in 0..100 {
+            period.arrived(at(350 * k), at(350 * k));
+        }
+        period.arrived(at(350 * 100 + 40), at(350 * 100 + 40));
+        let forecast = period.forecast(at(350 * 100 + 50)).expect("still locked");
+        let centre = forecast.to.before(Nanos::from_micros(3)).unwrap();
+        assert!(centre.since(at(350 * 101 - 5)).is_some() && centre < at(350 * 101 + 5), "{forecast:?}");
+    }
+
+    #[test]
+    fn what_stops_is_no_longer_foreseen() {
+        let mut period = Period::new();
+        for k in 0..20 {
+            period.arrived(at(350 * k), at(350 * k));
+        }
+        assert!(period.forecast(at(350 * 20)).is_some());
+        let mut polls = 0;
+        while period.forecast(at(350 * 20 + 175 * polls)).is_some() {
+            polls += 1;
+            assert!(polls < 100, "believes for ever");
+        }
+    }
+
+    #[test]
+    fn random_gaps_are_no_period() {
+        let (mut period, mut seed, mut t, mut locked) = (Period::<Simulated>::new(), 1u64, 0u64, 0);
+        for _ in 0..10_000 {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            // Exponential gaps of 50 us, from the leading zeros and bits of a random word.
+            let gap = u64::from((seed | 1).leading_zeros()) * 34_657 + (seed >> 48) * 34_657 / 65_536;
+            t += gap;
+            period.arrived(Instant::from_nanos(t), Instant::from_nanos(t));
+            locked += u32::from(period.forecast(Instant::from_nanos(t)).is_some());
+        }
+        assert!(locked < 100, "{locked} forecasts of 10,000");
+    }
+}

@@ -1,0 +1,144 @@
+//! How late waits have been of late: a small histogram that forgets.
+
+use units::Nanos;
+
+/// Four buckets an octave, from 256 ns to 2 ms.
+const BUCKETS: usize = 48;
+/// When so many samples are in, all counts are halved: older waits count for less and less.
+const MEMORY: u32 = 1024;
+/// A sample this many times the median...
+const STALL_FACTOR: u64 = 16;
+/// ...and at least this long is no property of the wait but a stall of the machine: a C-state exit
+/// costs at most some hundred microseconds (drivers/idle/intel_idle.c: 290 us for C6 of Sapphire
+/// Rapids), and one that always costs as much moves the median.
+const STALL_LEAST: Nanos = Nanos::from_micros(200);
+
+/// A decaying distribution of lateness.
+#[derive(Clone, Debug)]
+pub(super) struct Tail {
+    counts: [u32; BUCKETS],
+    total: u32,
+}
+
+impl Tail {
+    pub(super) const fn new() -> Self {
+        Self { counts: [0; BUCKETS], total: 0 }
+    }
+
+    /// Takes in one sample; says whether it was a stall, which is not learned.
+    pub(super) fn add(&mut self, sample: Nanos) -> bool {
+        if self.total >= 16 && sample >= STALL_LEAST && sample > self.upper_quantile(500_000) * STALL_FACTOR {
+            return true;
+        }
+        self.counts[bucket(sample.as_nanos())] += 1;
+        self.total += 1;
+        if self.total >= MEMORY {
+            self.total = 0;
+            for count in &mut self.counts {
+                *count /= 2;
+                self.total += *count;
+            }
+        }
+        false
+    }
+
+    /// A bound that the share `ppm` of the samples keep (the upper edge of their bucket); nothing
+    /// without samples.
+    pub(super) fn upper_quantile(&self, ppm: u32) -> Nanos {
+        let rank = (u64::from(self.total) * u64::from(ppm)).div_ceil(1_000_000);
+        let mut seen = 0;
+        for (index, count) in self.counts.iter().enumerate() {
+            seen += u64::from(*count);
+            if seen >= rank && seen > 0 {
+                return upper_edge(index);
+            }
+        }
+        Nanos::ZERO
+    }
+
+    /// The least margin m for which the samples exceed m by no more than `allowed` on average,
+    /// E[max(0, x - m)] <= allowed: the mean time in which a packet could be later than planned.
+    pub(super) fn margin(&self, allowed: Nanos) -> Nanos {
+        let allowed = u128::from(allowed.as_nanos()) * u128::from(self.total);
+        let (mut above, mut sum) = (0u128, 0u128);
+        for index in (0..BUCKETS).rev() {
+            let edge = u128::from(upper_edge(index).as_nanos());
+            // With the margin at this bucket's upper edge, the samples in and below it exceed nothing.
+            if sum - above * edge > allowed {
+                return upper_edge(index + 1);
+            }
+            above += u128::from(self.counts[index]);
+            sum += u128::from(self.counts[index]) * edge;
+        }
+        upper_edge(0)
+    }
+}
+
+/// The bucket of a value in nanoseconds; the last one takes all that is longer.
+fn bucket(nanos: u64) -> usize {
+    if nanos < 1024 {
+        return (nanos >> 8) as usize;
+    }
+    let octave = nanos.ilog2() as usize;
+    let quarter = (nanos >> (octave - 2)) as usize & 3;
+    (4 * (octave - 9) + quarter).min(BUCKETS - 1)
+}
+
+/// The least value that lies above the bucket.
+fn upper_edge(index: usize) -> Nanos {
+    let next = index as u64 + 1;
+    if next < 4 {
+        return Nanos::from_nanos(next << 8);
+    }
+    Nanos::from_nanos((4 + next % 4) << (next / 4 + 7))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn edges_and_buckets_agree() {
+        for index in 0..BUCKETS - 1 {
+            let edge = upper_edge(index).as_nanos();
+            assert_eq!(bucket(edge - 1), index, "below {edge}");
+            assert_eq!(bucket(edge), index + 1, "at {edge}");
+        }
+    }
+
+    #[test]
+    fn a_stall_is_told_apart() {
+        let mut tail = Tail::new();
+        for _ in 0..100 {
+            assert!(!tail.add(Nanos::from_micros(8)));
+        }
+        assert!(!tail.add(Nanos::from_micros(100)));
+        assert!(tail.add(Nanos::from_millis(5)));
+        assert!(tail.upper_quantile(999_000) < Nanos::from_micros(150));
+    }
+
+    proptest! {
+        #[test]
+        fn quantile_bounds_its_share(samples in prop::collection::vec(0u64..200_000, 1..800), ppm in 1u32..1_000_000) {
+            let mut tail = Tail::new();
+            for s in &samples {
+                tail.add(Nanos::from_nanos(*s));
+            }
+            let bound = tail.upper_quantile(ppm).as_nanos();
+            let within = samples.iter().filter(|s| **s < bound).count() as u64;
+            prop_assert!(within * 1_000_000 >= samples.len() as u64 * u64::from(ppm));
+        }
+
+        #[test]
+        fn margin_leaves_no_more_than_allowed(samples in prop::collection::vec(0u64..190_000, 1..800), allowed in 0u64..5_000) {
+            let mut tail = Tail::new();
+            for s in &samples {
+                tail.add(Nanos::from_nanos(*s));
+            }
+            let margin = tail.margin(Nanos::from_nanos(allowed)).as_nanos();
+            let excess: u64 = samples.iter().map(|s| s.saturating_sub(margin)).sum();
+            prop_assert!(excess <= allowed * samples.len() as u64);
+        }
+    }
+}
