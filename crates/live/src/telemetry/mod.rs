@@ -1,4 +1,99 @@
-//! What others can see of a worker while it runs.
+//! What others can see of a worker while it runs: one file a worker in shared memory, written by
+//! that worker alone and read by anyone, without a system call, a lock or a locked instruction.
+//!
+//! ```text
+//!   worker ──► Telemetry ──► /dev/shm/apus/<instance>/worker-<n> ──► Reader ──► apus top, metrics, bench
+//!               (writer.rs)      (layout.rs, mapped by sys.rs)      (reader.rs)
+//! ```
+//! A file is named only once it is complete, and unlinked when its worker ends. What a killed worker
+//! leaves behind is told by its pid and start time, ignored by readers that ask for the living, and
+//! removed by the next worker of that instance's name.
+
+pub mod histogram;
+mod layout;
+mod process;
+mod reader;
+mod sys;
+mod writer;
+
+pub use histogram::Histogram;
+pub use layout::PORTS as MOST_PORTS;
+pub use process::{Process, Scheduling};
+pub use reader::{Counts, Gaps, Leftover, PortCounts, Reader, Snapshot, Wait, instances, remove_leftovers};
+pub use writer::Telemetry;
+
+use units::{Instant, Monotonic};
+
+/// Where the instances' directories lie unless said otherwise.
+pub const ROOT: &str = "/dev/shm/apus";
+
+/// Which worker this is, for those who read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Identity {
+    /// The instance's name: at most 64 of `A-Z a-z 0-9 - _ .`, not starting with a dot.
+    pub instance: String,
+    /// The worker's number within the instance, from 0.
+    pub worker: u32,
+    /// What it does to frames: `macswap`.
+    pub app: String,
+    /// How it waits: `adaptive`.
+    pub mode: String,
+    /// The goal that it keeps, as its user wrote it; `None` without one.
+    pub goal: Option<String>,
+    /// The names of its ports, at most [`MOST_PORTS`], in the order of their numbers.
+    pub ports: Vec<String>,
+    /// The CPU that it is pinned to; `None` if it may move.
+    pub cpu: Option<u32>,
+}
+
+/// What a worker is about.
+///
+/// ```text
+///   Starting ──► Running ◄──► LinkDown
+///                   │            │
+///                   ▼            ▼
+///                Stopping ──► Stopped        any ──► Failed
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub enum State {
+    /// Opens its ports.
+    Starting,
+    /// Moves frames.
+    Running,
+    /// A port's link is down; it goes on with the others.
+    LinkDown,
+    /// Was told to end.
+    Stopping,
+    /// Has ended as it was told.
+    Stopped,
+    /// Ended by an error.
+    Failed,
+}
+
+impl State {
+    /// All states, in the order of their numbers.
+    pub const ALL: [Self; 6] =
+        [Self::Starting, Self::Running, Self::LinkDown, Self::Stopping, Self::Stopped, Self::Failed];
+
+    /// The name in telemetry, in snake case.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::LinkDown => "link_down",
+            Self::Stopping => "stopping",
+            Self::Stopped => "stopped",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// Now, on the clock of all instants in telemetry.
+fn now() -> Instant<Monotonic> {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Instant::from_nanos(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
+}
 
 /// Why a frame that a worker received was not sent. With these, received = sent + all drops.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +145,51 @@ impl DropReason {
             Self::TxFull => "tx_full",
             Self::LinkDown => "link_down",
             Self::Injected => "injected",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    /// A directory of a test's own, removed on drop.
+    pub struct Root(pub PathBuf);
+
+    impl Root {
+        pub fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("apus-telemetry-{}-{name}", std::process::id()));
+            std::fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Root {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    pub fn identity(instance: &str, worker: u32) -> Identity {
+        Identity {
+            instance: instance.to_owned(),
+            worker,
+            app: "macswap".to_owned(),
+            mode: "adaptive".to_owned(),
+            goal: Some("p99=40us".to_owned()),
+            ports: vec!["veth0".to_owned(), "veth1".to_owned()],
+            cpu: Some(1),
+        }
+    }
+
+    #[test]
+    fn numbers_are_those_of_the_lists() {
+        for (number, state) in State::ALL.into_iter().enumerate() {
+            assert_eq!(state as usize, number);
+        }
+        for (number, reason) in DropReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, number);
         }
     }
 }

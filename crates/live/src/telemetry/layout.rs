@@ -1,0 +1,163 @@
+//! What lies where in a worker's file. Readers refuse a file of another [`VERSION`] or size.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use policy::wait::{Reason, WaitKind};
+
+use super::DropReason;
+use super::histogram::HistogramCells;
+
+/// "APUSTEL1", little-endian.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"APUSTEL1");
+/// Raise it with every change of [`Page`] or of the numbers of an enum that indexes it.
+pub const VERSION: u64 = 1;
+/// Ports that a worker can serve.
+pub const PORTS: usize = 8;
+/// Gaps that are remembered.
+pub const GAPS: usize = 4096;
+/// Stands for "none" where 0 is a value.
+pub const NONE: u64 = u64::MAX;
+
+const DROPS: usize = 16;
+const REASONS: usize = 16;
+const WAITS: usize = 4;
+
+const _: () = assert!(DropReason::ALL.len() <= DROPS);
+const _: () = assert!(Reason::ALL.len() <= REASONS);
+const _: () = assert!(WaitKind::ALL.len() == WAITS);
+const _: () = assert!(size_of::<Hot>() == 64, "what each poll touches is one cache line");
+const _: () = assert!(size_of::<Page>().is_multiple_of(64));
+
+/// A counter with one writer: a load and a store, no locked instruction.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct Cell(AtomicU64);
+
+impl Cell {
+    #[inline]
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+    #[inline]
+    pub fn set(&self, n: u64) {
+        self.0.store(n, Relaxed);
+    }
+    #[inline]
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// Text of at most `8 * N` bytes, zero-padded.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Text<const N: usize>([Cell; N]);
+
+impl<const N: usize> Text<N> {
+    /// Whether `text` fit; nothing is written if not.
+    #[must_use]
+    pub fn set(&self, text: &str) -> bool {
+        if text.len() > 8 * N || text.contains('\0') {
+            return false;
+        }
+        let mut padded = text.bytes().chain(std::iter::repeat(0));
+        for cell in &self.0 {
+            cell.set(u64::from_le_bytes(std::array::from_fn(|_| padded.next().unwrap_or(0))));
+        }
+        true
+    }
+
+    pub fn get(&self) -> String {
+        let bytes: Vec<u8> = self.0.iter().flat_map(|cell| cell.get().to_le_bytes()).take_while(|b| *b != 0).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+/// The whole file. All of it is atomic, so any content is a valid value, whoever wrote it.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Page {
+    pub header: Header,
+    pub hot: Hot,
+    pub waits: [Wait; WAITS],
+    pub reasons: [Cell; REASONS],
+    pub drops: [Cell; DROPS],
+    pub ports: [Port; PORTS],
+    pub lateness: HistogramCells,
+    pub service: HistogramCells,
+    pub gaps: Gaps,
+}
+
+/// Who writes this file. All but the thread's cells are written once, before the file has its name.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Header {
+    pub magic: Cell,
+    pub version: Cell,
+    pub size: Cell,
+    pub worker: Cell,
+    pub pid: Cell,
+    /// /proc/<pid>/stat, field 22: with the pid, it names a process for good.
+    pub process_start_ticks: Cell,
+    pub started_ns: Cell,
+    pub state: Cell,
+    pub tid: Cell,
+    pub cpu: Cell,
+    /// sched_setscheduler(2): the policy's number.
+    pub scheduling: Cell,
+    pub priority: Cell,
+    pub instance: Text<8>,
+    pub app: Text<8>,
+    pub mode: Text<8>,
+    pub goal: Text<8>,
+    pub port_count: Cell,
+}
+
+/// What each poll touches.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Hot {
+    pub polls: Cell,
+    pub empty_polls: Cell,
+    pub rx_frames: Cell,
+    pub rx_bytes: Cell,
+    pub tx_frames: Cell,
+    pub tx_bytes: Cell,
+    pub busy_ns: Cell,
+    pub updated_ns: Cell,
+}
+
+#[derive(Debug)]
+#[repr(C)]
+pub struct Wait {
+    pub count: Cell,
+    pub time_ns: Cell,
+}
+
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Port {
+    pub name: Text<8>,
+    pub rx_ring_full: Cell,
+    pub rx_no_buffer: Cell,
+    pub rx_invalid: Cell,
+    pub tx_invalid: Cell,
+    pub health: Cell,
+}
+
+/// A ring with one writer. `written` counts all gaps ever; gap `n` lies in slot `n % GAPS`.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Gaps {
+    pub written: Cell,
+    pub time_ns: Cell,
+    pub ring: [Gap; GAPS],
+}
+
+#[derive(Debug)]
+#[repr(C)]
+pub struct Gap {
+    pub start_ns: Cell,
+    pub end_ns: Cell,
+}

@@ -1,0 +1,109 @@
+//! Which process and thread this is, as /proc/<pid>/stat says (proc_pid_stat(5)).
+
+use std::io;
+use std::path::Path;
+
+/// A process for good: a pid alone may be given to another one later.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot: field 22.
+    pub start_ticks: u64,
+}
+
+/// How the kernel schedules a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Scheduling {
+    /// The policy's number, sched_setscheduler(2): field 41.
+    pub policy: u64,
+    /// The real-time priority, 0 for other policies: field 40.
+    pub priority: u64,
+}
+
+impl Scheduling {
+    /// The policy's name: `other`, `fifo`, `rr`, `batch`, `idle`, `deadline`, else `unknown`.
+    pub const fn name(self) -> &'static str {
+        match self.policy {
+            0 => "other",
+            1 => "fifo",
+            2 => "rr",
+            3 => "batch",
+            5 => "idle",
+            6 => "deadline",
+            _ => "unknown",
+        }
+    }
+}
+
+impl Process {
+    /// This process.
+    pub fn current() -> io::Result<Self> {
+        let stat = Stat::read(Path::new("/proc/self/stat"))?;
+        Ok(Self { pid: std::process::id(), start_ticks: stat.field(22)? })
+    }
+
+    /// Whether it still runs. A zombie does not.
+    pub fn is_alive(self) -> bool {
+        let Ok(stat) = Stat::read(Path::new(&format!("/proc/{}/stat", self.pid))) else { return false };
+        let gone = matches!(stat.state(), "Z" | "X");
+        !gone && stat.field(22).is_ok_and(|ticks: u64| ticks == self.start_ticks)
+    }
+}
+
+/// The calling thread's number, and how it is scheduled.
+pub(super) fn current_thread() -> io::Result<(u64, Scheduling)> {
+    let stat = Stat::read(Path::new("/proc/thread-self/stat"))?;
+    let tid = u64::from(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
+    Ok((tid, Scheduling { policy: stat.field(41)?, priority: stat.field(40)? }))
+}
+
+struct Stat(String);
+
+impl Stat {
+    fn read(path: &Path) -> io::Result<Self> {
+        std::fs::read_to_string(path).map(Self)
+    }
+
+    /// Field 3 and later. The name in field 2 may hold anything, a closing parenthesis too.
+    fn fields(&self) -> impl Iterator<Item = &str> {
+        self.0.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace()
+    }
+
+    fn state(&self) -> &str {
+        self.fields().next().unwrap_or("")
+    }
+
+    /// A field by the number that proc_pid_stat(5) gives it, from 3 on.
+    fn field(&self, number: usize) -> io::Result<u64> {
+        let text = self.fields().nth(number - 3);
+        text.and_then(|t| t.parse().ok())
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("no field {number} in a stat file")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_alive_and_its_namesake_is_not() {
+        let me = Process::current().unwrap();
+        assert!(me.is_alive());
+        assert!(!Process { start_ticks: me.start_ticks + 1, ..me }.is_alive());
+    }
+
+    #[test]
+    fn a_parenthesis_in_the_name_misleads_nobody() {
+        let stat = Stat("7 (a) b) c) R 1 7 7".to_owned());
+        assert_eq!(stat.state(), "R");
+        assert_eq!(stat.field(4).unwrap(), 1);
+        assert!(stat.field(22).is_err());
+    }
+
+    #[test]
+    fn this_thread_is_scheduled_somehow() {
+        let (tid, scheduling) = current_thread().unwrap();
+        assert!(tid > 0 && scheduling.name() != "unknown");
+    }
+}

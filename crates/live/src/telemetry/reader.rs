@@ -1,0 +1,472 @@
+//! The observer's end: maps read-only, so it can do nothing to a worker.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{Ordering, fence};
+
+use policy::wait::{Reason, WaitKind};
+use units::{Instant, Monotonic, Nanos};
+
+use super::histogram::Histogram;
+use super::layout::{self, GAPS, MAGIC, NONE, PORTS, Page, VERSION};
+use super::process::{Process, Scheduling};
+use super::sys::Mapping;
+use super::writer::health_number;
+use super::{DropReason, Identity, State, now};
+use crate::Error;
+use crate::device::{Health, Statistics};
+
+/// One worker, seen from outside.
+#[derive(Debug)]
+pub struct Reader {
+    mapping: Mapping,
+    path: PathBuf,
+    process: Process,
+}
+
+/// All that a worker's file says at one moment. Each counter is exact; as the worker goes on while
+/// they are read, two of them may be a poll apart.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Snapshot {
+    /// Who writes it.
+    pub identity: Identity,
+    /// Its process.
+    pub process: Process,
+    /// Its thread.
+    pub tid: u32,
+    /// How that is scheduled.
+    pub scheduling: Scheduling,
+    /// When the worker was made.
+    pub started: Instant<Monotonic>,
+    /// When this was read.
+    pub taken: Instant<Monotonic>,
+    /// When the worker last said that it was alive.
+    pub updated: Instant<Monotonic>,
+    /// What it is about; `None` if this program does not know the state's number.
+    pub state: Option<State>,
+    /// What it counted since it was made.
+    pub counts: Counts,
+}
+
+/// What a worker counts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Counts {
+    /// Polls of all queues.
+    pub polls: u64,
+    /// Polls that found nothing.
+    pub empty_polls: u64,
+    /// Frames taken from devices.
+    pub received_frames: u64,
+    /// Their octets.
+    pub received_bytes: u64,
+    /// Frames given to devices.
+    pub sent_frames: u64,
+    /// Their octets.
+    pub sent_bytes: u64,
+    /// Time spent on frames.
+    pub busy: Nanos,
+    /// By the number of the [`DropReason`].
+    pub dropped: [u64; DropReason::ALL.len()],
+    /// By the number of the [`WaitKind`].
+    pub waits: [Wait; WaitKind::ALL.len()],
+    /// By the number of the [`Reason`].
+    pub reasons: [u64; Reason::ALL.len()],
+    /// Times that the host took the core away.
+    pub gaps: u64,
+    /// How long it did so.
+    pub gap_time: Nanos,
+    /// One a port, in the order of their numbers.
+    pub ports: Vec<PortCounts>,
+    /// From a frame's arrival to its pick-up.
+    pub lateness: Histogram,
+    /// From a frame's pick-up to its sending.
+    pub service: Histogram,
+}
+
+/// Waits of one kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Wait {
+    /// How many.
+    pub count: u64,
+    /// How long, all together.
+    pub time: Nanos,
+}
+
+/// What a port says of itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PortCounts {
+    /// Its name.
+    pub name: String,
+    /// What it counted.
+    pub statistics: Statistics,
+    /// Its health; `None` if not known.
+    pub health: Option<Health>,
+}
+
+/// The times that the host took the core away.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Gaps {
+    /// Begin and end, ascending.
+    pub spans: Vec<(Instant<Monotonic>, Instant<Monotonic>)>,
+    /// Whether older gaps of the time in question were overwritten: then `spans` lacks some.
+    pub overrun: bool,
+}
+
+/// A file that is no living worker's.
+#[derive(Debug)]
+pub struct Leftover {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Why it is not read.
+    pub why: String,
+}
+
+impl Reader {
+    /// Opens a worker's file, whether the worker lives or not.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let what = || format!("telemetry {}", path.display());
+        let invalid = |why: String| Error::Invalid { what: what(), why };
+        let file = File::open(path).map_err(|e| Error::system(format!("open {}", what()), e))?;
+        let metadata = file.metadata().map_err(|e| Error::system(what(), e))?;
+        let expected = size_of::<Page>() as u64;
+        if !metadata.is_file() {
+            return Err(invalid("not a file".to_owned()));
+        }
+        if metadata.len() < 64 {
+            return Err(invalid(format!("only {} bytes long: truncated, or not of Apus", metadata.len())));
+        }
+        let (magic, version, size) = preamble(&file).map_err(|e| Error::system(format!("read {}", what()), e))?;
+        if magic != MAGIC {
+            return Err(invalid("not written by Apus: it does not begin with APUSTEL1".to_owned()));
+        }
+        if version != VERSION || size != expected {
+            return Err(invalid(format!(
+                "written by another version of Apus (layout {version}, {size} bytes; this one reads layout {VERSION}, \
+                 {expected} bytes): use the apus that the instance was started with"
+            )));
+        }
+        if metadata.len() != expected {
+            return Err(invalid(format!("{} bytes long instead of {expected}: truncated", metadata.len())));
+        }
+        let mapping = Mapping::read_only(&file).map_err(|e| Error::system(format!("map {}", what()), e))?;
+        let header = &mapping.page().header;
+        let pid = u32::try_from(header.pid.get()).map_err(|_| invalid("its pid is none".to_owned()))?;
+        let process = Process { pid, start_ticks: header.process_start_ticks.get() };
+        Ok(Self { mapping, path: path.to_owned(), process })
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whose it is.
+    pub fn process(&self) -> Process {
+        self.process
+    }
+
+    /// Whether the worker's process still runs.
+    pub fn is_alive(&self) -> bool {
+        self.process.is_alive()
+    }
+
+    /// All that the file says now.
+    pub fn snapshot(&self) -> Snapshot {
+        let page = self.mapping.page();
+        let header = &page.header;
+        Snapshot {
+            identity: identity(page),
+            process: self.process,
+            tid: header.tid.get() as u32,
+            scheduling: Scheduling { policy: header.scheduling.get(), priority: header.priority.get() },
+            started: Instant::from_nanos(header.started_ns.get()),
+            taken: now(),
+            updated: Instant::from_nanos(page.hot.updated_ns.get()),
+            state: State::ALL.into_iter().find(|state| *state as u64 == header.state.get()),
+            counts: counts(page),
+        }
+    }
+
+    /// The gaps that overlap the time from `start` to `end`.
+    pub fn gaps_between(&self, start: Instant<Monotonic>, end: Instant<Monotonic>) -> Gaps {
+        let cells = &self.mapping.page().gaps;
+        let before = cells.written.get();
+        fence(Ordering::Acquire);
+        let oldest = before.saturating_sub(GAPS as u64);
+        let read: Vec<_> = (oldest..before)
+            .map(|number| {
+                let slot = &cells.ring[(number % GAPS as u64) as usize];
+                (number, (Instant::from_nanos(slot.start_ns.get()), Instant::from_nanos(slot.end_ns.get())))
+            })
+            .collect();
+        fence(Ordering::Acquire);
+        // Gap `after` may be half written, over the slot of `after - GAPS`.
+        let intact = cells.written.get().saturating_sub(GAPS as u64 - 1);
+        let kept: Vec<_> = read.into_iter().filter(|(number, _)| *number >= intact).map(|(_, gap)| gap).collect();
+        let overrun = intact > 0 && kept.first().is_none_or(|(began, _)| *began > start);
+        let spans = kept.into_iter().filter(|(began, ended)| *ended >= start && *began <= end).collect();
+        Gaps { spans, overrun }
+    }
+}
+
+impl Counts {
+    /// Frames that were received and not sent, for this reason.
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.dropped[reason as usize]
+    }
+
+    /// Waits of this kind.
+    pub fn wait(&self, kind: WaitKind) -> Wait {
+        self.waits[kind as usize]
+    }
+
+    /// Decisions taken for this reason.
+    pub fn reason(&self, reason: Reason) -> u64 {
+        self.reasons[reason as usize]
+    }
+
+    /// What was counted since `earlier`, a snapshot of the same worker.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let statistics = |now: Statistics, then: Statistics| Statistics {
+            rx_ring_full: now.rx_ring_full.saturating_sub(then.rx_ring_full),
+            rx_no_buffer: now.rx_no_buffer.saturating_sub(then.rx_no_buffer),
+            rx_invalid: now.rx_invalid.saturating_sub(then.rx_invalid),
+            tx_invalid: now.tx_invalid.saturating_sub(then.tx_invalid),
+        };
+        Self {
+            polls: self.polls.saturating_sub(earlier.polls),
+            empty_polls: self.empty_polls.saturating_sub(earlier.empty_polls),
+            received_frames: self.received_frames.saturating_sub(earlier.received_frames),
+            received_bytes: self.received_bytes.saturating_sub(earlier.received_bytes),
+            sent_frames: self.sent_frames.saturating_sub(earlier.sent_frames),
+            sent_bytes: self.sent_bytes.saturating_sub(earlier.sent_bytes),
+            busy: self.busy.saturating_sub(earlier.busy),
+            dropped: std::array::from_fn(|i| self.dropped[i].saturating_sub(earlier.dropped[i])),
+            waits: std::array::from_fn(|i| Wait {
+                count: self.waits[i].count.saturating_sub(earlier.waits[i].count),
+                time: self.waits[i].time.saturating_sub(earlier.waits[i].time),
+            }),
+            reasons: std::array::from_fn(|i| self.reasons[i].saturating_sub(earlier.reasons[i])),
+            gaps: self.gaps.saturating_sub(earlier.gaps),
+            gap_time: self.gap_time.saturating_sub(earlier.gap_time),
+            ports: self
+                .ports
+                .iter()
+                .enumerate()
+                .map(|(i, port)| {
+                    let then = earlier.ports.get(i).map_or(Statistics::default(), |p| p.statistics);
+                    PortCounts { statistics: statistics(port.statistics, then), ..port.clone() }
+                })
+                .collect(),
+            lateness: self.lateness.since(&earlier.lateness),
+            service: self.service.since(&earlier.service),
+        }
+    }
+}
+
+/// The living workers under `root`, by instance and number, and what else lies there. Without such
+/// a directory there are none: no instance has been started yet.
+pub fn instances(root: &Path) -> Result<(Vec<Reader>, Vec<Leftover>), Error> {
+    let failed = |e: io::Error| Error::system(format!("read telemetry directory {}", root.display()), e);
+    let (mut living, mut leftovers) = (Vec::new(), Vec::new());
+    for directory in entries(root).map_err(failed)? {
+        for (number, path) in worker_files(&directory).map_err(failed)? {
+            match Reader::open(&path) {
+                Ok(reader) if reader.is_alive() => living.push((directory.clone(), number, reader)),
+                Ok(reader) => {
+                    let why = format!("its process {} is gone", reader.process.pid);
+                    leftovers.push(Leftover { path, why });
+                }
+                // A worker that ends while we look.
+                Err(Error::System { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => leftovers.push(Leftover { path, why: error.to_string() }),
+            }
+        }
+    }
+    living.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
+    Ok((living.into_iter().map(|(_, _, reader)| reader).collect(), leftovers))
+}
+
+/// Removes what workers whose process is gone left under `root`; returns what it removed.
+///
+/// Files that this version cannot read stay: their process is not known.
+pub fn remove_leftovers(root: &Path) -> Result<Vec<PathBuf>, Error> {
+    let mut removed = Vec::new();
+    for leftover in instances(root)?.1 {
+        if Reader::open(&leftover.path).is_ok_and(|reader| !reader.is_alive()) {
+            fs::remove_file(&leftover.path)
+                .map_err(|e| Error::system(format!("remove {}", leftover.path.display()), e))?;
+            let _ = leftover.path.parent().map(fs::remove_dir);
+            removed.push(leftover.path);
+        }
+    }
+    Ok(removed)
+}
+
+/// The files named `worker-<n>` in an instance's directory; none if there is no such directory.
+pub(super) fn worker_files(directory: &Path) -> io::Result<Vec<(u32, PathBuf)>> {
+    let number = |path: &Path| path.file_name()?.to_str()?.strip_prefix("worker-")?.parse().ok();
+    Ok(entries(directory)?.into_iter().filter_map(|path| Some((number(&path)?, path))).collect())
+}
+
+fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    match fs::read_dir(directory) {
+        Ok(entries) => entries.map(|entry| Ok(entry?.path())).collect(),
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(Vec::new()),
+        Err(e) => Err(e),
+    }
+}
+
+/// Magic, layout version and size, read before anything is mapped.
+fn preamble(file: &File) -> io::Result<(u64, u64, u64)> {
+    use std::os::unix::fs::FileExt;
+    let mut bytes = [0; 24];
+    file.read_exact_at(&mut bytes, 0)?;
+    let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+    Ok((word(0), word(8), word(16)))
+}
+
+fn ports(page: &Page) -> &[layout::Port] {
+    &page.ports[..(page.header.port_count.get() as usize).min(PORTS)]
+}
+
+fn identity(page: &Page) -> Identity {
+    let header = &page.header;
+    Identity {
+        instance: header.instance.get(),
+        worker: header.worker.get() as u32,
+        app: header.app.get(),
+        mode: header.mode.get(),
+        goal: Some(header.goal.get()).filter(|goal| !goal.is_empty()),
+        ports: ports(page).iter().map(|port| port.name.get()).collect(),
+        cpu: Some(header.cpu.get()).filter(|cpu| *cpu != NONE).map(|cpu| cpu as u32),
+    }
+}
+
+fn counts(page: &Page) -> Counts {
+    let hot = &page.hot;
+    Counts {
+        polls: hot.polls.get(),
+        empty_polls: hot.empty_polls.get(),
+        received_frames: hot.rx_frames.get(),
+        received_bytes: hot.rx_bytes.get(),
+        sent_frames: hot.tx_frames.get(),
+        sent_bytes: hot.tx_bytes.get(),
+        busy: Nanos::from_nanos(hot.busy_ns.get()),
+        dropped: std::array::from_fn(|i| page.drops[i].get()),
+        waits: std::array::from_fn(|i| Wait {
+            count: page.waits[i].count.get(),
+            time: Nanos::from_nanos(page.waits[i].time_ns.get()),
+        }),
+        reasons: std::array::from_fn(|i| page.reasons[i].get()),
+        gaps: page.gaps.written.get(),
+        gap_time: Nanos::from_nanos(page.gaps.time_ns.get()),
+        ports: ports(page).iter().map(port).collect(),
+        lateness: page.lateness.snapshot(),
+        service: page.service.snapshot(),
+    }
+}
+
+fn port(cells: &layout::Port) -> PortCounts {
+    PortCounts {
+        name: cells.name.get(),
+        statistics: Statistics {
+            rx_ring_full: cells.rx_ring_full.get(),
+            rx_no_buffer: cells.rx_no_buffer.get(),
+            rx_invalid: cells.rx_invalid.get(),
+            tx_invalid: cells.tx_invalid.get(),
+        },
+        health: [Health::Up, Health::Down, Health::Finished]
+            .into_iter()
+            .find(|health| health_number(*health) == cells.health.get()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Root, identity};
+    use super::super::{Telemetry, layout};
+    use super::*;
+
+    const fn at(nanos: u64) -> Instant<Monotonic> {
+        Instant::from_nanos(nanos)
+    }
+
+    #[test]
+    fn gaps_of_a_time_and_those_that_were_overwritten() {
+        let root = Root::new("gaps");
+        let worker = Telemetry::create(&root.0, &identity("a", 0)).unwrap();
+        let reader = Reader::open(worker.path()).unwrap();
+        assert_eq!(reader.gaps_between(at(0), at(u64::MAX)), Gaps { spans: vec![], overrun: false });
+
+        (0..10).for_each(|n| worker.gap(at(n * 100), at(n * 100 + 10)));
+        let middle = reader.gaps_between(at(205), at(400));
+        assert_eq!(middle.spans, [(at(200), at(210)), (at(300), at(310)), (at(400), at(410))]);
+        assert!(!middle.overrun);
+
+        (10..layout::GAPS as u64 + 10).for_each(|n| worker.gap(at(n * 100), at(n * 100 + 10)));
+        assert!(reader.gaps_between(at(0), at(2_000)).overrun);
+        assert!(!reader.gaps_between(at(2_000), at(3_000)).overrun);
+        let counts = reader.snapshot().counts;
+        assert_eq!(
+            (counts.gaps, counts.gap_time.as_nanos()),
+            (layout::GAPS as u64 + 10, (layout::GAPS as u64 + 10) * 10)
+        );
+    }
+
+    #[test]
+    fn a_gap_is_never_read_half_written() {
+        let root = Root::new("gap-race");
+        let worker = Telemetry::create(&root.0, &identity("a", 0)).unwrap();
+        let reader = Reader::open(worker.path()).unwrap();
+        std::thread::scope(|scope| {
+            let writing = scope.spawn(move || (0..300_000).for_each(|n| worker.gap(at(n * 10), at(n * 10 + 7))));
+            let mut seen = 0;
+            while !writing.is_finished() {
+                for (began, ended) in reader.gaps_between(at(0), at(u64::MAX)).spans {
+                    assert_eq!(ended.since(began), Some(Nanos::from_nanos(7)));
+                    seen += 1;
+                }
+            }
+            println!("{seen} gaps read meanwhile");
+        });
+    }
+
+    #[test]
+    fn foreign_files_are_refused_with_the_reason() {
+        let root = Root::new("foreign");
+        let worker = Telemetry::create(&root.0, &identity("a", 0)).unwrap();
+        let good = fs::read(worker.path()).unwrap();
+        let file = root.0.join("file");
+        let why = |bytes: &[u8]| {
+            fs::write(&file, bytes).unwrap();
+            Reader::open(&file).unwrap_err().to_string()
+        };
+        assert!(why(b"").contains("truncated"));
+        assert!(why(&good[..good.len() / 2]).contains("truncated"));
+        assert!(why(&[7; 4096]).contains("not written by Apus"));
+        let mut old = good.clone();
+        old[8] = 99;
+        assert!(why(&old).contains("another version"));
+        let mut noise = good.clone();
+        noise[24..].fill(0xff);
+        fs::write(&file, &noise).unwrap();
+        assert!(Reader::open(&file).unwrap_err().to_string().contains("pid"));
+        noise[32..40].copy_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]);
+        fs::write(&file, &noise).unwrap();
+        let reader = Reader::open(&file).unwrap();
+        let snapshot = reader.snapshot();
+        assert_eq!(snapshot.state, None);
+        assert_eq!(snapshot.counts.since(&snapshot.counts).polls, 0);
+        let _ = (snapshot.counts.lateness.count(), snapshot.counts.lateness.mean(), reader.gaps_between(at(0), at(1)));
+        assert!(!reader.is_alive());
+        assert!(Reader::open(&root.0).is_err());
+    }
+
+    #[test]
+    fn no_directory_means_no_instance() {
+        let (living, leftovers) = instances(Path::new("/nonexistent/apus")).unwrap();
+        assert!(living.is_empty() && leftovers.is_empty());
+    }
+}

@@ -1,0 +1,58 @@
+//! The mapping of a worker's file.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::ptr::NonNull;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::layout::Page;
+
+/// A file's [`Page`], shared with whoever else maps it; unmapped on drop.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    page: NonNull<Page>,
+}
+
+// SAFETY: the mapping belongs to this value alone and is not tied to the thread that made it.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    /// For the worker. `file` must be as long as a [`Page`] at least.
+    pub(super) fn writable(file: &File) -> io::Result<Self> {
+        Self::map(file, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE)
+    }
+
+    /// For a reader. `file` must be as long as a [`Page`] at least. Storing to it would fault.
+    pub(super) fn read_only(file: &File) -> io::Result<Self> {
+        Self::map(file, ProtFlags::READ, MapFlags::SHARED)
+    }
+
+    fn map(file: &File, protection: ProtFlags, flags: MapFlags) -> io::Result<Self> {
+        if file.metadata()?.len() < size_of::<Page>() as u64 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "shorter than a worker's page"));
+        }
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+        let start = unsafe { mmap(std::ptr::null_mut(), size_of::<Page>(), protection, flags, file, 0)? };
+        let page = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
+        Ok(Self { page })
+    }
+
+    #[inline]
+    pub(super) fn page(&self) -> &Page {
+        // SAFETY: mapped with the size of a `Page`, page-aligned, until `self` is dropped. A `Page`
+        // consists of atomics only: every content is valid, and writes by other processes are no
+        // data races. Readers only do relaxed 8-byte loads, which std::sync::atomic ("Atomic
+        // accesses to read-only memory") allows on read-only memory. Nobody shortens such a file:
+        // the worker creates it under another name at its full length, and only ever unlinks it.
+        unsafe { self.page.as_ref() }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: exactly what `map` mapped; no reference outlives `self`.
+        let _ = unsafe { munmap(self.page.as_ptr().cast(), size_of::<Page>()) };
+    }
+}

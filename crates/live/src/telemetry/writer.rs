@@ -1,0 +1,442 @@
+//! The worker's end.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::marker::PhantomData;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{Ordering, fence};
+
+use policy::wait::{Reason, WaitKind};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use units::{Instant, Monotonic, Nanos};
+
+use super::layout::{GAPS, MAGIC, NONE, PORTS, Page, VERSION};
+use super::process::{Process, current_thread};
+use super::reader::{Reader, worker_files};
+use super::sys::Mapping;
+use super::{DropReason, Identity, State, now};
+use crate::Error;
+use crate::device::{Health, Statistics};
+
+/// A worker's counters in shared memory. Not `Sync`: one thread writes, so a count is a load and a
+/// store. Nothing here allocates or enters the kernel, except [`create`](Telemetry::create),
+/// [`runs_here`](Telemetry::runs_here) and drop, which unlinks the file.
+#[derive(Debug)]
+pub struct Telemetry {
+    mapping: Mapping,
+    path: PathBuf,
+    root: PathBuf,
+    single_writer: PhantomData<std::cell::Cell<()>>,
+}
+
+impl Telemetry {
+    /// Makes `root/<instance>/worker-<n>`, in state [`State::Starting`], after removing what dead
+    /// instances of this name left behind.
+    ///
+    /// [`Error::Invalid`] if an instance of this name lives, or if a name does not fit.
+    pub fn create(root: &Path, id: &Identity) -> Result<Self, Error> {
+        check(id)?;
+        let directory = root.join(&id.instance);
+        let path = directory.join(format!("worker-{}", id.worker));
+        let lacking = |e: io::Error| lacking(&path, &e);
+
+        fs::create_dir_all(root).map_err(lacking)?;
+        let _lock = lock(root).map_err(lacking)?;
+        clear_for(&directory, id, Process::current().map_err(lacking)?)?;
+        fs::create_dir_all(&directory).map_err(lacking)?;
+
+        let unnamed = directory.join(format!(".worker-{}", id.worker));
+        let mapping = fill(&unnamed, id).map_err(lacking);
+        let named = mapping.and_then(|mapping| fs::rename(&unnamed, &path).map(|()| mapping).map_err(lacking));
+        match named {
+            Ok(mapping) => Ok(Self { mapping, path, root: root.to_owned(), single_writer: PhantomData }),
+            Err(error) => {
+                let _ = fs::remove_file(&unnamed);
+                let _ = fs::remove_dir(&directory);
+                Err(error)
+            }
+        }
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    #[inline]
+    fn page(&self) -> &Page {
+        self.mapping.page()
+    }
+
+    /// Notes the calling thread as the one whose CPU time is this worker's, and how it is scheduled.
+    /// Call it from the worker's thread once that has its scheduling class; `create` notes its own.
+    pub fn runs_here(&self) -> Result<(), Error> {
+        note_thread(self.page()).map_err(|e| Error::system("read /proc/thread-self/stat", e))
+    }
+
+    /// Frames were taken from a device.
+    #[inline]
+    pub fn received(&self, frames: u64, bytes: u64) {
+        self.page().hot.rx_frames.add(frames);
+        self.page().hot.rx_bytes.add(bytes);
+    }
+
+    /// Frames were given to a device.
+    #[inline]
+    pub fn sent(&self, frames: u64, bytes: u64) {
+        self.page().hot.tx_frames.add(frames);
+        self.page().hot.tx_bytes.add(bytes);
+    }
+
+    /// Received frames were not sent.
+    #[inline]
+    pub fn dropped(&self, reason: DropReason, frames: u64) {
+        self.page().drops[reason as usize].add(frames);
+    }
+
+    /// The policy chose an action for this reason.
+    #[inline]
+    pub fn decided(&self, reason: Reason) {
+        self.page().reasons[reason as usize].add(1);
+    }
+
+    /// A wait is over; it took this long.
+    #[inline]
+    pub fn waited(&self, kind: WaitKind, span: Nanos) {
+        let wait = &self.page().waits[kind as usize];
+        wait.count.add(1);
+        wait.time_ns.add(span.as_nanos());
+    }
+
+    /// All queues were polled once.
+    #[inline]
+    pub fn polled(&self, empty: bool) {
+        self.page().hot.polls.add(1);
+        self.page().hot.empty_polls.add(u64::from(empty));
+    }
+
+    /// Time was spent on frames.
+    #[inline]
+    pub fn busy(&self, span: Nanos) {
+        self.page().hot.busy_ns.add(span.as_nanos());
+    }
+
+    /// A frame was picked up this long after its arrival.
+    #[inline]
+    pub fn picked_up(&self, lateness: Nanos) {
+        self.page().lateness.record(lateness);
+    }
+
+    /// A frame left this long after it was picked up.
+    #[inline]
+    pub fn served(&self, span: Nanos) {
+        self.page().service.record(span);
+    }
+
+    /// The host had taken the core away for that time, as the loop's own clock readings show.
+    pub fn gap(&self, began: Instant<Monotonic>, ended: Instant<Monotonic>) {
+        let gaps = &self.page().gaps;
+        let number = gaps.written.get();
+        // A reader that sees any part of this gap then sees `written` at `number` or above, and
+        // knows that the slot's old content is going.
+        fence(Ordering::Release);
+        let slot = &gaps.ring[(number % GAPS as u64) as usize];
+        slot.start_ns.set(began.as_nanos());
+        slot.end_ns.set(ended.as_nanos());
+        gaps.time_ns.add(ended.since(began).unwrap_or(Nanos::ZERO).as_nanos());
+        // And one that sees the new `written` sees the whole gap.
+        fence(Ordering::Release);
+        gaps.written.set(number + 1);
+    }
+
+    /// What a port has counted by itself, over all its queues, and its health where known.
+    ///
+    /// Panics if the worker has no such port.
+    pub fn device(&self, port: usize, stats: Statistics, health: Option<Health>) {
+        assert!((port as u64) < self.page().header.port_count.get(), "port {port} is not in the identity");
+        let cells = &self.page().ports[port];
+        cells.rx_ring_full.set(stats.rx_ring_full);
+        cells.rx_no_buffer.set(stats.rx_no_buffer);
+        cells.rx_invalid.set(stats.rx_invalid);
+        cells.tx_invalid.set(stats.tx_invalid);
+        cells.health.set(health.map_or(NONE, health_number));
+    }
+
+    /// The worker's state changed.
+    pub fn state(&self, state: State) {
+        self.page().header.state.set(state as u64);
+    }
+
+    /// The worker was alive then.
+    #[inline]
+    pub fn touch(&self, now: Instant<Monotonic>) {
+        self.page().hot.updated_ns.set(now.as_nanos());
+    }
+}
+
+impl Drop for Telemetry {
+    fn drop(&mut self) {
+        // Under the lock, lest a starting worker of this instance finds its directory gone. Errors
+        // leave a file that the next start removes; there is nobody to tell them to.
+        let _lock = lock(&self.root);
+        let _ = fs::remove_file(&self.path);
+        let _ = self.path.parent().map(fs::remove_dir);
+    }
+}
+
+/// How health is written in the page.
+pub(super) const fn health_number(health: Health) -> u64 {
+    match health {
+        Health::Up => 1,
+        Health::Down => 2,
+        Health::Finished => 3,
+    }
+}
+
+fn check(id: &Identity) -> Result<(), Error> {
+    let name = &id.instance;
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let invalid = |why: &str| Err(Error::Invalid { what: format!("instance {name:?}"), why: why.to_owned() });
+    if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(plain) {
+        return invalid("a name has 1 to 64 letters, digits, '-', '_' or '.', and does not start with '.'");
+    }
+    let texts = [&id.app, &id.mode].into_iter().chain(&id.goal).chain(&id.ports);
+    if let Some(text) = texts.into_iter().find(|text| text.contains('\0')) {
+        return invalid(&format!("{text:?} holds a zero byte"));
+    }
+    if id.ports.len() > PORTS {
+        return invalid(&format!("{} ports; a worker serves {PORTS} at the most", id.ports.len()));
+    }
+    Ok(())
+}
+
+/// Keeps workers from starting or ending under this root at the same time, until dropped.
+fn lock(root: &Path) -> io::Result<File> {
+    let directory = File::open(root)?;
+    flock(&directory, FlockOperation::LockExclusive)?;
+    Ok(directory)
+}
+
+/// Removes what dead workers left in this instance's directory; refuses if a living one is there
+/// that is not a colleague in this process.
+fn clear_for(directory: &Path, id: &Identity, me: Process) -> Result<(), Error> {
+    for (number, path) in worker_files(directory).map_err(|e| lacking(directory, &e))? {
+        // A file that cannot be read as a worker's has no living owner of this version to protect.
+        let owner = Reader::open(&path).ok().map(|reader| reader.process()).filter(|p| p.is_alive());
+        match owner {
+            Some(owner) if owner != me || number == id.worker => {
+                return Err(Error::Invalid {
+                    what: format!("instance {:?}", id.instance),
+                    why: format!(
+                        "worker {number} of that name runs already, as process {}; choose another name, or stop it: kill {0}",
+                        owner.pid
+                    ),
+                });
+            }
+            Some(_) => {}
+            None => fs::remove_file(&path).or_else(ignore_missing).map_err(|e| lacking(&path, &e))?,
+        }
+    }
+    Ok(())
+}
+
+fn ignore_missing(error: io::Error) -> io::Result<()> {
+    if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) }
+}
+
+/// Makes the file in full under a name that no reader looks at.
+fn fill(path: &Path, id: &Identity) -> io::Result<Mapping> {
+    fs::remove_file(path).or_else(ignore_missing)?;
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o644).open(path)?;
+    // Reserves the memory: with a full tmpfs a later write would raise SIGBUS.
+    fallocate(&file, FallocateFlags::empty(), 0, size_of::<Page>() as u64)?;
+    let mapping = Mapping::writable(&file)?;
+    let page = mapping.page();
+    let header = &page.header;
+    let me = Process::current()?;
+
+    header.version.set(VERSION);
+    header.size.set(size_of::<Page>() as u64);
+    header.worker.set(u64::from(id.worker));
+    header.pid.set(u64::from(me.pid));
+    header.process_start_ticks.set(me.start_ticks);
+    header.started_ns.set(now().as_nanos());
+    header.state.set(State::Starting as u64);
+    header.cpu.set(id.cpu.map_or(NONE, u64::from));
+    note_thread(page)?;
+    page.hot.updated_ns.set(now().as_nanos());
+    let texts = [
+        ("instance", header.instance.set(&id.instance)),
+        ("app", header.app.set(&shown(&id.app))),
+        ("mode", header.mode.set(&shown(&id.mode))),
+        ("goal", header.goal.set(&shown(id.goal.as_deref().unwrap_or("")))),
+    ];
+    header.port_count.set(id.ports.len() as u64);
+    let names = id.ports.iter().zip(&page.ports).map(|(name, port)| {
+        port.health.set(NONE);
+        ("port", port.name.set(&shown(name)))
+    });
+    for (what, fits) in texts.into_iter().chain(names) {
+        if !fits {
+            return Err(io::Error::new(ErrorKind::InvalidInput, format!("the {what}'s name holds a zero byte")));
+        }
+    }
+    header.magic.set(MAGIC);
+    Ok(mapping)
+}
+
+fn note_thread(page: &Page) -> io::Result<()> {
+    let (tid, scheduling) = current_thread()?;
+    page.header.tid.set(tid);
+    page.header.scheduling.set(scheduling.policy);
+    page.header.priority.set(scheduling.priority);
+    Ok(())
+}
+
+/// A text that fits 64 bytes: the end of a longer one (a path's telling part), marked as such.
+fn shown(text: &str) -> String {
+    const ROOM: usize = 64;
+    const MARK: &str = "…";
+    if text.len() <= ROOM {
+        return text.to_owned();
+    }
+    let from = (text.len() - (ROOM - MARK.len())..text.len()).find(|&i| text.is_char_boundary(i)).unwrap_or(text.len());
+    format!("{MARK}{}", &text[from..])
+}
+
+fn lacking(path: &Path, error: &io::Error) -> Error {
+    let fix = match error.kind() {
+        ErrorKind::PermissionDenied => {
+            "run as the user who owns that directory, or as root, or choose another telemetry root".to_owned()
+        }
+        ErrorKind::StorageFull => "free space there: df -h /dev/shm".to_owned(),
+        _ => format!("check that {} is on a writable tmpfs", path.parent().unwrap_or(path).display()),
+    };
+    Error::Lacking { what: format!("create telemetry {}", path.display()), why: error.to_string(), fix }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Root, identity};
+    use super::super::{Snapshot, instances, remove_leftovers};
+    use super::*;
+
+    fn read(worker: &Telemetry) -> Snapshot {
+        Reader::open(worker.path()).unwrap().snapshot()
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let root = Root::new("round-trip");
+        let id = identity("a", 3);
+        let worker = Telemetry::create(&root.0, &id).unwrap();
+        let fresh = read(&worker);
+        assert_eq!(fresh.identity, id);
+        assert_eq!(fresh.state, Some(State::Starting));
+        assert_eq!(fresh.counts.ports[1].health, None);
+        assert!(fresh.started <= fresh.taken);
+
+        worker.received(3, 180);
+        worker.sent(2, 120);
+        worker.dropped(DropReason::NoRoute, 1);
+        worker.decided(Reason::Periodic);
+        worker.waited(WaitKind::Sleep, Nanos::from_micros(50));
+        worker.polled(false);
+        worker.polled(true);
+        worker.busy(Nanos::from_nanos(700));
+        worker.picked_up(Nanos::from_micros(5));
+        worker.served(Nanos::from_nanos(90));
+        worker.device(1, Statistics { rx_ring_full: 7, ..Statistics::default() }, Some(Health::Down));
+        worker.state(State::Running);
+        worker.touch(Instant::from_nanos(42));
+        let snapshot = read(&worker);
+        let counts = snapshot.counts.since(&fresh.counts);
+        assert_eq!(
+            (counts.received_frames, counts.received_bytes, counts.sent_frames, counts.sent_bytes),
+            (3, 180, 2, 120)
+        );
+        assert_eq!(counts.received_frames, counts.sent_frames + counts.dropped.iter().sum::<u64>());
+        assert_eq!((counts.dropped(DropReason::NoRoute), counts.reason(Reason::Periodic)), (1, 1));
+        assert_eq!(
+            (counts.wait(WaitKind::Sleep).count, counts.wait(WaitKind::Sleep).time),
+            (1, Nanos::from_micros(50))
+        );
+        assert_eq!((counts.polls, counts.empty_polls, counts.busy), (2, 1, Nanos::from_nanos(700)));
+        assert_eq!((counts.lateness.count(), counts.lateness.max()), (1, Some(Nanos::from_micros(5))));
+        assert_eq!(counts.service.count(), 1);
+        assert_eq!((counts.ports[1].statistics.rx_ring_full, counts.ports[1].health), (7, Some(Health::Down)));
+        assert_eq!((snapshot.state, snapshot.updated), (Some(State::Running), Instant::from_nanos(42)));
+    }
+
+    #[test]
+    fn a_living_name_is_taken_and_a_dropped_one_free() {
+        let root = Root::new("names");
+        let first = Telemetry::create(&root.0, &identity("a", 0)).unwrap();
+        let second = Telemetry::create(&root.0, &identity("a", 1)).unwrap();
+        let again = Telemetry::create(&root.0, &identity("a", 0)).unwrap_err();
+        assert!(matches!(again, Error::Invalid { .. }) && again.to_string().contains("runs already"), "{again}");
+        assert_eq!(instances(&root.0).unwrap().0.len(), 2);
+        drop((first, second));
+        assert!(fs::read_dir(&root.0).unwrap().next().is_none(), "something was left behind");
+        Telemetry::create(&root.0, &identity("a", 0)).unwrap();
+    }
+
+    #[test]
+    fn a_dead_instance_is_told_apart_and_cleared() {
+        let root = Root::new("dead");
+        let worker = Telemetry::create(&root.0, &identity("a", 0)).unwrap();
+        let mut dead = fs::read(worker.path()).unwrap();
+        drop(worker);
+        // The same pid, but a process that started at another time: it was killed, and the pid reused.
+        dead[40..48].copy_from_slice(&1u64.to_le_bytes());
+        let leave = |instance: &str| {
+            fs::create_dir_all(root.0.join(instance)).unwrap();
+            fs::write(root.0.join(instance).join("worker-7"), &dead).unwrap();
+        };
+        leave("a");
+        leave("b");
+        let (living, leftovers) = instances(&root.0).unwrap();
+        assert!(living.is_empty() && leftovers.len() == 2 && leftovers[0].why.contains("is gone"));
+        let _worker = Telemetry::create(&root.0, &identity("a", 0)).unwrap();
+        assert_eq!(instances(&root.0).unwrap().1.len(), 1);
+        assert_eq!(remove_leftovers(&root.0).unwrap(), [root.0.join("b/worker-7")]);
+        assert_eq!(instances(&root.0).unwrap().0.len(), 1);
+        assert!(!root.0.join("b").exists());
+    }
+
+    #[test]
+    fn bad_names_are_refused_and_long_ports_marked() {
+        let root = Root::new("bad-names");
+        for name in ["", ".", "..", "a/b", "a b", "ä", &"x".repeat(65)] {
+            let error = Telemetry::create(&root.0, &identity(name, 0)).unwrap_err();
+            assert!(matches!(error, Error::Invalid { .. }), "{name:?}: {error}");
+        }
+        let mut id = identity("a", 0);
+        id.ports = vec!["p".to_owned(); PORTS + 1];
+        assert!(matches!(Telemetry::create(&root.0, &id), Err(Error::Invalid { .. })));
+        id.ports = vec![format!("/{}/in.pcap", "ä".repeat(60))];
+        let shown = read(&Telemetry::create(&root.0, &id).unwrap()).identity.ports.remove(0);
+        assert!(shown.starts_with('…') && shown.ends_with("/in.pcap"), "{shown}");
+    }
+
+    #[test]
+    fn an_unwritable_root_names_the_remedy() {
+        let root = Root::new("not-a-directory");
+        fs::write(root.0.join("file"), "").unwrap();
+        let error = Telemetry::create(&root.0.join("file"), &identity("a", 0)).unwrap_err();
+        assert!(error.lacks() && error.to_string().contains("fix:"), "{error}");
+    }
+
+    #[test]
+    fn the_thread_can_be_another_than_the_maker() {
+        let root = Root::new("thread");
+        let worker = Telemetry::create(&root.0, &identity("a", 0)).unwrap();
+        let before = read(&worker).tid;
+        let after = std::thread::spawn(move || {
+            worker.runs_here().unwrap();
+            read(&worker).tid
+        });
+        assert_ne!(before, after.join().unwrap());
+    }
+}
