@@ -13,8 +13,10 @@ pub mod cpu;
 pub mod device;
 pub mod error;
 pub mod instance;
+pub mod mode;
 pub mod os;
 pub mod pool;
+pub mod record;
 pub mod telemetry;
 pub mod worker;
 

@@ -98,22 +98,24 @@ impl Div<u64> for Nanos {
     }
 }
 
-/// The number of nanoseconds, with at most three decimals of the largest fitting unit: `1.5ms`.
+/// Exactly, in the largest unit that is not larger than the span: `1.5ms`, `12.345678ms`.
 impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, name) = match self.0 {
-            0..1_000 => return write!(f, "{}ns", self.0),
+            0..1_000 => (1, "ns"),
             1_000..1_000_000 => (1_000, "us"),
             1_000_000..1_000_000_000 => (1_000_000, "ms"),
             _ => (1_000_000_000, "s"),
         };
-        let thousandths = self.0 % unit * 1_000 / unit;
         write!(f, "{}", self.0 / unit)?;
-        match thousandths {
-            0 => {}
-            t if t % 100 == 0 => write!(f, ".{}", t / 100)?,
-            t if t % 10 == 0 => write!(f, ".{:02}", t / 10)?,
-            t => write!(f, ".{t:03}")?,
+        let (mut rest, mut place) = (self.0 % unit, unit / 10);
+        if rest > 0 {
+            f.write_str(".")?;
+        }
+        while rest > 0 {
+            write!(f, "{}", rest / place)?;
+            rest %= place;
+            place /= 10;
         }
         f.write_str(name)
     }
@@ -317,6 +319,11 @@ mod tests {
         fn a_span_added_to_a_point_is_the_span_between(start in 0u64..1 << 62, span in 0u64..1 << 62) {
             let (a, d) = (Instant::<Simulated>::from_nanos(start), Nanos::from_nanos(span));
             prop_assert_eq!((a + d).since(a), Some(d));
+        }
+
+        #[test]
+        fn text_is_exact(n: u64) {
+            prop_assert_eq!(Nanos::from_nanos(n).to_string().parse(), Ok(Nanos::from_nanos(n)));
         }
 
         #[test]

@@ -12,7 +12,7 @@
 //!      ├─ the interrupt is in credit, and wakes
 //!      │  no more often than a timer would ───────────────► block                       [interrupt]
 //!      ├─ a period is known
-//!      │     ├─ the burst is due now ─────────────────────► poll                        [imminent]
+//!      │     ├─ a burst is due now, or not over yet ──────► poll                        [imminent]
 //!      │     └─ it is due later ──────────────────────────► block until just before     [periodic]
 //!      ├─ the budget, less the timer's lateness,
 //!      │  leaves a sleep worth its price ─────────────────► sleep that long             [budget]
@@ -41,7 +41,7 @@ mod tail;
 
 use units::{Instant, Nanos, Quantile};
 
-use super::{Action, Decision, Ended, Observation, Reason, WaitKind, WaitPolicy};
+use super::{Action, Arrivals, Decision, Ended, Observation, Reason, WaitKind, WaitPolicy};
 use crate::{Goal, LossBound};
 use period::Period;
 use tail::Tail;
@@ -54,9 +54,9 @@ pub const DEFAULT_GOAL: Goal = Goal { quantile: Quantile::P99, latency: Nanos::f
 /// Silence after which the interrupt alone ends the wait, whatever the goal: a core that stayed awake
 /// for the first packet after a silence of a twentieth of a second would never rest.
 const IDLE_AFTER: Nanos = Nanos::from_millis(50);
-/// A timed sleep shorter than this costs more than polling would: entering and leaving the kernel,
-/// the timer and the two context switches take several microseconds.
-const SHORTEST_SLEEP: Nanos = Nanos::from_micros(6);
+/// The shortest timed sleep. Even this one rests the core for as long as it is late, and OVS-DPDK
+/// starts from it too.
+const SHORTEST_SLEEP: Nanos = Nanos::from_micros(1);
 /// What a wake-up costs in CPU time, about: a wait for a forecast arrival must save more.
 const WAKE_COST: Nanos = Nanos::from_micros(10);
 /// The reserve for what the worker cannot see is this part of the goal...
@@ -66,7 +66,7 @@ const RESERVE_MOST: Nanos = Nanos::from_micros(10);
 /// The share of the late packets that the goal allows which each kind of wait may cause, in
 /// percent: interrupts are used in proportion to it, sleeps plan within it.
 const INTERRUPT_SHARE: u64 = 45;
-const SLEEP_SHARE: u64 = 25;
+const SLEEP_SHARE: u64 = 55;
 /// Credit is counted in millionths of a packet; this is one late packet.
 const ONE_LATE: i64 = 1_000_000;
 /// No kind of wait hoards more credit than this many late packets...
@@ -76,6 +76,9 @@ const MOST_DEBT: i64 = -8 * ONE_LATE;
 /// Classes of timed waits by their length: a core that slept longer wakes later (C-states, and the
 /// halt polling of a host). Below 16 us, then one an octave, the last from 1 ms on.
 const CLASSES: usize = 8;
+
+/// Samples from which on a class's lateness is believed.
+const ENOUGH: u32 = 8;
 
 /// What [`Adaptive`] is to hold.
 #[derive(Clone, Copy, Debug)]
@@ -110,9 +113,10 @@ pub struct Adaptive<C> {
     service: Tail,
     /// How late timed waits ended, by their length.
     overshoot: [Tail; CLASSES],
-    /// What the interrupt and the sleep may still spend.
+    /// What the interrupt may still spend.
     interrupt: Account,
-    sleep: Account,
+    /// By how much sleeps are shorter than planned, because planned ones were late too often.
+    caution: Caution,
     /// The sleep that the budget allows; computed when something was learned.
     budget: Option<(Nanos, Reason)>,
     /// Frames until `service` is sampled again.
@@ -136,7 +140,7 @@ impl<C> Adaptive<C> {
             service: Tail::new(),
             overshoot: [const { Tail::new() }; CLASSES],
             interrupt: Account::new(allowed * INTERRUPT_SHARE / 100),
-            sleep: Account::new(allowed * SLEEP_SHARE / 100),
+            caution: Caution::new(goal.latency, allowed * SLEEP_SHARE / 100),
             budget: None,
             until_service_sample: 0,
         };
@@ -157,18 +161,19 @@ impl<C> Adaptive<C> {
 
     /// Works out the timed sleep that the budget allows.
     fn plan(&mut self) {
-        let budget = self.lateness_budget();
+        let budget = self.lateness_budget().saturating_sub(self.caution.span());
         // The margin depends on the class, the class on the sleep, and the sleep on the margin: the
         // class of the whole budget is the safe one to start from, and once more is near enough.
         let mut sleep = budget;
         for _ in 0..2 {
-            // A packet is late by the time by which the wake-up exceeds its margin; such time may
-            // make up the allowed share of the whole.
-            let excess = sleep.scale(u64::from(self.goal.quantile.above_ppm()) * SLEEP_SHARE, 100_000_000);
-            sleep = budget.saturating_sub(self.overshoot[class(sleep)].margin(excess));
+            // The packets of the time by which the wake-up exceeds its margin are late; such time may
+            // make up the allowed share of the whole, which is the sleep and its usual lateness.
+            let lateness = self.lateness_of(sleep);
+            let whole = sleep + lateness.upper_quantile(500_000);
+            let excess = whole.scale(u64::from(self.goal.quantile.above_ppm()) * SLEEP_SHARE, 100_000_000);
+            sleep = budget.saturating_sub(lateness.margin(excess));
         }
-        let margin = self.overshoot[class(self.longest_sleep)].upper_quantile(990_000);
-        let ring = self.ring_time.saturating_sub(margin);
+        let ring = self.ring_time.saturating_sub(self.lateness_of(self.longest_sleep).upper_quantile(990_000));
         self.budget = if sleep.min(ring) < SHORTEST_SLEEP {
             None
         } else if ring < sleep {
@@ -176,6 +181,15 @@ impl<C> Adaptive<C> {
         } else {
             Some((sleep, Reason::Budget))
         };
+    }
+
+    /// How late timed waits of this length end: of the nearest class that has been tried, longer ones
+    /// first, since a longer wait ends no earlier.
+    fn lateness_of(&self, span: Nanos) -> &Tail {
+        let class = class(span);
+        let tried = |c: &usize| self.overshoot[*c].samples() >= ENOUGH;
+        let nearest = (class..CLASSES).find(tried).or_else(|| (0..class).rev().find(tried));
+        &self.overshoot[nearest.unwrap_or(class)]
     }
 
     fn learn(&mut self, seen: &Observation<'_, C>) {
@@ -196,7 +210,7 @@ impl<C> Adaptive<C> {
             }
             self.last_arrival = Some(self.last_arrival.map_or(arrivals.last, |last| last.max(arrivals.last)));
             self.period.arrived(arrivals.first, arrivals.last);
-            self.settle(seen, arrivals.first, received);
+            self.settle(seen, arrivals, received);
             if self.until_service_sample == 0 {
                 self.until_service_sample = 16;
                 self.service.add(seen.now.since(arrivals.picked_up).unwrap_or(Nanos::ZERO));
@@ -209,19 +223,20 @@ impl<C> Adaptive<C> {
         }
     }
 
-    /// Pays what these frames earn, and charges the wait before them if they are late.
-    fn settle(&mut self, seen: &Observation<'_, C>, first: Instant<C>, received: u64) {
+    /// Pays what these frames earn, and charges the wait before them for those that are late.
+    fn settle(&mut self, seen: &Observation<'_, C>, arrivals: &Arrivals<C>, received: u64) {
         self.interrupt.earn(received);
-        self.sleep.earn(received);
+        self.caution.relax(received);
         let Some(wait) = &seen.ended else { return };
         let reserve = (self.goal.latency / RESERVE_PART).min(RESERVE_MOST);
-        let delay = seen.now.since(first).unwrap_or(Nanos::ZERO) + reserve;
-        if delay <= self.goal.latency {
-            return;
-        }
+        let latest = seen.now.before(self.goal.latency.saturating_sub(reserve)).unwrap_or(Instant::ORIGIN);
+        let Some(over) = latest.since(arrivals.first).filter(|over| *over > Nanos::ZERO) else { return };
+        // Of the frames after the first, taken to be spread evenly, those that came before `latest`.
+        let spread = arrivals.last.since(arrivals.first).unwrap_or(Nanos::ZERO).max(over);
+        let late = 1 + (received - 1) * over.as_nanos() / spread.as_nanos();
         match wait.action.kind() {
-            WaitKind::Block if !timed_out(wait) => self.interrupt.pay(),
-            WaitKind::Block | WaitKind::Sleep => self.sleep.pay(),
+            WaitKind::Block if !timed_out(wait) => self.interrupt.pay(late),
+            WaitKind::Block | WaitKind::Sleep => self.caution.raise(late),
             WaitKind::Poll | WaitKind::Pause => {}
         }
     }
@@ -239,24 +254,25 @@ impl<C> Adaptive<C> {
         if let Some(forecast) = self.period.forecast(now)
             && now <= forecast.to
         {
+            if now < forecast.last_ends {
+                return Decision { action: Action::Poll, reason: Reason::Imminent };
+            }
             return self.await_forecast(now, forecast.from);
         }
-        if let Some((span, reason)) = self.budget
-            && self.sleep.in_credit()
-        {
+        if let Some((span, reason)) = self.budget {
             return Decision { action: Action::SleepUntil(now + span), reason };
         }
         if interrupt {
             return Decision { action: Action::BlockUntil(None), reason: Reason::Interrupt };
         }
-        let reason = if self.budget.is_some() { Reason::Late } else { Reason::GoalTooTight };
+        let reason = if self.caution.span() > Nanos::ZERO { Reason::Late } else { Reason::GoalTooTight };
         Decision { action: Action::Poll, reason }
     }
 
     /// Waits until shortly before `due`: as much before it as such a wait usually ends late.
     fn await_forecast(&self, now: Instant<C>, due: Instant<C>) -> Decision<C> {
         let ahead = due.since(now).unwrap_or(Nanos::ZERO);
-        let lateness = &self.overshoot[class(ahead)];
+        let lateness = self.lateness_of(ahead);
         let usual = lateness.upper_quantile(900_000);
         let worst = lateness.upper_quantile(1_000_000 - self.goal.quantile.above_ppm() / 2);
         let guard = usual.max(worst.saturating_sub(self.lateness_budget())) + Nanos::from_micros(1);
@@ -316,12 +332,46 @@ impl Account {
         self.credit = (self.credit + packets as i64 * self.share).min(MOST_CREDIT);
     }
 
-    fn pay(&mut self) {
-        self.credit = (self.credit - ONE_LATE).max(MOST_DEBT);
+    fn pay(&mut self, packets: u64) {
+        self.credit = (self.credit - packets as i64 * ONE_LATE).max(MOST_DEBT);
     }
 
     fn in_credit(&self) -> bool {
         self.credit >= 0
+    }
+}
+
+/// An integral controller: late packets shorten the sleep at once, punctual ones lengthen it slowly,
+/// so that in the end the share of late packets is the allowed one (stochastic approximation of a
+/// quantile: H. Robbins and S. Monro, 1951).
+#[derive(Clone, Copy, Debug)]
+struct Caution {
+    /// In millionths of a nanosecond.
+    span: u64,
+    most: u64,
+    /// What one late packet adds, in nanoseconds.
+    step: u64,
+    /// The share of late packets that is allowed, in millionths.
+    share: u64,
+}
+
+impl Caution {
+    /// A late packet costs a 32nd of the goal.
+    fn new(latency: Nanos, share: u64) -> Self {
+        let latency = latency.as_nanos().min(1_000_000_000);
+        Self { span: 0, most: latency * 1_000_000, step: latency / 32, share }
+    }
+
+    fn relax(&mut self, packets: u64) {
+        self.span = self.span.saturating_sub(packets * self.step * self.share);
+    }
+
+    fn raise(&mut self, packets: u64) {
+        self.span = (self.span + packets * self.step * 1_000_000).min(self.most);
+    }
+
+    fn span(&self) -> Nanos {
+        Nanos::from_nanos(self.span / 1_000_000)
     }
 }
 

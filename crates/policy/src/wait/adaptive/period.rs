@@ -20,7 +20,7 @@ const MISS: u32 = 4;
 ///            8 intervals alike                     doubt reaches 24
 ///  Searching ────────────────► Locked { due, period } ────────────► Searching
 ///                                 │    ▲
-///                                 └────┘ arrival near due: due += period, corrected by 1/8 of the error
+///                                 └────┘ arrival near due: due += period, corrected by 1/4 of the error, period by 1/32
 /// ```
 /// What counts is the start of a burst: an arrival after a silence of at least half the longest
 /// recent one, so that a slot of several frames is one event.
@@ -34,6 +34,8 @@ pub(super) struct Period<C> {
     early: Tail,
     /// How much after its time.
     late: Tail,
+    /// How long it lasts, from its first frame to its last.
+    length: Tail,
 }
 
 #[derive(Debug)]
@@ -57,6 +59,8 @@ pub(super) struct Forecast<C> {
     pub(super) from: Instant<C>,
     /// The time by which it will have come.
     pub(super) to: Instant<C>,
+    /// The time by which the last burst will have ended.
+    pub(super) last_ends: Instant<C>,
 }
 
 impl<C> Period<C> {
@@ -68,6 +72,7 @@ impl<C> Period<C> {
             longest_silence: Nanos::ZERO,
             early: Tail::new(),
             late: Tail::new(),
+            length: Tail::new(),
         }
     }
 
@@ -83,6 +88,9 @@ impl<C> Period<C> {
         if !starts {
             return;
         }
+        if let Some(length) = previous.zip(self.last_start).and_then(|(end, start)| end.since(start)) {
+            self.length.add(length);
+        }
         if let Some(interval) = self.last_start.replace(first).and_then(|s| first.since(s)) {
             self.started(first, interval);
         }
@@ -96,7 +104,7 @@ impl<C> Period<C> {
                 if *known >= HISTORY
                     && let Some(period) = common_interval(intervals)
                 {
-                    (self.early, self.late) = (Tail::new(), Tail::new());
+                    (self.early, self.late, self.length) = (Tail::new(), Tail::new(), Tail::new());
                     self.state =
                         State::Locked { due: at + period, period_64ths: period.as_nanos() * 64, doubt: DISBELIEF / 2 };
                 }
@@ -121,12 +129,12 @@ impl<C> Period<C> {
                     let step = error.min(period / 64).as_nanos();
                     if is_late {
                         self.late.add(error);
-                        *due = *due + Nanos::from_nanos(step / 8);
-                        *period_64ths += step / 2;
+                        *due = *due + Nanos::from_nanos(step / 4);
+                        *period_64ths += step * 2;
                     } else {
                         self.early.add(error);
-                        *due = due.before(Nanos::from_nanos(step / 8)).unwrap_or(*due);
-                        *period_64ths -= step / 2;
+                        *due = due.before(Nanos::from_nanos(step / 4)).unwrap_or(*due);
+                        *period_64ths = period_64ths.saturating_sub(step * 2);
                     }
                     *due = *due + period;
                 }
@@ -151,22 +159,25 @@ impl<C> Period<C> {
         }
         let early = self.early.upper_quantile(980_000);
         let late = self.late.upper_quantile(950_000);
+        let length = self.length.upper_quantile(980_000);
         // A forecast as wide as half the period forecasts nothing.
-        (early + late <= period / 2)
-            .then(|| Forecast { from: due.before(early).unwrap_or(*due), to: *due + late + Nanos::from_micros(2) })
+        (early + late + length <= period / 2).then(|| Forecast {
+            from: due.before(early).unwrap_or(*due),
+            to: *due + late + Nanos::from_micros(2),
+            last_ends: self.last_start.map_or(now, |start| start + length),
+        })
     }
 }
 
-/// The mean of the intervals without the shortest and the longest, if the others lie within a quarter.
+/// The median of the intervals, if all but the shortest and the longest lie within a quarter.
 fn common_interval(intervals: &[Nanos; HISTORY]) -> Option<Nanos> {
     let mut sorted = *intervals;
     sorted.sort_unstable();
     let middle = &sorted[1..HISTORY - 1];
     let (least, most) = (middle[0], middle[middle.len() - 1]);
-    let sum = middle.iter().fold(Nanos::ZERO, |sum, i| sum + *i);
-    let mean = sum / middle.len() as u64;
-    let alike = most.saturating_sub(least) <= mean / 4;
-    (alike && (SHORTEST..=LONGEST).contains(&mean)).then_some(mean)
+    let median = middle[middle.len() / 2];
+    let alike = most.saturating_sub(least) <= median / 4;
+    (alike && (SHORTEST..=LONGEST).contains(&median)).then_some(median)
 }
 
 // Derives would ask `Clone` of the clock's marker type.
@@ -187,6 +198,7 @@ impl<C> Clone for Period<C> {
             longest_silence: self.longest_silence,
             early: self.early.clone(),
             late: self.late.clone(),
+            length: self.length.clone(),
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use units::Nanos;
 
-/// Four buckets an octave, from 256 ns to 2 ms.
-const BUCKETS: usize = 48;
+/// Eight buckets an octave from 1 us to 2 ms, and eight of 128 ns below.
+const BUCKETS: usize = 96;
 /// When so many samples are in, all counts are halved: older waits count for less and less.
 const MEMORY: u32 = 1024;
 /// A sample this many times the median...
@@ -42,6 +42,11 @@ impl Tail {
         false
     }
 
+    /// Samples that still count.
+    pub(super) const fn samples(&self) -> u32 {
+        self.total
+    }
+
     /// A bound that the share `ppm` of the samples keep (the upper edge of their bucket); nothing
     /// without samples.
     pub(super) fn upper_quantile(&self, ppm: u32) -> Nanos {
@@ -77,20 +82,20 @@ impl Tail {
 /// The bucket of a value in nanoseconds; the last one takes all that is longer.
 fn bucket(nanos: u64) -> usize {
     if nanos < 1024 {
-        return (nanos >> 8) as usize;
+        return (nanos >> 7) as usize;
     }
     let octave = nanos.ilog2() as usize;
-    let quarter = (nanos >> (octave - 2)) as usize & 3;
-    (4 * (octave - 9) + quarter).min(BUCKETS - 1)
+    let eighth = (nanos >> (octave - 3)) as usize & 7;
+    (8 * (octave - 9) + eighth).min(BUCKETS - 1)
 }
 
 /// The least value that lies above the bucket.
 fn upper_edge(index: usize) -> Nanos {
     let next = index as u64 + 1;
-    if next < 4 {
-        return Nanos::from_nanos(next << 8);
+    if next < 8 {
+        return Nanos::from_nanos(next << 7);
     }
-    Nanos::from_nanos((4 + next % 4) << (next / 4 + 7))
+    Nanos::from_nanos((8 + next % 8) << (next / 8 + 6))
 }
 
 #[cfg(test)]

@@ -1,0 +1,265 @@
+//! Records what a policy saw and said, and replays it.
+//!
+//! [`Recording`] wraps any policy. It writes into memory reserved at the start, so the loop neither
+//! allocates nor waits; when the memory is full it stops recording and counts what it left out.
+//! The file is JSON lines: a header with the policy's settings, then one line a decision.
+//! [`replay`] feeds the observations to a fresh policy and compares the decisions: a policy is a
+//! function of what it sees, so they are the same.
+
+use std::io::{self, BufRead, Write};
+
+use policy::wait::{Action, Arrivals, Decision, Ended, Observation, Queue, Reason, WaitPolicy};
+use serde::{Deserialize, Serialize};
+use units::{Instant, Monotonic, Nanos};
+
+use crate::Error;
+use crate::mode::ModeText;
+
+/// Queues of one worker that are recorded; a worker with more cannot be.
+pub const MOST_QUEUES: usize = 8;
+
+/// A policy, and a log of it.
+#[derive(Debug)]
+pub struct Recording<P> {
+    inner: P,
+    entries: Vec<Entry>,
+    left_out: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    now: Instant<Monotonic>,
+    ended: Option<Ended<Monotonic>>,
+    queues: [Queue<Monotonic>; MOST_QUEUES],
+    count: u8,
+    decision: Decision<Monotonic>,
+}
+
+impl<P> Recording<P> {
+    /// Records the first `limit` decisions of `inner`.
+    pub fn new(inner: P, limit: usize) -> Self {
+        Self { inner, entries: Vec::with_capacity(limit), left_out: 0 }
+    }
+
+    /// Writes the log. `mode` is what a replay is to make its policy of.
+    pub fn write(&self, mode: &ModeText, out: &mut impl Write) -> io::Result<()> {
+        let header = Header {
+            schema: SCHEMA.into(),
+            mode: mode.clone(),
+            decisions: self.entries.len() as u64,
+            left_out: self.left_out,
+        };
+        serde_json::to_writer(&mut *out, &header)?;
+        for entry in &self.entries {
+            out.write_all(b"\n")?;
+            serde_json::to_writer(&mut *out, &Line::from(entry))?;
+        }
+        out.write_all(b"\n")?;
+        out.flush()
+    }
+}
+
+impl<P: WaitPolicy<Monotonic>> WaitPolicy<Monotonic> for Recording<P> {
+    fn decide(&mut self, seen: &Observation<'_, Monotonic>) -> Decision<Monotonic> {
+        let decision = self.inner.decide(seen);
+        if self.entries.len() == self.entries.capacity() || seen.queues.len() > MOST_QUEUES {
+            self.left_out += 1;
+            return decision;
+        }
+        let nothing = Queue { received: 0, fill: 0, arrivals: None };
+        let mut queues = [nothing; MOST_QUEUES];
+        queues[..seen.queues.len()].copy_from_slice(seen.queues);
+        let count = seen.queues.len() as u8;
+        self.entries.push(Entry { now: seen.now, ended: seen.ended, queues, count, decision });
+        decision
+    }
+}
+
+/// What a replay found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replay {
+    /// The policy that was recorded.
+    pub mode: ModeText,
+    /// Decisions compared.
+    pub decisions: u64,
+    /// Decisions of the recorded run that the file does not hold.
+    pub left_out: u64,
+    /// The first line (from 1) whose decision differs: what the file says, and what the policy said.
+    pub first_difference: Option<(u64, String, String)>,
+}
+
+/// Feeds a recorded file to a fresh policy of the same settings.
+pub fn replay(input: impl BufRead, name: &str) -> Result<Replay, Error> {
+    let bad = |line: u64, why: String| Error::Invalid { what: format!("{name}, line {line}"), why };
+    let mut lines = input.lines();
+    let first = lines.next().ok_or_else(|| bad(1, "the file is empty; record one with apus run --record".into()))?;
+    let first = first.map_err(|e| bad(1, e.to_string()))?;
+    let header: Header = serde_json::from_str(&first).map_err(|e| bad(1, e.to_string()))?;
+    if header.schema != SCHEMA {
+        return Err(bad(1, format!("the schema is {:?}, but this program reads {SCHEMA:?}", header.schema)));
+    }
+    let mut policy = header.mode.parse()?.policy();
+    let mut result = Replay { mode: header.mode, decisions: 0, left_out: header.left_out, first_difference: None };
+    for (number, text) in (2..).zip(lines) {
+        let text = text.map_err(|e| bad(number, e.to_string()))?;
+        let line: Line = serde_json::from_str(&text).map_err(|e| bad(number, e.to_string()))?;
+        let queues: Vec<_> = line.queues.iter().map(QueueLine::queue).collect();
+        let seen = Observation {
+            now: Instant::from_nanos(line.now_ns),
+            queues: &queues,
+            ended: line.ended.as_ref().map(EndedLine::ended),
+        };
+        let said = DecisionLine::from(policy.decide(&seen));
+        result.decisions += 1;
+        if said != line.decision {
+            result.first_difference = Some((number, format!("{:?}", line.decision), format!("{said:?}")));
+            break;
+        }
+    }
+    Ok(result)
+}
+
+const SCHEMA: &str = "apus.record/1";
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    schema: String,
+    mode: ModeText,
+    decisions: u64,
+    left_out: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    now_ns: u64,
+    queues: Vec<QueueLine>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    ended: Option<EndedLine>,
+    decision: DecisionLine,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QueueLine {
+    received: u32,
+    fill: u32,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    arrivals: Option<ArrivalsLine>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ArrivalsLine {
+    first_ns: u64,
+    last_ns: u64,
+    picked_up_ns: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EndedLine {
+    action: ActionLine,
+    began_ns: u64,
+    ended_ns: u64,
+}
+
+#[derive(Serialize, Deserialize, PartialEq, Debug)]
+#[serde(deny_unknown_fields)]
+struct DecisionLine {
+    action: ActionLine,
+    reason: String,
+}
+
+#[derive(Serialize, Deserialize, PartialEq, Debug)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+enum ActionLine {
+    Poll,
+    Pause { span_ns: u64 },
+    Sleep { until_ns: u64 },
+    Block { until_ns: Option<u64> },
+}
+
+impl From<&Entry> for Line {
+    fn from(entry: &Entry) -> Self {
+        Self {
+            now_ns: entry.now.as_nanos(),
+            queues: entry.queues[..usize::from(entry.count)].iter().map(QueueLine::from).collect(),
+            ended: entry.ended.map(|wait| EndedLine {
+                action: wait.action.into(),
+                began_ns: wait.began.as_nanos(),
+                ended_ns: wait.ended.as_nanos(),
+            }),
+            decision: entry.decision.into(),
+        }
+    }
+}
+
+impl From<&Queue<Monotonic>> for QueueLine {
+    fn from(queue: &Queue<Monotonic>) -> Self {
+        Self {
+            received: queue.received,
+            fill: queue.fill,
+            arrivals: queue.arrivals.map(|a| ArrivalsLine {
+                first_ns: a.first.as_nanos(),
+                last_ns: a.last.as_nanos(),
+                picked_up_ns: a.picked_up.as_nanos(),
+            }),
+        }
+    }
+}
+
+impl QueueLine {
+    fn queue(&self) -> Queue<Monotonic> {
+        let at = Instant::from_nanos;
+        Queue {
+            received: self.received,
+            fill: self.fill,
+            arrivals: self.arrivals.as_ref().map(|a| Arrivals {
+                first: at(a.first_ns),
+                last: at(a.last_ns),
+                picked_up: at(a.picked_up_ns),
+            }),
+        }
+    }
+}
+
+impl EndedLine {
+    fn ended(&self) -> Ended<Monotonic> {
+        Ended {
+            action: self.action.action(),
+            began: Instant::from_nanos(self.began_ns),
+            ended: Instant::from_nanos(self.ended_ns),
+        }
+    }
+}
+
+impl From<Action<Monotonic>> for ActionLine {
+    fn from(action: Action<Monotonic>) -> Self {
+        match action {
+            Action::Poll => Self::Poll,
+            Action::Pause(span) => Self::Pause { span_ns: span.as_nanos() },
+            Action::SleepUntil(until) => Self::Sleep { until_ns: until.as_nanos() },
+            Action::BlockUntil(until) => Self::Block { until_ns: until.map(Instant::as_nanos) },
+        }
+    }
+}
+
+impl ActionLine {
+    fn action(&self) -> Action<Monotonic> {
+        match *self {
+            Self::Poll => Action::Poll,
+            Self::Pause { span_ns } => Action::Pause(Nanos::from_nanos(span_ns)),
+            Self::Sleep { until_ns } => Action::SleepUntil(Instant::from_nanos(until_ns)),
+            Self::Block { until_ns } => Action::BlockUntil(until_ns.map(Instant::from_nanos)),
+        }
+    }
+}
+
+impl From<Decision<Monotonic>> for DecisionLine {
+    fn from(decision: Decision<Monotonic>) -> Self {
+        let reason: Reason = decision.reason;
+        Self { action: decision.action.into(), reason: reason.name().into() }
+    }
+}

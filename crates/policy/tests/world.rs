@@ -1,0 +1,255 @@
+//! The policies in a small world of their own: one queue, one core, waits that end late by chance.
+//!
+//! What is asserted are laws (bounds, order, the goal in a world that allows it), not the world's
+//! exact figures.
+
+use policy::wait::*;
+use policy::{Goal, LossBound};
+use proptest::prelude::*;
+use units::{Instant, Nanos, PacketRate, Simulated};
+
+type At = Instant<Simulated>;
+
+/// xorshift64*: G. Marsaglia, "Xorshift RNGs", 2003, and S. Vigna's multiplier.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+    /// Mostly `usual`, with an exponential tail of the same mean on top.
+    fn lateness(&mut self, usual_ns: u64) -> Nanos {
+        Nanos::from_nanos(usual_ns + (-(1.0 - self.unit()).ln() * usual_ns as f64 / 3.0) as u64)
+    }
+}
+
+struct Outcome {
+    /// Arrival to departure, sorted.
+    delays: Vec<u64>,
+    /// Share of the time that the core was not given away, per mille.
+    awake: u64,
+    kinds: [u64; 4],
+    reasons: [u64; Reason::ALL.len()],
+}
+
+impl Outcome {
+    fn quantile_us(&self, q: f64) -> u64 {
+        self.delays[((self.delays.len() - 1) as f64 * q) as usize] / 1_000
+    }
+}
+
+/// For whoever reads a failed test.
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "p50 {} us, p99 {} us, awake {}/1000", self.quantile_us(0.5), self.quantile_us(0.99), self.awake)?;
+        for reason in Reason::ALL {
+            if self.reasons[reason as usize] > 0 {
+                write!(f, ", {} {}", reason.name(), self.reasons[reason as usize])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// 0.1 us an empty poll, 2 us a frame, timers 8 us late and interrupts 10 us late or somewhat more,
+/// 5 us to enter and leave a wait.
+fn run(policy: &mut impl WaitPolicy<Simulated>, arrivals: &[u64]) -> Outcome {
+    let (mut now, mut next, mut ended, mut random) = (1_000u64, 0, None, Random(42));
+    let (mut delays, mut awake, mut kinds, mut reasons) = (Vec::new(), 0u64, [0; 4], [0; Reason::ALL.len()]);
+    let end = arrivals.last().unwrap() + 1_000_000;
+    while next < arrivals.len() && now < end {
+        let began = now;
+        now += 100;
+        let first = next;
+        while next < arrivals.len() && arrivals[next] <= now && next - first < 64 {
+            next += 1;
+        }
+        let picked_up = At::from_nanos(now);
+        let received = next - first;
+        now += 2_000 * received as u64;
+        delays.extend(arrivals[first..next].iter().map(|at| now - at));
+        let queue = Queue {
+            received: received as u32,
+            fill: received as u32,
+            arrivals: (received > 0).then(|| Arrivals {
+                first: At::from_nanos(arrivals[first]),
+                last: At::from_nanos(arrivals[next - 1]),
+                picked_up,
+            }),
+        };
+        let at = At::from_nanos(now);
+        let decision = policy.decide(&Observation { now: at, queues: &[queue], ended });
+        awake += now - began;
+        kinds[decision.action.kind() as usize] += 1;
+        reasons[decision.reason as usize] += 1;
+        let due = decision.action.until(at).map(At::as_nanos);
+        let upcoming = arrivals.get(next).copied().unwrap_or(end);
+        let wake = match decision.action {
+            Action::Poll => now,
+            Action::Pause(_) => {
+                awake += due.unwrap() - now;
+                due.unwrap()
+            }
+            Action::SleepUntil(_) => due.unwrap().max(now) + random.lateness(8_000).as_nanos(),
+            Action::BlockUntil(_) if upcoming <= now => now,
+            Action::BlockUntil(_) if due.is_some_and(|due| due < upcoming) => {
+                due.unwrap().max(now) + random.lateness(8_000).as_nanos()
+            }
+            Action::BlockUntil(_) => upcoming + random.lateness(10_000).as_nanos(),
+        };
+        ended = (!matches!(decision.action, Action::Poll)).then(|| Ended {
+            action: decision.action,
+            began: at,
+            ended: At::from_nanos(wake),
+        });
+        if matches!(decision.action, Action::SleepUntil(_) | Action::BlockUntil(_)) {
+            awake += 5_000.min(wake - now);
+        }
+        now = wake;
+    }
+    delays.sort_unstable();
+    Outcome { delays, awake: awake * 1_000 / now, kinds, reasons }
+}
+
+fn adaptive(goal: &str) -> Adaptive<Simulated> {
+    let loss = Some(LossBound { descriptors: 2048, peak: PacketRate::new(3_000_000) });
+    Adaptive::new(AdaptiveConfig { goal: Some(goal.parse().unwrap()), loss, interrupts: true })
+}
+
+fn periodic(period_us: u64, packets: u64) -> Vec<u64> {
+    (1..=packets).map(|k| k * period_us * 1_000).collect()
+}
+
+fn poisson(mean_us: f64, packets: usize, seed: u64) -> Vec<u64> {
+    let (mut random, mut t) = (Random(seed), 0.0);
+    (0..packets)
+        .map(|_| {
+            t += -(1.0 - random.unit()).ln() * mean_us * 1_000.0;
+            t as u64
+        })
+        .collect()
+}
+
+#[test]
+fn periodic_traffic_meets_a_core_that_is_awake() {
+    let arrivals = periodic(350, 10_000);
+    let (ours, polling) = (run(&mut adaptive("p99=20us"), &arrivals), run(&mut Poll, &arrivals));
+    assert!(ours.quantile_us(0.99) <= 20, "p99 {} us", ours.quantile_us(0.99));
+    assert!(ours.quantile_us(0.5) <= polling.quantile_us(0.5) + 1, "median {} us", ours.quantile_us(0.5));
+    assert!(ours.awake < 250, "awake {} per mille", ours.awake);
+    assert!(polling.awake > 990);
+}
+
+#[test]
+fn a_loose_goal_leaves_periodic_traffic_to_the_interrupt() {
+    let ours = run(&mut adaptive("p99=200us"), &periodic(350, 10_000));
+    assert!(ours.awake < 40, "awake {} per mille", ours.awake);
+    assert!(ours.kinds[WaitKind::Sleep as usize] < 50);
+}
+
+#[test]
+fn slots_of_several_frames_are_foreseen() {
+    let arrivals: Vec<u64> = (1..3_000u64).flat_map(|slot| (0..4).map(move |k| slot * 500_000 + k * 3_000)).collect();
+    let ours = run(&mut adaptive("p99=20us"), &arrivals);
+    println!("{ours}");
+    assert!(ours.quantile_us(0.99) <= 20, "p99 {} us", ours.quantile_us(0.99));
+    assert!(ours.awake < 300, "awake {} per mille", ours.awake);
+}
+
+#[test]
+fn looser_goals_cost_less_and_are_kept() {
+    let arrivals = poisson(50.0, 40_000, 7);
+    let mut before = 1_001;
+    for goal_us in [20, 30, 60, 120, 250] {
+        let ours = run(&mut adaptive(&format!("p99={goal_us}us")), &arrivals);
+        println!("{goal_us} us: {ours}");
+        assert!(ours.quantile_us(0.99) <= goal_us, "p99 {} us of {goal_us}", ours.quantile_us(0.99));
+        assert!(ours.awake < before, "{goal_us} us: awake {} per mille, before {before}", ours.awake);
+        before = ours.awake;
+    }
+}
+
+#[test]
+fn cheaper_than_a_timed_sleep_of_the_same_tail() {
+    let arrivals = poisson(50.0, 40_000, 11);
+    for goal_us in [30, 60, 120, 250] {
+        let ours = run(&mut adaptive(&format!("p99={goal_us}us")), &arrivals);
+        let rival = (1..=goal_us)
+            .map(|max| run(&mut Backoff::new(Nanos::from_micros(max)), &arrivals))
+            .filter(|o| o.quantile_us(0.99) <= ours.quantile_us(0.99))
+            .map(|o| o.awake)
+            .min();
+        assert!(rival.is_none_or(|rival| ours.awake < rival), "{goal_us} us: {} against {rival:?}", ours.awake);
+    }
+}
+
+#[test]
+fn a_goal_that_no_wait_can_keep_means_polling() {
+    let ours = run(&mut adaptive("p99=4us"), &poisson(50.0, 20_000, 3));
+    assert!(ours.quantile_us(0.99) <= 6);
+    assert!(ours.awake > 900, "awake {} per mille", ours.awake);
+}
+
+#[test]
+fn the_goal_is_kept_again_after_the_machine_became_slow() {
+    // The same traffic, but the second half's frames arrive in bursts that the first did not have.
+    let mut arrivals = poisson(50.0, 20_000, 5);
+    let shift = arrivals.last().unwrap() + 50_000;
+    arrivals.extend(periodic(500, 4_000).iter().flat_map(|t| (0..8).map(move |k| shift + t + k * 200)));
+    let ours = run(&mut adaptive("p99=60us"), &arrivals);
+    assert!(ours.quantile_us(0.99) <= 60, "p99 {} us", ours.quantile_us(0.99));
+}
+
+/// Anything that a loop could report, sane or not.
+fn step() -> impl Strategy<Value = (u64, u32, u64, u64, u64)> {
+    (0u64..2_000_000, prop_oneof![3 => Just(0u32), 1 => 0u32..100], 0u64..600_000, 0u64..300_000, 0u64..50_000)
+}
+
+proptest! {
+    #[test]
+    fn no_timed_wait_exceeds_a_bound(
+        goal_us in 1u64..2_000,
+        descriptors in 1u32..8_192,
+        pps in 1_000u64..50_000_000,
+        interrupts: bool,
+        steps in prop::collection::vec(step(), 1..400),
+    ) {
+        let goal = Goal { quantile: units::Quantile::P99, latency: Nanos::from_micros(goal_us) };
+        let loss = LossBound { descriptors, peak: PacketRate::new(pps) };
+        let mut policy =
+            Adaptive::<Simulated>::new(AdaptiveConfig { goal: Some(goal), loss: Some(loss), interrupts });
+        let mut again = policy.clone();
+        let bound = goal.latency.min(loss.longest_absence());
+        let (mut now, mut ended) = (At::from_nanos(1_000_000), None);
+        for (advance, received, age, spread, work) in steps {
+            now = now + Nanos::from_nanos(advance);
+            let first = now.before(Nanos::from_nanos(age + spread)).unwrap_or(At::ORIGIN);
+            let arrivals = (received > 0)
+                .then(|| Arrivals { first, last: first + Nanos::from_nanos(spread), picked_up: now });
+            now = now + Nanos::from_nanos(work);
+            let queues = [Queue { received, fill: received, arrivals }, Queue { received: 0, fill: 0, arrivals: None }];
+            let seen = Observation { now, queues: &queues, ended };
+            let decision = policy.decide(&seen);
+            prop_assert_eq!(decision, again.decide(&seen), "the same observations, another decision");
+            match decision.action {
+                Action::SleepUntil(until) => {
+                    let span = until.since(now).expect("in the future");
+                    prop_assert!(span <= bound, "{span} exceeds {bound}");
+                }
+                Action::BlockUntil(_) => prop_assert!(interrupts, "blocks where nothing can wake it"),
+                Action::Poll | Action::Pause(_) => {}
+            }
+            ended = (!matches!(decision.action, Action::Poll)).then_some(Ended {
+                action: decision.action,
+                began: now,
+                ended: now + Nanos::from_nanos(advance),
+            });
+        }
+    }
+}
