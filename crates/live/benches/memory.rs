@@ -48,8 +48,7 @@ fn main() -> Result<(), live::Error> {
             let mut pool = Pool::new(PoolConfig::default())?;
             let mut device = MemoryDevice::source("memory", &HEADER, 64)?;
             let mut frames = Vec::with_capacity(batch);
-            let mut runs: Vec<f64> =
-                (0..RUNS).map(|_| run(batch, swap, &mut device, &mut pool, &mut frames)).collect();
+            let mut runs: Vec<f64> = (0..RUNS).map(|_| run(batch, swap, &mut device, &mut pool, &mut frames)).collect();
             runs.sort_by(f64::total_cmp);
             println!("{batch:>6} {work:>12} {:>10.2} {:>10.2} {:>10.2}", runs[RUNS / 2], runs[0], runs[RUNS - 1]);
             let free = pool.free();

@@ -191,14 +191,7 @@ impl Device for MemoryDevice {
             Kind::Source(source) => (false, SOURCE_DESCRIPTORS, source.len),
             Kind::Link { config, .. } => (config.clock.is_some(), config.ring as u32, config.longest_frame),
         };
-        Capabilities {
-            stamps_arrival,
-            zero_copy: false,
-            wakes: true,
-            busy_poll: None,
-            rx_descriptors,
-            longest_frame,
-        }
+        Capabilities { stamps_arrival, zero_copy: false, wakes: true, busy_poll: None, rx_descriptors, longest_frame }
     }
 }
 
@@ -315,7 +308,9 @@ impl Direction {
         let Some(octets) = octets.filter(|_| queues > 0) else {
             return Err(Error::Invalid {
                 what: name.into(),
-                why: format!("{queues} queues with rings of {ring} frames of {longest_frame} octets cannot be: each must be at least 1, and a ring below 2^32 frames"),
+                why: format!(
+                    "{queues} queues with rings of {ring} frames of {longest_frame} octets cannot be: each must be at least 1, and a ring below 2^32 frames"
+                ),
             });
         };
         let direction = || {
@@ -430,3 +425,6 @@ impl Ring {
         received
     }
 }
+
+#[cfg(test)]
+mod tests;
