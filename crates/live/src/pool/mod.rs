@@ -122,7 +122,7 @@ impl Pool {
     /// Where a slot has room to spare, the data start in one of 16 cache lines, always the same for a
     /// slot. At one offset in each slot the headers of a batch share two of the 64 sets of a level 1
     /// cache and push each other out (64 sets of 64 octets: Intel SDM vol. 2, CPUID leaf 04H); DPDK
-    /// pads its pools' objects to that end (lib/mempool, `optimize_object_size`). Spread out, a macswap
+    /// spreads objects likewise, over memory channels (Mempool Library, "Memory Alignment Constraints"). Spread out, a macswap
     /// took 4 ns a frame instead of 6 (benches/memory.rs).
     #[inline]
     pub(crate) fn take_many(&mut self, n: usize, len: u32, out: &mut Vec<Frame>) -> usize {
