@@ -1,1 +1,360 @@
-//! placeholder
+//! A device whose frames also go to a capture file.
+//!
+//! The data core copies each frame into a buffer; a thread of its own writes full buffers to the
+//! file and gives them back. The data core never waits for it: a frame that finds no buffer is
+//! forwarded as ever, and counted as missed in the capture.
+//!
+//! ```text
+//!   data core ── full buffers (bounded channel) ──► writer thread ──► file
+//!       ◄─────── empty buffers (bounded channel) ───────┘
+//! ```
+
+use std::io::Write;
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+
+use units::{Instant, Monotonic, Nanos};
+
+use super::pcap::{LONGEST_RECORD, PcapWriter, RECORD_HEADER, Resolution, record_header};
+use super::{Capabilities, Device, Health, Statistics};
+use crate::Error;
+use crate::pool::{Frame, Pool};
+
+/// What to capture, and where to.
+#[derive(Clone, Debug)]
+pub struct CaptureConfig {
+    /// The file; nanosecond pcap.
+    pub path: PathBuf,
+    /// Capture received frames, at their arrival (or, without a stamp, when they were picked up).
+    pub received: bool,
+    /// Capture sent frames, when the device took them.
+    pub sent: bool,
+    /// The most octets to keep of a frame.
+    pub snap: usize,
+    /// Buffers between data core and writer.
+    pub buffers: usize,
+    /// Octets of each buffer. A batch of sent frames must fit into one, or its end is missed.
+    pub buffer_size: usize,
+    /// Added to all times: realtime minus monotonic, for times since 1970.
+    pub clock_to_realtime: Nanos,
+}
+
+impl CaptureConfig {
+    /// Captures both directions whole, through 8 buffers of 1 MiB: at 10 Gbit/s that bridges 6 ms in
+    /// which the disk does not take anything, and a buffer holds a batch of 64 jumbo frames.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            received: true,
+            sent: true,
+            snap: LONGEST_RECORD,
+            buffers: 8,
+            buffer_size: 1 << 20,
+            clock_to_realtime: Nanos::ZERO,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    captured: AtomicU64,
+    missed: AtomicU64,
+    error: OnceLock<String>,
+}
+
+/// Reads from elsewhere how a capture goes.
+#[derive(Clone, Debug)]
+pub struct CaptureMeter(Arc<Shared>);
+
+impl CaptureMeter {
+    /// Frames handed to the writer or in the buffer that is being filled.
+    pub fn captured(&self) -> u64 {
+        self.0.captured.load(Relaxed)
+    }
+    /// Frames that are not in the file, for want of a buffer or because the file could not be written.
+    pub fn missed(&self) -> u64 {
+        self.0.missed.load(Relaxed)
+    }
+    /// Why the file could not be written further.
+    pub fn error(&self) -> Option<&str> {
+        self.0.error.get().map(String::as_str)
+    }
+}
+
+/// Records on their way to the file.
+#[derive(Debug)]
+struct Buffer {
+    octets: Vec<u8>,
+    frames: u64,
+}
+
+/// The data core's end.
+#[derive(Debug)]
+struct Spool {
+    current: Option<Buffer>,
+    /// `None` only while it is dropped.
+    full: Option<SyncSender<Buffer>>,
+    empty: Receiver<Buffer>,
+    shared: Arc<Shared>,
+    writer: Option<JoinHandle<()>>,
+    snap: usize,
+    buffer_size: usize,
+}
+
+impl Spool {
+    fn start(config: &CaptureConfig) -> Result<Self, Error> {
+        let CaptureConfig { snap, buffers, buffer_size, .. } = *config;
+        let invalid =
+            |why: &str| Err(Error::Invalid { what: format!("capture to {}", config.path.display()), why: why.into() });
+        if snap == 0 || snap > LONGEST_RECORD {
+            return invalid("keep from 1 to 262144 octets of a frame");
+        }
+        if buffers < 2 || buffer_size < snap.min(2048) + RECORD_HEADER {
+            return invalid("it needs at least 2 buffers, each with room for a frame");
+        }
+        let shared = Arc::<Shared>::default();
+        let output = PcapWriter::create(&config.path, Resolution::Nanos)?;
+        let (full, to_write) = sync_channel(buffers);
+        let (give_back, empty) = sync_channel(buffers);
+        for _ in 0..buffers {
+            let buffer = Buffer { octets: Vec::with_capacity(buffer_size), frames: 0 };
+            give_back.try_send(buffer).map_err(|_| Error::Invalid {
+                what: "capture".into(),
+                why: "its own channel did not take its own buffers".into(),
+            })?;
+        }
+        let for_writer = shared.clone();
+        let writer = std::thread::Builder::new()
+            .name("apus-capture".into())
+            .spawn(move || write_all(output, &to_write, &give_back, &for_writer))
+            .map_err(|e| Error::system("start the capture's writer thread", e))?;
+        let (full, writer) = (Some(full), Some(writer));
+        Ok(Self { current: None, full, empty, shared, writer, snap, buffer_size })
+    }
+
+    /// Makes room for `octets` in one buffer if that can be had.
+    fn make_room(&mut self, octets: usize) {
+        if self.current.as_ref().is_some_and(|b| b.octets.len() + octets > self.buffer_size) {
+            self.submit();
+        }
+        if self.current.is_none() {
+            self.current = self.empty.try_recv().ok();
+        }
+    }
+
+    /// Octets that a frame will take in a buffer.
+    fn size_of(&self, frame: &Frame) -> usize {
+        RECORD_HEADER + frame.len().min(self.snap)
+    }
+
+    /// Adds a frame to the current buffer; whether it fitted.
+    fn push(&mut self, at: Nanos, data: &[u8]) -> bool {
+        let kept = &data[..data.len().min(self.snap)];
+        let Some(buffer) = &mut self.current else { return false };
+        if buffer.octets.len() + RECORD_HEADER + kept.len() > self.buffer_size {
+            return false;
+        }
+        let Some(header) = record_header(Resolution::Nanos, at, kept.len(), data.len()) else { return false };
+        buffer.octets.extend_from_slice(&header);
+        buffer.octets.extend_from_slice(kept);
+        buffer.frames += 1;
+        true
+    }
+
+    /// Takes back what was added since the buffer was this long and had so many frames.
+    fn truncate(&mut self, octets: usize, frames: u64) {
+        if let Some(buffer) = &mut self.current {
+            buffer.octets.truncate(octets);
+            buffer.frames = frames;
+        }
+    }
+
+    fn filled(&self) -> (usize, u64) {
+        self.current.as_ref().map_or((0, 0), |b| (b.octets.len(), b.frames))
+    }
+
+    fn count(&self, captured: u64, missed: u64) {
+        self.shared.captured.fetch_add(captured, Relaxed);
+        self.shared.missed.fetch_add(missed, Relaxed);
+    }
+
+    /// Hands the current buffer to the writer. The channel has room for all buffers there are.
+    fn submit(&mut self) {
+        let Some(buffer) = self.current.take_if(|b| b.frames > 0) else { return };
+        let frames = buffer.frames;
+        if self.full.as_ref().is_none_or(|full| full.try_send(buffer).is_err()) {
+            // The writer is gone.
+            lose(&self.shared, frames);
+        }
+    }
+}
+
+/// Frames that counted as captured are not.
+fn lose(shared: &Shared, frames: u64) {
+    shared.captured.fetch_sub(frames, Relaxed);
+    shared.missed.fetch_add(frames, Relaxed);
+}
+
+impl Drop for Spool {
+    /// Waits until everything is written.
+    fn drop(&mut self) {
+        self.submit();
+        self.full = None;
+        if let Some(Err(_)) = self.writer.take().map(JoinHandle::join) {
+            let _ = self.shared.error.set("the capture's writer thread panicked".into());
+        }
+    }
+}
+
+/// The writer thread: until the data core hangs up. After an error the rest is counted as missed.
+fn write_all(
+    mut output: PcapWriter<impl Write>,
+    to_write: &Receiver<Buffer>,
+    give_back: &SyncSender<Buffer>,
+    shared: &Shared,
+) {
+    while let Ok(mut buffer) = to_write.recv() {
+        let written = if shared.error.get().is_none() {
+            // Flushed each time: a buffer is large, and an error then belongs to its own frames.
+            output.write_raw(&buffer.octets).and_then(|()| output.flush()).map_err(|e| {
+                let _ = shared.error.set(e.to_string());
+            })
+        } else {
+            Err(())
+        };
+        if written.is_err() {
+            lose(shared, buffer.frames);
+        }
+        buffer.octets.clear();
+        buffer.frames = 0;
+        // It has room for all buffers; and if the data core hung up, nobody needs them.
+        let _ = give_back.try_send(buffer);
+    }
+    // The header of a file without frames.
+    if let (None, Err(e)) = (shared.error.get(), output.flush()) {
+        let _ = shared.error.set(e.to_string());
+    }
+}
+
+/// A device whose frames also go to a capture file, with times of clock `C`.
+///
+/// A buffer is handed on when it is full, when the worker is about to block, and when it asks for the
+/// port's health; dropping the device completes the file. A capture that fails does not stop the
+/// port: [`CaptureMeter`] says so.
+#[derive(Debug)]
+pub struct Capturing<D, C> {
+    inner: D,
+    clock: C,
+    spool: Spool,
+    received: bool,
+    sent: bool,
+    clock_to_realtime: Nanos,
+}
+
+impl<D: Device, C: Fn() -> Instant<Monotonic> + Send> Capturing<D, C> {
+    /// Wraps `inner`, makes the file and starts the thread that writes to it.
+    pub fn new(inner: D, clock: C, config: &CaptureConfig) -> Result<(Self, CaptureMeter), Error> {
+        let spool = Spool::start(config)?;
+        let meter = CaptureMeter(spool.shared.clone());
+        let CaptureConfig { received, sent, clock_to_realtime, .. } = *config;
+        Ok((Self { inner, clock, spool, received, sent, clock_to_realtime }, meter))
+    }
+
+    fn time(&self, at: Instant<Monotonic>) -> Nanos {
+        self.clock_to_realtime + Nanos::from_nanos(at.as_nanos())
+    }
+}
+
+impl<D: Device, C: Fn() -> Instant<Monotonic> + Send> Device for Capturing<D, C> {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn queues(&self) -> usize {
+        self.inner.queues()
+    }
+
+    fn rx(&mut self, queue: usize, pool: &mut Pool, out: &mut Vec<Frame>, room: usize) -> usize {
+        let before = out.len();
+        let count = self.inner.rx(queue, pool, out, room);
+        if self.received && count > 0 {
+            let now = (self.clock)();
+            let mut captured = 0;
+            for frame in &out[before..] {
+                self.spool.make_room(self.spool.size_of(frame));
+                let at = self.time(frame.arrived().unwrap_or(now));
+                captured += u64::from(self.spool.push(at, pool.bytes(frame)));
+            }
+            self.spool.count(captured, count as u64 - captured);
+        }
+        count
+    }
+
+    fn tx(&mut self, queue: usize, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize {
+        if !self.sent || frames.is_empty() {
+            return self.inner.tx(queue, pool, frames);
+        }
+        // Once sent, a frame's data are gone: they are all put down before, in one buffer, and those
+        // that were not taken are struck out after.
+        self.spool.make_room(frames.iter().map(|frame| self.spool.size_of(frame)).sum());
+        let (start, frames_before) = self.spool.filled();
+        let at = self.time((self.clock)());
+        let fitted = frames.iter().take_while(|frame| self.spool.push(at, pool.bytes(frame))).count();
+        let taken = self.inner.tx(queue, pool, frames);
+        if taken < fitted {
+            let end = self.end_of(start, taken);
+            self.spool.truncate(end, frames_before + taken as u64);
+        }
+        let captured = taken.min(fitted);
+        self.spool.count(captured as u64, (taken - captured) as u64);
+        taken
+    }
+
+    fn backlog(&self, queue: usize) -> usize {
+        self.inner.backlog(queue)
+    }
+
+    fn arm(&mut self, queue: usize) -> Result<(), Error> {
+        self.spool.submit();
+        self.inner.arm(queue)
+    }
+
+    fn disarm(&mut self, queue: usize) {
+        self.inner.disarm(queue);
+    }
+
+    fn wait_handle(&self, queue: usize) -> Option<BorrowedFd<'_>> {
+        self.inner.wait_handle(queue)
+    }
+
+    fn health(&mut self) -> Result<Health, Error> {
+        self.spool.submit();
+        self.inner.health()
+    }
+
+    fn statistics(&mut self, queue: usize) -> Statistics {
+        self.inner.statistics(queue)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+}
+
+impl<D, C> Capturing<D, C> {
+    /// Where the `n`th of the records that begin at `start` of the current buffer ends.
+    fn end_of(&self, start: usize, n: usize) -> usize {
+        let octets = self.spool.current.as_ref().map_or(&[][..], |b| &b.octets);
+        (0..n).fold(start, |at, _| match octets.get(at + 8..at + 12) {
+            Some(&[a, b, c, d]) => at + RECORD_HEADER + u32::from_le_bytes([a, b, c, d]) as usize,
+            _ => at,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,357 @@
-//! placeholder
+//! A device that misbehaves on purpose, the same way for the same seed.
+
+mod lane;
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::wakeup::Wakeup;
+use super::{Capabilities, Device, Health, Statistics};
+use crate::Error;
+use crate::pool::{Frame, Pool};
+use lane::{Lane, MOST_HELD, SplitMix64};
+
+/// Parts in a whole.
+const MILLION: u32 = 1_000_000;
+
+/// How often what goes wrong, in parts per million of the frames of one direction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FaultRates {
+    /// The frame disappears.
+    pub drop_ppm: u32,
+    /// A copy follows the frame.
+    pub duplicate_ppm: u32,
+    /// One bit is flipped.
+    pub corrupt_ppm: u32,
+    /// The frame loses at least one octet and keeps at least one.
+    pub truncate_ppm: u32,
+    /// The frame is held back for [`hold_polls`](Self::hold_polls) polls of its queue.
+    pub delay_ppm: u32,
+    /// The next frame overtakes this one. If none comes in [`hold_polls`](Self::hold_polls) polls, it
+    /// goes on in its place.
+    pub reorder_ppm: u32,
+    /// For how many polls (calls of `rx`) a frame is held back.
+    pub hold_polls: u32,
+}
+
+/// What happens to the whole port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outage {
+    /// The port is gone for good.
+    Lost,
+    /// The link is down until [`Device::health`] has told so this many times (a worker asks a few
+    /// times a second); then it is up, and no outage comes again.
+    Down {
+        /// How often.
+        health_checks: u32,
+    },
+}
+
+/// Everything that is to go wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FaultPlan {
+    /// The same seed and the same frames give the same faults.
+    pub seed: u64,
+    /// For received frames.
+    pub rx: FaultRates,
+    /// For frames to be sent.
+    pub tx: FaultRates,
+    /// After this many frames (both directions, all queues): an outage.
+    pub fail_after: Option<(u64, Outage)>,
+}
+
+/// What went wrong so far in one direction.
+///
+/// Every frame is accounted for: `seen + duplicated = passed + dropped + lost + held`, where held
+/// are those still inside.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FaultCounts {
+    /// Frames that came in, before anything happened to them.
+    pub seen: u64,
+    /// Frames handed on to the worker, or to the device.
+    pub passed: u64,
+    /// Frames that disappeared.
+    pub dropped: u64,
+    /// Copies made.
+    pub duplicated: u64,
+    /// Copies that were due but found no free slot.
+    pub not_duplicated: u64,
+    /// Frames with a flipped bit.
+    pub corrupted: u64,
+    /// Frames cut short.
+    pub truncated: u64,
+    /// Frames held back.
+    pub delayed: u64,
+    /// Frames that another one overtook.
+    pub reordered: u64,
+    /// Frames lost to an outage.
+    pub lost: u64,
+}
+
+/// Names the counters once for both forms.
+macro_rules! counters {
+    ($($name:ident),*) => {
+        #[derive(Debug, Default)]
+        struct Counters { $($name: AtomicU64),* }
+        impl Counters {
+            fn read(&self) -> FaultCounts {
+                FaultCounts { $($name: self.$name.load(Relaxed)),* }
+            }
+        }
+    };
+}
+counters!(seen, passed, dropped, duplicated, not_duplicated, corrupted, truncated, delayed, reordered, lost);
+
+/// One writer, so a load and a store do: no locked instruction on the data core.
+fn add(counter: &AtomicU64, n: u64) {
+    counter.store(counter.load(Relaxed) + n, Relaxed);
+}
+
+/// Reads the counts of a [`Faulty`] from elsewhere.
+#[derive(Clone, Debug)]
+pub struct FaultMeter {
+    rx: Arc<Counters>,
+    tx: Arc<Counters>,
+}
+
+impl FaultMeter {
+    /// What went wrong with received frames.
+    pub fn rx(&self) -> FaultCounts {
+        self.rx.read()
+    }
+    /// What went wrong with frames to be sent.
+    pub fn tx(&self) -> FaultCounts {
+        self.tx.read()
+    }
+}
+
+/// Whether the port works.
+///
+/// ```text
+///   Until(n) ──n frames──► Down(k) ──health() k times──► Sound
+///        └────n frames──► Lost
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Port {
+    Sound,
+    Until(u64, Outage),
+    Down(u32),
+    Lost,
+}
+
+impl Port {
+    fn settle(self) -> Self {
+        match self {
+            Self::Until(0, Outage::Lost) => Self::Lost,
+            Self::Until(0, Outage::Down { health_checks }) => Self::Down(health_checks).settle(),
+            Self::Down(0) => Self::Sound,
+            other => other,
+        }
+    }
+
+    /// Whether one more frame gets through.
+    fn admit(&mut self) -> bool {
+        match *self {
+            Self::Sound => true,
+            Self::Until(left, outage) => {
+                *self = Self::Until(left - 1, outage).settle();
+                true
+            }
+            Self::Down(_) | Self::Lost => false,
+        }
+    }
+}
+
+/// A device whose frames and link suffer the faults of a plan.
+///
+/// A frame held back is not lost: `wait_handle` is readable as long as there are such frames, so a
+/// worker that asks for it before it blocks goes on polling. While the link is down they stay, when
+/// the port is lost they are.
+#[derive(Debug)]
+pub struct Faulty<D> {
+    inner: D,
+    port: Port,
+    /// For each queue: receiving and sending.
+    lanes: Vec<[Lane; 2]>,
+    meter: FaultMeter,
+    arriving: Vec<Frame>,
+    scratch: Box<[u8]>,
+    always: Wakeup,
+}
+
+impl<D: Device> Faulty<D> {
+    /// Wraps `inner`; the meter reads the counts while and after it is used.
+    pub fn new(inner: D, plan: FaultPlan) -> Result<(Self, FaultMeter), Error> {
+        for (direction, rates) in [("rx", plan.rx), ("tx", plan.tx)] {
+            check(direction, rates)?;
+        }
+        let meter = FaultMeter { rx: Arc::default(), tx: Arc::default() };
+        let mut seeds = SplitMix64(plan.seed);
+        let mut lane = |rates, counts: &Arc<Counters>| Lane::new(seeds.next(), rates, counts.clone());
+        let lanes = (0..inner.queues()).map(|_| [lane(plan.rx, &meter.rx), lane(plan.tx, &meter.tx)]).collect();
+        let port = plan.fail_after.map_or(Port::Sound, |(frames, outage)| Port::Until(frames, outage).settle());
+        let arriving = Vec::with_capacity(MOST_HELD);
+        // The largest slot of a pool.
+        let scratch = vec![0; 65_536].into();
+        let faulty = Self { inner, port, lanes, meter: meter.clone(), arriving, scratch, always: Wakeup::new(true)? };
+        Ok((faulty, meter))
+    }
+
+    /// Frames inside that were neither passed on nor lost.
+    pub fn held(&self) -> usize {
+        self.lanes.iter().flatten().map(Lane::held).sum()
+    }
+
+    /// Hands on what is ready to be sent.
+    fn flush(&mut self, queue: usize, pool: &mut Pool) {
+        let ready = &mut self.lanes[queue][1].ready;
+        if !ready.is_empty() {
+            let sent = self.inner.tx(queue, pool, ready);
+            add(&self.meter.tx.passed, sent as u64);
+        }
+    }
+}
+
+fn check(direction: &str, rates: FaultRates) -> Result<(), Error> {
+    let FaultRates { drop_ppm, duplicate_ppm, corrupt_ppm, truncate_ppm, delay_ppm, reorder_ppm, hold_polls } = rates;
+    let invalid = |why: String| Err(Error::Invalid { what: format!("fault plan, {direction}"), why });
+    for ppm in [drop_ppm, duplicate_ppm, corrupt_ppm, truncate_ppm, delay_ppm, reorder_ppm] {
+        if ppm > MILLION {
+            return invalid(format!("{ppm} ppm is more than all frames; give at most {MILLION}"));
+        }
+    }
+    if hold_polls == 0 && (delay_ppm > 0 || reorder_ppm > 0) {
+        return invalid("delayed and reordered frames need hold_polls of at least 1".into());
+    }
+    Ok(())
+}
+
+impl<D: Device> Device for Faulty<D> {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn queues(&self) -> usize {
+        self.inner.queues()
+    }
+
+    fn rx(&mut self, queue: usize, pool: &mut Pool, out: &mut Vec<Frame>, room: usize) -> usize {
+        match self.port {
+            Port::Lost => {
+                self.lanes[queue].iter_mut().for_each(|lane| lane.lose(pool));
+                return 0;
+            }
+            Port::Down(_) => {}
+            Port::Sound | Port::Until(..) => {
+                self.lanes[queue].iter_mut().for_each(Lane::tick);
+                self.flush(queue, pool);
+            }
+        }
+        let wanted = room.saturating_sub(self.lanes[queue][0].ready.len());
+        if wanted > 0 {
+            self.inner.rx(queue, pool, &mut self.arriving, wanted);
+        }
+        let lane = &mut self.lanes[queue][0];
+        for frame in self.arriving.drain(..) {
+            add(&lane.counts.seen, 1);
+            if self.port.admit() {
+                lane.process(frame, pool, &mut self.scratch);
+            } else {
+                add(&lane.counts.lost, 1);
+                pool.give(frame);
+            }
+        }
+        // What got through before the link went down waits for it to come up.
+        let count = if matches!(self.port, Port::Down(_)) { 0 } else { lane.ready.len().min(room) };
+        out.extend(lane.ready.drain(..count));
+        add(&lane.counts.passed, count as u64);
+        count
+    }
+
+    fn tx(&mut self, queue: usize, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize {
+        match self.port {
+            Port::Lost => return 0,
+            Port::Down(_) => {}
+            Port::Sound | Port::Until(..) => {
+                self.flush(queue, pool);
+                if !self.lanes[queue][1].ready.is_empty() {
+                    return 0;
+                }
+            }
+        }
+        let count = frames.len();
+        let lane = &mut self.lanes[queue][1];
+        for frame in frames.drain(..) {
+            add(&lane.counts.seen, 1);
+            if self.port.admit() {
+                lane.process(frame, pool, &mut self.scratch);
+            } else {
+                add(&lane.counts.lost, 1);
+                pool.give(frame);
+            }
+        }
+        if !matches!(self.port, Port::Down(_)) {
+            self.flush(queue, pool);
+        }
+        count
+    }
+
+    fn backlog(&self, queue: usize) -> usize {
+        match self.port {
+            Port::Sound | Port::Until(..) => self.inner.backlog(queue) + self.lanes[queue][0].ready.len(),
+            Port::Down(_) | Port::Lost => 0,
+        }
+    }
+
+    fn arm(&mut self, queue: usize) -> Result<(), Error> {
+        if self.port == Port::Lost {
+            return Err(self.lost());
+        }
+        self.inner.arm(queue)
+    }
+
+    fn disarm(&mut self, queue: usize) {
+        self.inner.disarm(queue);
+    }
+
+    fn wait_handle(&self, queue: usize) -> Option<BorrowedFd<'_>> {
+        let held = self.lanes[queue].iter().any(|lane| lane.held() > 0);
+        match self.port {
+            Port::Sound | Port::Until(..) if held => Some(self.always.as_fd()),
+            Port::Lost => Some(self.always.as_fd()),
+            _ => self.inner.wait_handle(queue),
+        }
+    }
+
+    fn health(&mut self) -> Result<Health, Error> {
+        match self.port {
+            Port::Lost => Err(self.lost()),
+            Port::Down(left) => {
+                self.port = Port::Down(left - 1).settle();
+                Ok(Health::Down)
+            }
+            Port::Sound | Port::Until(..) => match self.inner.health()? {
+                Health::Finished if self.held() > 0 => Ok(Health::Up),
+                health => Ok(health),
+            },
+        }
+    }
+
+    fn statistics(&mut self, queue: usize) -> Statistics {
+        self.inner.statistics(queue)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+}
+
+impl<D: Device> Faulty<D> {
+    fn lost(&self) -> Error {
+        Error::PortLost { port: self.inner.name().into(), why: "lost by fault injection (fail_after)".into() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

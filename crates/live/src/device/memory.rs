@@ -1,1 +1,430 @@
-//! placeholder
+//! A port without a kernel.
+//!
+//! Two kinds of one [`MemoryDevice`]:
+//! - a **source** ([`MemoryDevice::source`]): an endless supply of one frame, to measure the loop
+//!   without the kernel's cost. Receiving takes slots and sets their length, sending gives them back,
+//!   and the data are written once, before the first frame, as DPDK's `net_null` does
+//!   (drivers/net/null/rte_eth_null.c, `eth_null_rx` and `eth_null_tx`). Applications read and write
+//!   real memory;
+//! - a **link** ([`MemoryDevice::pair`], [`MemoryDevice::scripted`]): rings that can overflow, with
+//!   another port or a test's [`MemoryHandle`] at the other end. Frames are copied between the pools.
+
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use units::{Instant, Monotonic};
+
+use super::wakeup::Wakeup;
+use super::{Capabilities, Device, Health, Statistics};
+use crate::Error;
+use crate::pool::{Frame, Pool};
+
+/// Descriptors that a source pretends to have: what DPDK takes for a driver without a preference,
+/// as `net_null` is (lib/ethdev/rte_ethdev.h, `RTE_ETH_DEV_FALLBACK_RX_RINGSIZE`).
+const SOURCE_DESCRIPTORS: u32 = 512;
+
+/// A port without a kernel.
+#[derive(Debug)]
+pub struct MemoryDevice {
+    name: String,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Source(Source),
+    Link { incoming: Vec<Arc<Direction>>, outgoing: Vec<Arc<Direction>>, config: LinkConfig },
+}
+
+/// What a link is like; both of its ends have the same.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkConfig {
+    /// Queues of each port; queue n of the one is connected with queue n of the other.
+    pub queues: usize,
+    /// Frames that the ring of each queue and direction holds.
+    pub ring: usize,
+    /// The longest frame that the ring holds, in octets.
+    pub longest_frame: u32,
+    /// Stamps the arrival of each sent frame at the other port; without it they have no stamp.
+    pub clock: Option<fn() -> Instant<Monotonic>>,
+}
+
+impl Default for LinkConfig {
+    /// One queue, the ring of a source, the longest frame of a 2048-octet slot, no stamps.
+    fn default() -> Self {
+        Self { queues: 1, ring: SOURCE_DESCRIPTORS as usize, longest_frame: 2048 - 256, clock: None }
+    }
+}
+
+impl MemoryDevice {
+    /// An endless supply of `template`, zero-padded or cut to `len` octets.
+    ///
+    /// The first `rx` writes it into all slots that are free then; give such a device its own pool,
+    /// or what other devices left in the slots will come as frames too.
+    pub fn source(name: impl Into<String>, template: &[u8], len: u32) -> Result<Self, Error> {
+        let name = name.into();
+        if len == 0 {
+            return Err(Error::Invalid { what: name, why: "a frame needs at least one octet".into() });
+        }
+        let mut template = template.to_vec();
+        template.resize(len as usize, 0);
+        let source = Source { template, len, left: u64::MAX, prepared: false, ready: Wakeup::new(true)? };
+        Ok(Self { name, kind: Kind::Source(source) })
+    }
+
+    /// Ends a source after `frames` frames; a link has no such end and is left as it is.
+    pub fn limited(mut self, frames: u64) -> Self {
+        if let Kind::Source(source) = &mut self.kind {
+            source.left = frames;
+        }
+        self
+    }
+
+    /// Two ports, each receiving what the other sends.
+    pub fn pair(names: [&str; 2], config: LinkConfig) -> Result<(Self, Self), Error> {
+        let forth = Direction::all(names[0], config)?;
+        let back = Direction::all(names[1], config)?;
+        let port = |name: &str, incoming: &Vec<_>, outgoing: &Vec<_>| Self {
+            name: name.into(),
+            kind: Kind::Link { incoming: incoming.clone(), outgoing: outgoing.clone(), config },
+        };
+        Ok((port(names[0], &back, &forth), port(names[1], &forth, &back)))
+    }
+
+    /// A port, and the other end of its wire.
+    pub fn scripted(name: &str, config: LinkConfig) -> Result<(Self, MemoryHandle), Error> {
+        let incoming = Direction::all(name, config)?;
+        let outgoing = Direction::all(name, config)?;
+        let handle = MemoryHandle { to_port: incoming.clone(), from_port: outgoing.clone() };
+        Ok((Self { name: name.into(), kind: Kind::Link { incoming, outgoing, config } }, handle))
+    }
+}
+
+impl Device for MemoryDevice {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn queues(&self) -> usize {
+        match &self.kind {
+            Kind::Source(_) => 1,
+            Kind::Link { config, .. } => config.queues,
+        }
+    }
+
+    #[inline]
+    fn rx(&mut self, queue: usize, pool: &mut Pool, out: &mut Vec<Frame>, room: usize) -> usize {
+        match &mut self.kind {
+            Kind::Source(source) => source.rx(pool, out, room),
+            Kind::Link { incoming, .. } => incoming[queue].ring().receive(pool, out, room),
+        }
+    }
+
+    #[inline]
+    fn tx(&mut self, queue: usize, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize {
+        let count = frames.len();
+        if let Kind::Link { outgoing, config, .. } = &self.kind
+            && count > 0
+        {
+            outgoing[queue].send(pool, frames, config.clock);
+        }
+        pool.give_many(frames);
+        count
+    }
+
+    fn backlog(&self, queue: usize) -> usize {
+        match &self.kind {
+            Kind::Source(source) => source.left.min(SOURCE_DESCRIPTORS.into()) as usize,
+            Kind::Link { incoming, .. } => incoming[queue].ring().count,
+        }
+    }
+
+    fn arm(&mut self, queue: usize) -> Result<(), Error> {
+        if let Kind::Link { incoming, .. } = &self.kind {
+            incoming[queue].arm();
+        }
+        Ok(())
+    }
+
+    fn disarm(&mut self, queue: usize) {
+        if let Kind::Link { incoming, .. } = &self.kind {
+            incoming[queue].disarm();
+        }
+    }
+
+    fn wait_handle(&self, queue: usize) -> Option<BorrowedFd<'_>> {
+        Some(match &self.kind {
+            Kind::Source(source) => source.ready.as_fd(),
+            Kind::Link { incoming, .. } => incoming[queue].wakeup.as_fd(),
+        })
+    }
+
+    fn health(&mut self) -> Result<Health, Error> {
+        let Kind::Link { incoming, .. } = &self.kind else {
+            return Ok(if self.backlog(0) == 0 { Health::Finished } else { Health::Up });
+        };
+        let mut health = Health::Up;
+        for direction in incoming {
+            let ring = direction.ring();
+            health = match ring.state {
+                LinkState::Lost => {
+                    return Err(Error::PortLost { port: self.name.clone(), why: "its memory link was removed".into() });
+                }
+                LinkState::Down => Health::Down,
+                LinkState::Finished if ring.count == 0 => Health::Finished,
+                // A queue that still has frames keeps the port up.
+                LinkState::Finished | LinkState::Up => return Ok(Health::Up),
+            };
+        }
+        Ok(health)
+    }
+
+    fn statistics(&mut self, queue: usize) -> Statistics {
+        match &self.kind {
+            Kind::Source(_) => Statistics::default(),
+            Kind::Link { incoming, .. } => incoming[queue].ring().statistics,
+        }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let (stamps_arrival, rx_descriptors, longest_frame) = match &self.kind {
+            Kind::Source(source) => (false, SOURCE_DESCRIPTORS, source.len),
+            Kind::Link { config, .. } => (config.clock.is_some(), config.ring as u32, config.longest_frame),
+        };
+        Capabilities { stamps_arrival, zero_copy: false, wakes: true, busy_poll: None, rx_descriptors, longest_frame }
+    }
+}
+
+/// The endless supply.
+#[derive(Debug)]
+struct Source {
+    template: Vec<u8>,
+    len: u32,
+    /// Frames still to come; `u64::MAX` lasts 1,800 years at 10 ns a frame.
+    left: u64,
+    prepared: bool,
+    ready: Wakeup,
+}
+
+impl Source {
+    #[inline]
+    fn rx(&mut self, pool: &mut Pool, out: &mut Vec<Frame>, room: usize) -> usize {
+        if !self.prepared {
+            self.prepare(pool);
+        }
+        let count = pool.take_many(room.min(self.left as usize), self.len, out);
+        self.left -= count as u64;
+        count
+    }
+
+    /// Writes the template into every free slot.
+    #[cold]
+    fn prepare(&mut self, pool: &mut Pool) {
+        let mut all = Vec::new();
+        pool.take_many(usize::MAX, self.len, &mut all);
+        for frame in &mut all {
+            pool.bytes_mut(frame).copy_from_slice(&self.template);
+        }
+        pool.give_many(&mut all);
+        self.prepared = true;
+    }
+}
+
+/// What a test can say about a scripted port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LinkState {
+    /// Frames can come and go.
+    #[default]
+    Up,
+    /// The link is down: frames sent and pushed are lost, and counted by [`MemoryHandle::lost`].
+    Down,
+    /// No more frames come: the port is finished once it delivered what its ring holds.
+    Finished,
+    /// The port is gone.
+    Lost,
+}
+
+/// The other end of a scripted port's wire. Any thread may hold it.
+#[derive(Clone, Debug)]
+pub struct MemoryHandle {
+    to_port: Vec<Arc<Direction>>,
+    from_port: Vec<Arc<Direction>>,
+}
+
+impl MemoryHandle {
+    /// Lets a frame arrive on `queue` of the port. Returns whether its ring took it; if not, the
+    /// port's statistics say why.
+    pub fn push(&self, queue: usize, data: &[u8], arrived: Option<Instant<Monotonic>>) -> bool {
+        let direction = &self.to_port[queue];
+        let mut ring = direction.ring();
+        let stored = ring.store(data, arrived);
+        direction.wake(&mut ring);
+        stored
+    }
+
+    /// The oldest frame that the port sent on `queue` and that was not taken yet.
+    pub fn take_sent(&self, queue: usize) -> Option<Vec<u8>> {
+        let mut ring = self.from_port[queue].ring();
+        let data = ring.front()?.0.to_vec();
+        ring.pop();
+        Some(data)
+    }
+
+    /// Frames that the port sent on `queue` and that were not taken in time for the ring.
+    pub fn sent_overflow(&self, queue: usize) -> u64 {
+        self.from_port[queue].ring().statistics.rx_ring_full
+    }
+
+    /// Frames on `queue` that were lost in both directions because the link was not up.
+    pub fn lost(&self, queue: usize) -> u64 {
+        self.to_port[queue].ring().lost + self.from_port[queue].ring().lost
+    }
+
+    /// Frames on `queue` that the port has not received yet.
+    pub fn waiting(&self, queue: usize) -> usize {
+        self.to_port[queue].ring().count
+    }
+
+    /// Changes the state of the port's link, and wakes who waits for it.
+    pub fn set_state(&self, state: LinkState) {
+        for direction in self.to_port.iter().chain(&self.from_port) {
+            direction.ring().state = state;
+            direction.wakeup.set();
+        }
+    }
+}
+
+/// One queue's way from one end to the other.
+#[derive(Debug)]
+struct Direction {
+    ring: Mutex<Ring>,
+    wakeup: Wakeup,
+}
+
+impl Direction {
+    fn all(name: &str, config: LinkConfig) -> Result<Vec<Arc<Self>>, Error> {
+        let LinkConfig { queues, ring, longest_frame, .. } = config;
+        let octets = ring.checked_mul(longest_frame as usize).filter(|n| *n > 0 && u32::try_from(ring).is_ok());
+        let Some(octets) = octets.filter(|_| queues > 0) else {
+            return Err(Error::Invalid {
+                what: name.into(),
+                why: format!(
+                    "{queues} queues with rings of {ring} frames of {longest_frame} octets cannot be: each must be at least 1, and a ring below 2^32 frames"
+                ),
+            });
+        };
+        let direction = || {
+            let ring = Ring {
+                data: vec![0; octets].into(),
+                slots: vec![(0, None); ring].into(),
+                longest: longest_frame as usize,
+                ..Ring::default()
+            };
+            Ok(Arc::new(Self { ring: Mutex::new(ring), wakeup: Wakeup::new(false)? }))
+        };
+        (0..queues).map(|_| direction()).collect()
+    }
+
+    /// The ring; a thread that panicked while it held it left it whole, for nothing in here panics
+    /// halfway through a change.
+    fn ring(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn send(&self, pool: &Pool, frames: &[Frame], clock: Option<fn() -> Instant<Monotonic>>) {
+        let arrived = clock.map(|now| now());
+        let mut ring = self.ring();
+        for frame in frames {
+            ring.store(pool.bytes(frame), arrived);
+        }
+        self.wake(&mut ring);
+    }
+
+    /// Wakes the receiver if it asked for it and there is something.
+    fn wake(&self, ring: &mut Ring) {
+        if ring.armed && ring.count > 0 {
+            ring.armed = false;
+            self.wakeup.set();
+        }
+    }
+
+    fn arm(&self) {
+        let mut ring = self.ring();
+        ring.armed = true;
+        self.wake(&mut ring);
+    }
+
+    fn disarm(&self) {
+        self.ring().armed = false;
+        self.wakeup.clear();
+    }
+}
+
+/// A bounded queue of frames, all its memory allocated at the start.
+#[derive(Debug, Default)]
+struct Ring {
+    data: Box<[u8]>,
+    /// Length and arrival of each frame.
+    slots: Box<[(usize, Option<Instant<Monotonic>>)]>,
+    longest: usize,
+    first: usize,
+    count: usize,
+    armed: bool,
+    state: LinkState,
+    lost: u64,
+    statistics: Statistics,
+}
+
+impl Ring {
+    fn store(&mut self, data: &[u8], arrived: Option<Instant<Monotonic>>) -> bool {
+        if self.state != LinkState::Up {
+            self.lost += 1;
+        } else if data.is_empty() || data.len() > self.longest {
+            self.statistics.rx_invalid += 1;
+        } else if self.count == self.slots.len() {
+            self.statistics.rx_ring_full += 1;
+        } else {
+            let at = (self.first + self.count) % self.slots.len();
+            self.data[at * self.longest..][..data.len()].copy_from_slice(data);
+            self.slots[at] = (data.len(), arrived);
+            self.count += 1;
+            return true;
+        }
+        false
+    }
+
+    fn front(&self) -> Option<(&[u8], Option<Instant<Monotonic>>)> {
+        let (len, arrived) = *self.slots.get(self.first).filter(|_| self.count > 0)?;
+        Some((&self.data[self.first * self.longest..][..len], arrived))
+    }
+
+    fn pop(&mut self) {
+        self.first = (self.first + 1) % self.slots.len();
+        self.count -= 1;
+    }
+
+    fn receive(&mut self, pool: &mut Pool, out: &mut Vec<Frame>, room: usize) -> usize {
+        let mut received = 0;
+        while received < room {
+            let Some((data, arrived)) = self.front() else { break };
+            // Without a free slot the frame stays, and the ring overflows in its time.
+            let Some(mut frame) = pool.take() else { break };
+            if pool.set_len(&mut frame, data.len()) {
+                pool.bytes_mut(&mut frame).copy_from_slice(data);
+                if let Some(at) = arrived {
+                    frame.set_arrived(at);
+                }
+                out.push(frame);
+                received += 1;
+            } else {
+                pool.give(frame);
+                self.statistics.rx_invalid += 1;
+            }
+            self.pop();
+        }
+        received
+    }
+}
+
+#[cfg(test)]
+mod tests;

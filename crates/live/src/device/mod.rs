@@ -8,6 +8,7 @@ pub mod fault;
 pub mod memory;
 pub mod pcap;
 pub mod trace;
+mod wakeup;
 
 use std::os::fd::BorrowedFd;
 
@@ -55,6 +56,43 @@ pub trait Device: Send {
 
     /// What the device can do.
     fn capabilities(&self) -> Capabilities;
+}
+
+/// A boxed device is a device, so that wrappers can be put around whatever the command line names.
+impl<D: Device + ?Sized> Device for Box<D> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+    fn queues(&self) -> usize {
+        (**self).queues()
+    }
+    fn rx(&mut self, queue: usize, pool: &mut Pool, out: &mut Vec<Frame>, room: usize) -> usize {
+        (**self).rx(queue, pool, out, room)
+    }
+    fn tx(&mut self, queue: usize, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize {
+        (**self).tx(queue, pool, frames)
+    }
+    fn backlog(&self, queue: usize) -> usize {
+        (**self).backlog(queue)
+    }
+    fn arm(&mut self, queue: usize) -> Result<(), Error> {
+        (**self).arm(queue)
+    }
+    fn disarm(&mut self, queue: usize) {
+        (**self).disarm(queue);
+    }
+    fn wait_handle(&self, queue: usize) -> Option<BorrowedFd<'_>> {
+        (**self).wait_handle(queue)
+    }
+    fn health(&mut self) -> Result<Health, Error> {
+        (**self).health()
+    }
+    fn statistics(&mut self, queue: usize) -> Statistics {
+        (**self).statistics(queue)
+    }
+    fn capabilities(&self) -> Capabilities {
+        (**self).capabilities()
+    }
 }
 
 /// The state of a port that is still there. One that is gone is an [`Error::PortLost`].

@@ -20,6 +20,11 @@ use sys::Area;
 /// Octets kept free before a frame's data. Source: `XDP_PACKET_HEADROOM`, include/uapi/linux/bpf.h.
 pub const HEADROOM: usize = 256;
 
+/// Octets of a cache line, x86-64 and most of arm64.
+const CACHE_LINE: u64 = 64;
+/// The farthest that [`Pool::take_many`] moves the data of a slot, as a mask: 16 cache lines.
+const SPREAD: u64 = 15 * CACHE_LINE;
+
 /// The right to one slot of a [`Pool`], and where in it the data lie.
 #[derive(Debug)]
 pub struct Frame {
@@ -109,6 +114,39 @@ impl Pool {
     #[inline]
     pub fn give(&mut self, frame: Frame) {
         self.give_addr(frame.addr);
+    }
+
+    /// Takes up to `n` slots at once, each with `len` octets of data (what the slot held before), to the
+    /// end of `out`; returns how many: fewer if fewer are free, none if a slot has no room for `len`.
+    ///
+    /// Where a slot has room to spare, the data start in one of 16 cache lines, always the same for a
+    /// slot. At one offset in each slot the headers of a batch share two of the 64 sets of a level 1
+    /// cache and push each other out (64 sets of 64 octets: Intel SDM vol. 2, CPUID leaf 04H); DPDK
+    /// spreads objects likewise, over memory channels (Mempool Library, "Memory Alignment Constraints"). Spread out, a macswap
+    /// took 3.4 ns a frame instead of 4.5 (benches/memory.rs, batches of 32, 12 interleaved pairs).
+    #[inline]
+    pub(crate) fn take_many(&mut self, n: usize, len: u32, out: &mut Vec<Frame>) -> usize {
+        if len as usize > self.longest_frame() {
+            return 0;
+        }
+        let spread = if self.longest_frame() - len as usize >= SPREAD as usize { SPREAD } else { 0 };
+        let shift = self.frame_size.trailing_zeros() - CACHE_LINE.trailing_zeros();
+        let rest = self.free.len().saturating_sub(n);
+        let taken = self.free.len() - rest;
+        // One reservation and no check a frame: the length of a drain is known.
+        out.extend(self.free.drain(rest..).map(|slot| {
+            let addr = slot + HEADROOM as u64 + (slot >> shift & spread);
+            Frame { addr, len, arrived: 0 }
+        }));
+        taken
+    }
+
+    /// Puts the slots of all `frames` back on the free list.
+    #[inline]
+    pub(crate) fn give_many(&mut self, frames: &mut Vec<Frame>) {
+        debug_assert!(self.free.len() + frames.len() <= self.frames as usize, "a slot was given back twice");
+        let slot = !u64::from(self.frame_size - 1);
+        self.free.extend(frames.drain(..).map(|frame| frame.addr & slot));
     }
 
     /// Puts the slot that `addr` lies in back on the free list: for a device whose ring names slots.
@@ -212,6 +250,22 @@ mod tests {
         assert!(pool.frame_at(4096, 0).is_none());
         assert!(pool.frame_at(2048 + 256, 1793).is_none());
         assert!(pool.frame_at(2048 + 256, 1792).is_some());
+    }
+
+    #[test]
+    fn many_slots_at_once_are_as_one_by_one() {
+        let mut pool = Pool::new(PoolConfig { frames: 8, ..PoolConfig::default() }).unwrap();
+        let mut held = Vec::new();
+        assert_eq!(pool.take_many(1, 1793, &mut held), 0);
+        assert_eq!(pool.take_many(5, 64, &mut held), 5);
+        assert_eq!(pool.take_many(5, 60, &mut held), 3);
+        let mut slots: Vec<u64> = held.iter().map(Frame::addr).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        assert_eq!((slots.len(), held[7].len(), pool.free()), (8, 60, 0));
+        pool.give_many(&mut held);
+        assert_eq!((pool.free(), held.len()), (8, 0));
+        assert_eq!(pool.take().unwrap().addr() % 2048, HEADROOM as u64);
     }
 
     #[test]

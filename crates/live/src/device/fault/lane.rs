@@ -1,0 +1,151 @@
+//! What happens to the frames of one queue in one direction.
+
+use std::sync::Arc;
+
+use super::{Counters, FaultRates, MILLION, add};
+use crate::pool::{Frame, Pool};
+
+/// Frames that one direction of one queue holds back at most; beyond that none is delayed.
+/// Chosen: four batches of 64, so that holding back never starves a pool of thousands of slots.
+pub(super) const MOST_HELD: usize = 256;
+
+/// SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014;
+/// constants as in Vigna's splitmix64.c. Every seed is a good one, and it is far better than coins need.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SplitMix64(pub(super) u64);
+
+impl SplitMix64 {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+    /// A number below `bound`, by multiplication; its bias is below 2^-32 for 32-bit bounds.
+    fn below(&mut self, bound: u32) -> u32 {
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u32
+    }
+    fn happens(&mut self, ppm: u32) -> bool {
+        self.below(MILLION) < ppm
+    }
+}
+
+/// One direction of one queue.
+#[derive(Debug)]
+pub(super) struct Lane {
+    rng: SplitMix64,
+    rates: FaultRates,
+    pub(super) counts: Arc<Counters>,
+    /// Held back, with the polls left; oldest first, so also soonest first.
+    delayed: Vec<(u32, Frame)>,
+    /// To be overtaken, with the polls left.
+    overtaken: Option<(u32, Frame)>,
+    /// What goes on next.
+    pub(super) ready: Vec<Frame>,
+}
+
+impl Lane {
+    pub(super) fn new(seed: u64, rates: FaultRates, counts: Arc<Counters>) -> Self {
+        Self {
+            rng: SplitMix64(seed),
+            rates,
+            counts,
+            delayed: Vec::with_capacity(MOST_HELD),
+            overtaken: None,
+            ready: Vec::with_capacity(2 * MOST_HELD),
+        }
+    }
+
+    /// A poll has passed: what was held back long enough is ready.
+    pub(super) fn tick(&mut self) {
+        let mut due = 0;
+        for (left, _) in &mut self.delayed {
+            *left -= 1;
+            due += usize::from(*left == 0);
+        }
+        self.ready.extend(self.delayed.drain(..due).map(|(_, frame)| frame));
+        if let Some((left, _)) = &mut self.overtaken {
+            *left -= 1;
+            if *left == 0 {
+                self.ready.extend(self.overtaken.take().map(|(_, frame)| frame));
+            }
+        }
+    }
+
+    /// Does to a frame what the dice say, in the order of the fields of [`FaultRates`].
+    pub(super) fn process(&mut self, mut frame: Frame, pool: &mut Pool, scratch: &mut [u8]) {
+        let FaultRates { drop_ppm, duplicate_ppm, corrupt_ppm, truncate_ppm, delay_ppm, reorder_ppm, hold_polls } =
+            self.rates;
+        // All dice are cast for every frame, so that one rate does not change what another does.
+        let [drop, duplicate, corrupt, truncate, delay, reorder] =
+            [drop_ppm, duplicate_ppm, corrupt_ppm, truncate_ppm, delay_ppm, reorder_ppm].map(|p| self.rng.happens(p));
+        let (bit, cut) = (self.rng.next(), self.rng.next());
+        if drop {
+            add(&self.counts.dropped, 1);
+            return pool.give(frame);
+        }
+        let len = frame.len();
+        if corrupt && len > 0 {
+            let bit = bit % (len as u64 * 8);
+            pool.bytes_mut(&mut frame)[bit as usize / 8] ^= 1 << (bit % 8);
+            add(&self.counts.corrupted, 1);
+        }
+        if truncate && len > 1 && pool.set_len(&mut frame, 1 + (cut % (len as u64 - 1)) as usize) {
+            add(&self.counts.truncated, 1);
+        }
+        let copy = if duplicate { self.copy(&frame, pool, scratch) } else { None };
+        if delay && self.delayed.len() < MOST_HELD {
+            self.delayed.push((hold_polls, frame));
+            add(&self.counts.delayed, 1);
+        } else if reorder && self.overtaken.is_none() {
+            self.overtaken = Some((hold_polls, frame));
+        } else {
+            self.pass(frame);
+        }
+        if let Some(copy) = copy {
+            self.pass(copy);
+        }
+    }
+
+    fn pass(&mut self, frame: Frame) {
+        self.ready.push(frame);
+        if let Some((_, overtaken)) = self.overtaken.take() {
+            self.ready.push(overtaken);
+            add(&self.counts.reordered, 1);
+        }
+    }
+
+    fn copy(&self, frame: &Frame, pool: &mut Pool, scratch: &mut [u8]) -> Option<Frame> {
+        let Some(mut copy) = pool.take() else {
+            add(&self.counts.not_duplicated, 1);
+            return None;
+        };
+        let data = &mut scratch[..frame.len()];
+        data.copy_from_slice(pool.bytes(frame));
+        if !pool.set_len(&mut copy, frame.len()) {
+            pool.give(copy);
+            add(&self.counts.not_duplicated, 1);
+            return None;
+        }
+        pool.bytes_mut(&mut copy).copy_from_slice(data);
+        if let Some(at) = frame.arrived() {
+            copy.set_arrived(at);
+        }
+        add(&self.counts.duplicated, 1);
+        Some(copy)
+    }
+
+    pub(super) fn held(&self) -> usize {
+        self.delayed.len() + self.ready.len() + usize::from(self.overtaken.is_some())
+    }
+
+    /// Loses all that is inside.
+    pub(super) fn lose(&mut self, pool: &mut Pool) {
+        add(&self.counts.lost, self.held() as u64);
+        let delayed = self.delayed.drain(..).map(|(_, frame)| frame);
+        let overtaken = self.overtaken.take().map(|(_, frame)| frame);
+        for frame in self.ready.drain(..).chain(delayed).chain(overtaken) {
+            pool.give(frame);
+        }
+    }
+}
