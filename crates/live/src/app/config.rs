@@ -138,3 +138,34 @@ impl App for AnyApp {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::testing::ports;
+
+    #[test]
+    fn each_is_built_for_its_ports() {
+        let echo = |addresses: &[&str]| AppConfig::UdpEcho {
+            addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
+            ports: UdpPorts::ANY,
+            verify_checksum: false,
+        };
+        let wire = AppConfig::L2Fwd { rewrite: true, finish_checksums: false };
+        assert!(matches!(AppConfig::Drop.build(&ports(1)), Ok(AnyApp::Drop(_))));
+        assert!(matches!(AppConfig::MacSwap.build(&ports(3)), Ok(AnyApp::MacSwap(_))));
+        assert!(matches!(wire.build(&ports(2)), Ok(AnyApp::L2Fwd(_))));
+        assert!(matches!(echo(&["10.0.0.1", "fd00::1"]).build(&ports(1)), Ok(AnyApp::UdpEcho(_))));
+        for (wrong, n, part) in [
+            (wire.clone(), 1, "l2fwd with 1 port(s): it needs exactly 2"),
+            (wire, 3, "exactly 2"),
+            (AppConfig::Drop, 0, "at least 1"),
+            (echo(&[]), 1, "at least one"),
+            (echo(&["224.0.0.1"]), 1, "unicast"),
+            (AppConfig::L3Fwd { path: "/nonexistent".into() }, 1, "/nonexistent"),
+        ] {
+            let error = wrong.build(&ports(n)).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}

@@ -117,3 +117,107 @@ fn is_forwardable_v6(address: &[u8; 16]) -> bool {
     let address_bits = u128::from_be_bytes(*address);
     address_bits > 1 && address_bits >> 118 != 0xfe80 >> 6 && !is_multicast_v6(address)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::headers::Mac;
+    use crate::app::testing::{self, CLIENT, Frame, OUR_V4, OURS, arp, assert_intact, router};
+
+    const PEER: [u8; 4] = [10, 0, 0, 7];
+    const FAR: [u8; 4] = [10, 1, 3, 3];
+    const P1: Mac = Mac::new([2, 0, 0, 0, 0, 0x99]);
+    const HOP: Mac = Mac::new([2, 0, 0, 0, 0, 0x21]);
+
+    fn handle(port: usize, frame: Frame) -> (Verdict, Vec<u8>) {
+        let mut frame = frame.build();
+        (router().handle(port, &mut frame), frame)
+    }
+
+    #[test]
+    fn forwarded_frames_are_one_hop_older() {
+        for ttl in [2, 64, 255] {
+            let (verdict, frame) = handle(0, Frame::v4(PEER, FAR).ttl(ttl).udp(1, 2, b"data"));
+            assert_eq!(verdict, Verdict::Send(1));
+            assert_eq!(frame, Frame::v4(PEER, FAR).macs(HOP, P1).ttl(ttl - 1).udp(1, 2, b"data").build());
+            assert_intact(&frame);
+            let (verdict, frame) = handle(0, Frame::v6("fd00::7", "fd01::1").tags(1).ttl(ttl).tcp(b"data"));
+            assert_eq!(verdict, Verdict::Send(1));
+            let hop = Mac::new([2, 0, 0, 0, 0, 0x23]);
+            assert_eq!(frame, Frame::v6("fd00::7", "fd01::1").tags(1).macs(hop, P1).ttl(ttl - 1).tcp(b"data").build());
+        }
+        // The longer prefix wins.
+        assert_eq!(handle(0, Frame::v4(PEER, [10, 1, 2, 3]).tcp(b"")).0, Verdict::Send(0));
+    }
+
+    #[test]
+    fn reasons() {
+        let v4 = |source, destination| Frame::v4(source, destination).tcp(b"");
+        let v6 = |source, destination| Frame::v6(source, destination).tcp(b"");
+        use DropReason::{Malformed, NoRoute, NotHandled, TtlExpired};
+        for (n, (frame, reason)) in [
+            (v4(PEER, [10, 2, 0, 1]), NoRoute),
+            (v4(PEER, FAR).ttl(1), TtlExpired),
+            (v4(PEER, FAR).ttl(0), TtlExpired),
+            (v4(PEER, [10, 0, 0, 255]), NotHandled),
+            (v4(PEER, [255; 4]), NotHandled),
+            (v4(PEER, [224, 0, 0, 5]), NotHandled),
+            (v4([127, 0, 0, 1], FAR), NotHandled),
+            (v4([224, 0, 0, 1], FAR), NotHandled),
+            (v4(PEER, FAR).macs(CLIENT, CLIENT), NotHandled),
+            (v4(PEER, FAR).macs(Mac::BROADCAST, CLIENT), NotHandled),
+            (v4(PEER, OUR_V4), NotHandled),
+            (v6("fd00::7", "fd02::1"), NoRoute),
+            (v6("fd00::7", "fd01::1").ttl(1), TtlExpired),
+            (v6("fe80::7", "fd01::1"), NotHandled),
+            (v6("fd00::7", "fe80::1"), NotHandled),
+            (v6("::", "fd01::1"), NotHandled),
+            (v6("::1", "fd01::1"), NotHandled),
+            (v6("fd00::7", "ff02::1"), NotHandled),
+            (v6("fd00::7", "fd01::1").macs(CLIENT, CLIENT), NotHandled),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            assert_eq!(handle(0, frame).0, Verdict::Drop(reason), "{n}");
+        }
+        let mut corrupt = v4(PEER, FAR).build();
+        corrupt[14 + 10] ^= 1;
+        assert_eq!(router().handle(0, &mut corrupt), Verdict::Drop(Malformed));
+        assert_eq!(router().handle(0, &mut v4(PEER, FAR).build()[..33]), Verdict::Drop(Malformed));
+    }
+
+    #[test]
+    fn neighbours_can_resolve_and_ping_it() {
+        let mut frame = arp(Mac::BROADCAST, 1, PEER, OUR_V4);
+        assert_eq!(router().handle(0, &mut frame), Verdict::Send(0));
+        assert_eq!(frame[6..12], OURS.octets());
+        // An address is resolved on its own port alone, but pinged from anywhere.
+        let mut frame = arp(Mac::BROADCAST, 1, PEER, OUR_V4);
+        assert_eq!(router().handle(1, &mut frame), Verdict::Drop(DropReason::NotHandled));
+        let mut frame = arp(Mac::BROADCAST, 1, [10, 0, 1, 7], [10, 0, 1, 1]);
+        assert_eq!(router().handle(1, &mut frame), Verdict::Send(1));
+        assert_eq!(frame[6..12], P1.octets());
+        let (verdict, frame) = handle(0, Frame::v4(PEER, [10, 0, 1, 1]).ttl(1).icmp(&[8, 0, 0, 0, 1, 2, 3, 4]));
+        assert_eq!(verdict, Verdict::Send(0));
+        assert_intact(&frame);
+        let link = [1, 1, 2, 0, 0, 0, 0, 0xc];
+        let mut frame = testing::solicitation("fd00::7", "ff02::1:ff00:1", &link).build();
+        assert_eq!(router().handle(0, &mut frame), Verdict::Send(0));
+        assert_intact(&frame);
+        assert_eq!(handle(0, Frame::v6("fd00::7", "fd00::1").icmp(&[128, 0, 0, 0, 1, 2, 3, 4])).0, Verdict::Send(0));
+    }
+
+    #[test]
+    fn checksums_are_finished_on_request_only() {
+        let whole = Frame::v4(PEER, FAR).udp(1, 2, b"data").build();
+        for (line, finished) in [("", false), ("finish_checksums = true\n", true)] {
+            let text = format!("{line}[[route]]\nprefix = \"0.0.0.0/0\"\nport = \"p1\"\nmac = \"02:00:00:00:00:21\"");
+            let table = Table::parse(&text, "routes.toml", &testing::ports(2)).unwrap();
+            let mut frame = whole.clone();
+            testing::leave_checksum_to_hardware(&mut frame);
+            assert_eq!(L3Fwd::new(table).handle(0, &mut frame), Verdict::Send(1));
+            assert_eq!(frame[14 + 26..14 + 28] == whole[14 + 26..14 + 28], finished);
+        }
+    }
+}

@@ -83,7 +83,11 @@ impl Responder {
             ETHERTYPE_ARP => self.answer_arp(frame, &ethernet),
             ETHERTYPE_IPV4 => {
                 let ip = Ipv4::parse(&frame[ethernet.len..])?;
-                if self.has_v4(ip.destination) { self.answer_v4(frame, &ethernet, &ip) } else { Err(DropReason::NotHandled) }
+                if self.has_v4(ip.destination) {
+                    self.answer_v4(frame, &ethernet, &ip)
+                } else {
+                    Err(DropReason::NotHandled)
+                }
             }
             ETHERTYPE_IPV6 => {
                 let ip = Ipv6::parse(&frame[ethernet.len..])?;
@@ -220,7 +224,8 @@ impl Responder {
     fn advertise(&self, frame: &mut [u8], ethernet: &Ethernet, ip: &Ipv6, upper: &Upper) -> Answer {
         let message = &frame[ethernet.len..][upper.at..ip.total_len];
         let sum = pseudo_header(ip.addresses_sum(), PROTOCOL_ICMPV6, message.len() as u16); // at most 2^16 - 1
-        if ip.hop_limit != NEIGHBOR_HOP_LIMIT || message.len() < NEIGHBOR_LEN || !sum.and(Sum::of(message)).is_intact() {
+        if ip.hop_limit != NEIGHBOR_HOP_LIMIT || message.len() < NEIGHBOR_LEN || !sum.and(Sum::of(message)).is_intact()
+        {
             return Err(DropReason::Malformed);
         }
         let mut target = [0; 16];
@@ -301,4 +306,151 @@ pub(super) fn is_multicast_v6(address: &[u8; 16]) -> bool {
 fn solicited_node(address: &[u8; 16]) -> [u8; 16] {
     let [.., a, b, c] = *address;
     [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::testing::{CLIENT, Frame, OUR_V4, OUR_V6, OURS, arp, assert_intact, solicitation};
+
+    const PEER: [u8; 4] = [10, 0, 0, 7];
+    const GROUP: &str = "ff02::1:ff00:1";
+    const LINK: [u8; 8] = [1, 1, 2, 0, 0, 0, 0, 0xc];
+
+    fn responder() -> Responder {
+        Responder::new(OURS, [IpAddr::from(OUR_V4), OUR_V6.parse().unwrap()])
+    }
+
+    fn answer(mut frame: Vec<u8>) -> Result<Vec<u8>, DropReason> {
+        responder().answer(&mut frame).map(|()| frame)
+    }
+
+    #[test]
+    fn arp_requests() {
+        for to in [Mac::BROADCAST, OURS] {
+            let reply = answer(arp(to, 1, PEER, OUR_V4)).unwrap();
+            let mut expected = arp(CLIENT, 2, OUR_V4, PEER);
+            expected[6..12].copy_from_slice(&OURS.octets());
+            expected[22..28].copy_from_slice(&OURS.octets());
+            expected[32..38].copy_from_slice(&CLIENT.octets());
+            assert_eq!(reply, expected);
+        }
+        assert_eq!(answer(arp(OURS, 1, PEER, PEER)), Err(DropReason::NotHandled), "somebody else's address");
+        assert_eq!(answer(arp(OURS, 2, PEER, OUR_V4)), Err(DropReason::NotHandled), "a reply");
+        assert_eq!(answer(arp(CLIENT, 1, PEER, OUR_V4)), Err(DropReason::NotHandled), "to another station");
+        assert_eq!(answer(arp(OURS, 1, PEER, OUR_V4)[..41].to_vec()), Err(DropReason::Malformed));
+        let mut from_group = arp(OURS, 1, PEER, OUR_V4);
+        from_group[22] = 1;
+        assert_eq!(answer(from_group), Err(DropReason::Malformed));
+    }
+
+    #[test]
+    fn ping() {
+        let echo = [8, 0, 0, 0, 0x12, 0x34, 0, 1, b'o', b'd', b'd'];
+        for tags in 0..3 {
+            let reply = answer(Frame::v4(PEER, OUR_V4).tags(tags).icmp(&echo).build()).unwrap();
+            let mut expected = echo;
+            expected[0] = 0;
+            let expected = Frame::v4(OUR_V4, PEER).macs(CLIENT, OURS).tags(tags).ttl(64).icmp(&expected).build();
+            assert_eq!(reply, expected);
+            assert_intact(&reply);
+        }
+        let with_options = Frame::v4(PEER, OUR_V4).options(&[7, 7, 4, 0, 0, 0, 0, 0]).icmp(&echo).build();
+        assert_intact(&answer(with_options).unwrap());
+    }
+
+    #[test]
+    fn pings_that_are_not_answered() {
+        let echo = [8, 0, 0, 0, 0x12, 0x34, 0, 1];
+        let not_handled = [
+            Frame::v4(PEER, [10, 0, 0, 2]).icmp(&echo),
+            Frame::v4([224, 0, 0, 1], OUR_V4).icmp(&echo),
+            Frame::v4([0, 0, 0, 0], OUR_V4).icmp(&echo),
+            Frame::v4(PEER, OUR_V4).macs(Mac::BROADCAST, CLIENT).icmp(&echo),
+            Frame::v4(PEER, OUR_V4).options(&[131, 3, 4, 0]).icmp(&echo),
+            Frame::v4(PEER, OUR_V4).icmp(&[0, 0, 0, 0, 0, 0, 0, 0]),
+            Frame::v4(PEER, OUR_V4).icmp(&[8, 1, 0, 0, 0, 0, 0, 0]),
+            Frame::v4(PEER, OUR_V4).tcp(b""),
+            Frame::v6("fd00::7", "fd00::2").icmp(&[128, 0, 0, 0, 0, 0, 0, 0]),
+            Frame::v6("fd00::7", "ff02::1").icmp(&[128, 0, 0, 0, 0, 0, 0, 0]),
+            Frame::v6("fd00::7", OUR_V6).extensions(44, &[58, 0, 0, 1, 0, 0, 0, 1]).icmp(&[128, 0, 0, 0, 0, 0, 0, 0]),
+        ];
+        for (n, frame) in not_handled.into_iter().enumerate() {
+            assert_eq!(answer(frame.build()), Err(DropReason::NotHandled), "{n}");
+        }
+        for frame in [
+            Frame::v4(PEER, OUR_V4).icmp(&echo[..7]),
+            Frame::v4(PEER, OUR_V4).macs(OURS, Mac::BROADCAST).icmp(&echo),
+            Frame::v6("fd00::7", OUR_V6).icmp(&[128, 0, 0, 0, 0, 0, 0]),
+        ] {
+            assert_eq!(answer(frame.build()), Err(DropReason::Malformed));
+        }
+        assert_eq!(answer([&[0; 12][..], &[0x88, 0xcc], &[0; 46]].concat()), Err(DropReason::NotHandled), "LLDP");
+    }
+
+    #[test]
+    fn ping_over_ipv6() {
+        let echo = [128, 0, 0, 0, 0x12, 0x34, 0, 1, b'o', b'd', b'd'];
+        let reply = answer(Frame::v6("fd00::7", OUR_V6).icmp(&echo).build()).unwrap();
+        let mut expected = echo;
+        expected[0] = 129;
+        assert_eq!(reply, Frame::v6(OUR_V6, "fd00::7").macs(CLIENT, OURS).ttl(64).icmp(&expected).build());
+        assert_intact(&reply);
+    }
+
+    /// The advertisement that should come: from us, with our MAC address if `link`.
+    fn advertisement(to: &str, to_mac: Mac, flags: u8, link: bool) -> Vec<u8> {
+        let target = OUR_V6.parse::<std::net::Ipv6Addr>().unwrap().octets();
+        let mut message = [&[136, 0, 0, 0, flags, 0, 0, 0], &target[..]].concat();
+        if link {
+            message.extend([&[2, 1][..], &OURS.octets()].concat());
+        }
+        Frame::v6(OUR_V6, to).ttl(255).macs(to_mac, OURS).icmp(&message).build()
+    }
+
+    #[test]
+    fn neighbour_solicitations() {
+        let group_mac = Mac::new([0x33, 0x33, 0xff, 0, 0, 1]);
+        let multicast = solicitation("fd00::7", GROUP, &LINK).macs(group_mac, CLIENT).build();
+        assert_eq!(answer(multicast), Ok(advertisement("fd00::7", CLIENT, 0x60, true)));
+        let unicast = solicitation("fd00::7", OUR_V6, &[]).build();
+        assert_eq!(answer(unicast), Ok(advertisement("fd00::7", CLIENT, 0x60, false)));
+        let probe = solicitation("::", GROUP, &[]).macs(group_mac, CLIENT).build();
+        assert_eq!(answer(probe), Ok(advertisement("ff02::1", ALL_NODES_MAC, 0x20, false)));
+        // RFC 7527's nonce makes room for our MAC address.
+        let enhanced = solicitation("::", GROUP, &[14, 1, 1, 2, 3, 4, 5, 6]).macs(group_mac, CLIENT).build();
+        assert_eq!(answer(enhanced), Ok(advertisement("ff02::1", ALL_NODES_MAC, 0x20, true)));
+        // What the solicitation had beyond that becomes padding.
+        let long = solicitation("fd00::7", GROUP, &[LINK, [14, 1, 1, 2, 3, 4, 5, 6]].concat()).build();
+        let expected = [advertisement("fd00::7", CLIENT, 0x60, true), vec![0; 8]].concat();
+        assert_eq!(answer(long), Ok(expected));
+    }
+
+    #[test]
+    fn invalid_solicitations() {
+        let mut corrupt = solicitation("fd00::7", GROUP, &LINK).build();
+        corrupt[14 + 40 + 4] ^= 1;
+        for (n, frame) in [
+            corrupt,
+            solicitation("fd00::7", GROUP, &LINK).ttl(254).build(),
+            solicitation("fd00::7", GROUP, &[]).build(),
+            solicitation("fd00::7", GROUP, &[1, 0, 2, 0, 0, 0, 0, 0xc]).build(),
+            solicitation("fd00::7", GROUP, &[1, 2, 2, 0, 0, 0, 0, 0xc]).build(),
+            solicitation("fd00::7", GROUP, &[1, 1, 3, 0, 0, 0, 0, 0xc]).build(),
+            solicitation("ff02::1", GROUP, &LINK).build(),
+            solicitation("::", GROUP, &LINK).build(),
+            solicitation("::", OUR_V6, &[]).build(),
+            Frame::v6("fd00::7", OUR_V6).ttl(255).icmp(&[135, 0, 0, 0]).build(),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            assert_eq!(answer(frame), Err(DropReason::Malformed), "{n}");
+        }
+        let mut other = [0; 32];
+        (other[0], other[8], other[23]) = (135, 0xfd, 2);
+        (other[24], other[25]) = (1, 1);
+        let frame = Frame::v6("fd00::7", "ff02::1:ff00:2").ttl(255).icmp(&other).build();
+        assert_eq!(answer(frame), Err(DropReason::NotHandled));
+    }
 }

@@ -132,9 +132,11 @@ impl Table {
         }
         for entry in &file.route {
             let port = source.port(&entry.port, ports)?;
-            let prefix: IpNet = entry.prefix.get_ref().parse().map_err(|_| {
-                source.at(&entry.prefix, "not a prefix; write it as 10.1.0.0/16 or fd00:1::/32")
-            })?;
+            let prefix: IpNet = entry
+                .prefix
+                .get_ref()
+                .parse()
+                .map_err(|_| source.at(&entry.prefix, "not a prefix; write it as 10.1.0.0/16 or fd00:1::/32"))?;
             if prefix.trunc() != prefix {
                 let why = format!("has bits set beyond its length; did you mean {}?", prefix.trunc());
                 return Err(source.at(&entry.prefix, &why));
@@ -212,10 +214,8 @@ impl Source<'_> {
     }
 
     fn mac(&self, text: &Spanned<String>) -> Result<Mac, Error> {
-        let mac: headers::Mac = text
-            .get_ref()
-            .parse()
-            .map_err(|_| self.at(text, "not a MAC address; write it as 02:00:00:00:00:01"))?;
+        let mac: headers::Mac =
+            text.get_ref().parse().map_err(|_| self.at(text, "not a MAC address; write it as 02:00:00:00:00:01"))?;
         if mac.is_group() {
             return Err(self.at(text, "a group address (its first octet is odd); name one station's"));
         }
@@ -258,7 +258,11 @@ mod tests {
             (format!("{ROUTE}[[port]]\nname = \"p0\"\naddresses = [\"10.0.0.1\"]\n"), 7, "prefix length"),
             (format!("{ROUTE}[[port]]\nname = \"p0\"\naddresses = [\"224.0.0.1/24\"]\n"), 7, "unicast"),
             (format!("{ROUTE}[[port]]\nname = \"p0\"\naddresses = [\"10.0.0.1/24\", \"10.0.0.1/8\"]\n"), 7, "taken"),
-            (format!("{ROUTE}[[port]]\nname = \"p0\"\naddresses = [\"10.0.0.255/8\", \"10.0.0.1/24\"]\n"), 7, "broadcast"),
+            (
+                format!("{ROUTE}[[port]]\nname = \"p0\"\naddresses = [\"10.0.0.255/8\", \"10.0.0.1/24\"]\n"),
+                7,
+                "broadcast",
+            ),
         ] {
             let why = why(&text);
             assert!(why.starts_with(&format!("routes.toml, line {line}: ")) && why.contains(part), "{text}\n{why}");
@@ -270,7 +274,8 @@ mod tests {
 
     #[test]
     fn own_and_broadcast_addresses_are_in_the_table() {
-        let text = format!("{ROUTE}[[port]]\nname = \"p0\"\naddresses = [\"10.1.0.1/24\", \"fd00::1/64\", \"10.9.0.0/31\"]\n");
+        let text =
+            format!("{ROUTE}[[port]]\nname = \"p0\"\naddresses = [\"10.1.0.1/24\", \"fd00::1/64\", \"10.9.0.0/31\"]\n");
         let table = Table::parse(&text, "routes.toml", &ports(2)).unwrap();
         assert_eq!(table.find_v4([10, 1, 0, 1]), Some(&Hop::Local));
         assert_eq!(table.find_v4([10, 1, 0, 255]), Some(&Hop::Broadcast));

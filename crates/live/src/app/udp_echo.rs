@@ -148,3 +148,129 @@ impl App for UdpEcho {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::testing::{self, CLIENT, Frame, OUR_V4, OUR_V6, OURS, assert_intact};
+    use proptest::prelude::*;
+
+    const PEER: [u8; 4] = [10, 0, 0, 7];
+    const PEER_V6: &str = "fd00::7";
+
+    /// With `ports`, on p0.
+    fn handle(ports: &str, verify: bool, frame: &mut [u8]) -> Verdict {
+        let addresses = [OUR_V4.into(), OUR_V6.parse().unwrap()];
+        UdpEcho::new(&[OURS], &addresses, ports.parse().unwrap(), verify).handle(0, frame)
+    }
+
+    #[test]
+    fn datagrams_return() {
+        for tags in 0..3 {
+            let mut frame = Frame::v4(PEER, OUR_V4).tags(tags).udp(5000, 7, b"hello").build();
+            assert_eq!(handle("7", true, &mut frame), Verdict::Send(0));
+            let back = Frame::v4(OUR_V4, PEER).macs(CLIENT, OURS).tags(tags).ttl(64).udp(7, 5000, b"hello").build();
+            assert_eq!(frame, back);
+            let mut frame = Frame::v6(PEER_V6, OUR_V6).tags(tags).udp(5000, 7, b"hello").build();
+            assert_eq!(handle("7", true, &mut frame), Verdict::Send(0));
+            let back = Frame::v6(OUR_V6, PEER_V6).macs(CLIENT, OURS).tags(tags).ttl(64).udp(7, 5000, b"hello").build();
+            assert_eq!(frame, back);
+        }
+    }
+
+    #[test]
+    fn checksums_left_to_hardware_are_finished() {
+        for verify in [false, true] {
+            for frame in [Frame::v4(PEER, OUR_V4), Frame::v6(PEER_V6, OUR_V6)] {
+                let mut frame = frame.udp(5000, 7, b"hello").build();
+                testing::leave_checksum_to_hardware(&mut frame);
+                assert_eq!(handle("any", verify, &mut frame), Verdict::Send(0));
+                assert_intact(&frame);
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_checksum_stays_wrong_or_is_dropped() {
+        let mut frame = Frame::v4(PEER, OUR_V4).udp(5000, 7, b"hello").build();
+        frame[14 + 28] ^= 1;
+        assert_eq!(handle("any", true, &mut frame.clone()), Verdict::Drop(DropReason::Malformed));
+        let sum = frame[14 + 26..14 + 28].to_vec();
+        assert_eq!(handle("any", false, &mut frame), Verdict::Send(0));
+        assert_eq!(frame[14 + 26..14 + 28], sum);
+    }
+
+    #[test]
+    fn no_checksum() {
+        let mut frame = Frame::v4(PEER, OUR_V4).udp(5000, 7, b"hello").build();
+        frame[14 + 26..14 + 28].fill(0);
+        assert_eq!(handle("any", true, &mut frame), Verdict::Send(0));
+        assert_eq!(frame[14 + 26..14 + 28], [0, 0]);
+        let mut frame = Frame::v6(PEER_V6, OUR_V6).udp(5000, 7, b"hello").build();
+        frame[14 + 46..14 + 48].fill(0);
+        assert_eq!(handle("any", false, &mut frame), Verdict::Drop(DropReason::Malformed));
+    }
+
+    #[test]
+    fn what_is_not_ours() {
+        let fragment = |mut frame: Vec<u8>| {
+            frame[14 + 6] = 0x20;
+            testing::fix_ipv4(&mut frame);
+            frame
+        };
+        for (n, mut frame) in [
+            Frame::v4(PEER, [10, 0, 0, 2]).udp(5000, 7, b"").build(),
+            Frame::v4(PEER, OUR_V4).udp(5000, 8, b"").build(),
+            Frame::v4(PEER, OUR_V4).udp(0, 7, b"").build(),
+            Frame::v4(PEER, OUR_V4).tcp(b"").build(),
+            fragment(Frame::v4(PEER, OUR_V4).udp(5000, 7, b"").build()),
+            Frame::v4(PEER, OUR_V4).macs(CLIENT, CLIENT).udp(5000, 7, b"").build(),
+            Frame::v6(PEER_V6, "ff02::1").udp(5000, 7, b"").build(),
+            Frame::v6(PEER_V6, OUR_V6).extensions(44, &[17, 0, 0, 1, 0, 0, 0, 1]).udp(5000, 7, b"").build(),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            assert_eq!(handle("7", false, &mut frame), Verdict::Drop(DropReason::NotHandled), "{n}");
+        }
+        let mut short = Frame::v4(PEER, OUR_V4).udp(5000, 7, b"").build();
+        short[14 + 25] = 9; // longer than the packet, though not than the padded frame
+        assert_eq!(handle("7", false, &mut short), Verdict::Drop(DropReason::Malformed));
+    }
+
+    #[test]
+    fn ports_parse() {
+        assert_eq!("any".parse::<UdpPorts>().unwrap(), UdpPorts::ANY);
+        let range: UdpPorts = "5000-5010".parse().unwrap();
+        assert!(range.contain(5000) && range.contain(5010) && !range.contain(4999) && !range.contain(5011));
+        for wrong in ["", "0", "65536", "+7", "7-", "9-7", "all", "1-2-3"] {
+            assert!(wrong.parse::<UdpPorts>().is_err(), "{wrong}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn twice_is_as_before(
+            v4: bool, offload: bool, tags in 0usize..3, source in 1u16.., to in 1u16..,
+            data in proptest::collection::vec(any::<u8>(), 0..1400),
+        ) {
+            let start = if v4 { Frame::v4(PEER, OUR_V4) } else { Frame::v6(PEER_V6, OUR_V6) };
+            let whole = start.tags(tags).ttl(64).udp(source, to, &data).build();
+            let mut frame = whole.clone();
+            if offload {
+                testing::leave_checksum_to_hardware(&mut frame);
+            }
+            // Both ends: the client echoes as well.
+            let addresses: [IpAddr; 4] =
+                [OUR_V4.into(), PEER.into(), OUR_V6.parse().unwrap(), PEER_V6.parse().unwrap()];
+            let mut echo = UdpEcho::new(&[OURS, CLIENT], &addresses, UdpPorts::ANY, true);
+            prop_assert_eq!(echo.handle(0, &mut frame), Verdict::Send(0));
+            assert_intact(&frame);
+            prop_assert_eq!(&frame[..6], &CLIENT.octets());
+            prop_assert_eq!(&frame[6..12], &OURS.octets());
+            prop_assert_ne!(&frame, &whole);
+            prop_assert_eq!(echo.handle(1, &mut frame), Verdict::Send(1));
+            prop_assert_eq!(&frame, &whole);
+        }
+    }
+}

@@ -114,3 +114,34 @@ impl Arp {
     }
 }
 
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::testing::{CLIENT, OURS, arp};
+
+    #[test]
+    fn up_to_two_tags_are_skipped() {
+        let tagged = |tags: &[u8]| [&[0; 12], tags].concat();
+        let parse = |tags: &[u8]| Ethernet::parse(&tagged(tags)).map(|e| (e.ethertype, e.len));
+        assert_eq!(parse(&[8, 0]), Ok((0x0800, 14)));
+        assert_eq!(parse(&[0x81, 0, 0, 1, 8, 0]), Ok((0x0800, 18)));
+        assert_eq!(parse(&[0x88, 0xa8, 0, 1, 0x81, 0, 0, 2, 8, 6]), Ok((0x0806, 22)));
+        assert_eq!(parse(&[0x81, 0, 0, 1, 0x81, 0, 0, 2, 0x81, 0, 0, 3, 8, 0]), Ok((0x8100, 22)));
+        assert_eq!(parse(&[0x81, 0, 0, 1, 8]), Err(Malformed));
+        assert_eq!(parse(&[8]), Err(Malformed));
+    }
+
+    #[test]
+    fn what_is_written_parses() {
+        let frame = arp(OURS, 1, [10, 0, 0, 7], [10, 0, 0, 1]);
+        let packet = Arp::parse(&frame[14..]).unwrap().unwrap();
+        assert_eq!((packet.sender_mac, packet.sender, packet.target), (CLIENT, [10, 0, 0, 7], [10, 0, 0, 1]));
+        let mut copy = [0; 28];
+        packet.write(&mut copy).unwrap();
+        assert_eq!(copy, frame[14..42]);
+        assert_eq!(packet.write(&mut copy[..27]), Err(Malformed));
+        assert_eq!(Arp::parse(&copy[..27]), Err(Malformed));
+        copy[1] = 6; // IEEE 802 networks
+        assert_eq!(Arp::parse(&copy), Ok(None));
+    }
+}

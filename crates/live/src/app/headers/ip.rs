@@ -62,9 +62,9 @@ impl Ipv4 {
         let mut options = &packet[Self::MIN_LEN..self.header_len];
         loop {
             match *options {
-                [] | [0, ..] => return false,          // end of option list
-                [1, ref rest @ ..] => options = rest,  // no operation
-                [131 | 137, ..] => return true,        // loose, strict source route
+                [] | [0, ..] => return false,         // end of option list
+                [1, ref rest @ ..] => options = rest, // no operation
+                [131 | 137, ..] => return true,       // loose, strict source route
                 [_, len, ..] if len >= 2 && usize::from(len) <= options.len() => options = &options[usize::from(len)..],
                 _ => return true,
             }
@@ -204,3 +204,91 @@ impl Ipv6 {
     }
 }
 
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::testing::{Frame, fix_ipv4};
+
+    const A: [u8; 4] = [10, 0, 0, 1];
+    const B: [u8; 4] = [10, 0, 0, 2];
+
+    #[test]
+    fn a_real_ipv4_header() {
+        // A UDP packet of 115 octets; its checksum is the one that the sender wrote.
+        let header = [0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0xb8, 0x61, 192, 168, 0, 1, 192, 168, 0, 199];
+        let mut packet = [0; 115];
+        packet[..20].copy_from_slice(&header);
+        let ip = Ipv4::parse(&packet).unwrap();
+        assert_eq!((ip.source, ip.destination, ip.ttl, ip.protocol), ([192, 168, 0, 1], [192, 168, 0, 199], 64, 17));
+        assert_eq!((ip.header_len, ip.total_len, ip.fragment), (20, 115, false));
+    }
+
+    #[test]
+    fn contradictions_in_ipv4() {
+        let good = Frame::v4(A, B).udp(1, 2, b"data").build();
+        let parse = |at: usize, octet: u8| {
+            let mut frame = good.clone();
+            frame[14 + at] = octet;
+            if frame[14] & 15 == 5 {
+                fix_ipv4(&mut frame);
+            }
+            Ipv4::parse(&frame[14..])
+        };
+        assert_eq!(parse(8, 1).unwrap().total_len, 32, "padding is not part of the packet");
+        assert_eq!(parse(0, 0x65), Err(Malformed), "version");
+        assert_eq!(parse(0, 0x44), Err(Malformed), "header shorter than 20");
+        assert_eq!(parse(0, 0x4f), Err(Malformed), "header longer than the packet");
+        assert_eq!(parse(3, 19), Err(Malformed), "packet shorter than its header");
+        assert_eq!(parse(3, 47), Err(Malformed), "packet longer than the frame");
+        assert_eq!(parse(3, 46).unwrap().total_len, 46);
+        assert!(parse(6, 0x20).unwrap().fragment && parse(7, 1).unwrap().fragment);
+        assert!(!parse(6, 0x40).unwrap().fragment);
+        let mut frame = good.clone();
+        frame[14 + 15] ^= 1;
+        assert_eq!(Ipv4::parse(&frame[14..]), Err(Malformed), "checksum");
+    }
+
+    #[test]
+    fn source_routes_are_seen() {
+        let routed = |options: &[u8]| {
+            let frame = Frame::v4(A, B).options(options).udp(1, 2, b"").build();
+            Ipv4::parse(&frame[14..]).unwrap().is_source_routed(&frame[14..])
+        };
+        assert!(!routed(&[]) && !routed(&[1, 1, 1, 0]) && !routed(&[7, 7, 4, 1, 2, 3, 4, 0]));
+        assert!(!routed(&[0, 131, 3, 4]), "behind the end of the list");
+        assert!(routed(&[131, 3, 4, 0]) && routed(&[1, 137, 3, 4]) && routed(&[7, 3, 4, 131, 3, 4, 0, 0]));
+        assert!(routed(&[7, 0, 0, 0]) && routed(&[7, 5, 0, 0]) && routed(&[1, 1, 1, 7]), "unreadable");
+    }
+
+    #[test]
+    fn extension_headers() {
+        let upper = |next: u8, headers: &[u8]| {
+            let frame = Frame::v6("fd00::1", "fd00::2").extensions(next, headers).udp(1, 2, b"").build();
+            Ipv6::parse(&frame[14..]).unwrap().upper(&frame[14..])
+        };
+        let at = |protocol, at| Ok(Upper { protocol, at, fragment: false, routed: false });
+        assert_eq!(upper(17, &[]), at(17, 40));
+        assert_eq!(upper(0, &[17, 0, 1, 4, 0, 0, 0, 0]), at(17, 48));
+        assert_eq!(upper(0, &[60, 0, 1, 4, 0, 0, 0, 0, 17, 1, 1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]), at(17, 64));
+        assert_eq!(upper(60, &[0, 0, 1, 4, 0, 0, 0, 0, 17, 0, 1, 4, 0, 0, 0, 0]), Err(Malformed), "hop-by-hop second");
+        assert_eq!(upper(60, &[17, 2, 1, 4, 0, 0, 0, 0]), Err(Malformed), "longer than the packet");
+        assert!(upper(43, &[17, 0, 0, 1, 0, 0, 0, 0]).unwrap().routed);
+        assert!(!upper(43, &[17, 0, 0, 0, 0, 0, 0, 0]).unwrap().routed);
+        assert!(upper(44, &[17, 9, 0, 1, 0, 0, 0, 1]).unwrap().fragment);
+        assert_eq!(upper(44, &[60, 0, 0, 8, 0, 0, 0, 1]).unwrap().protocol, 60, "nothing to walk in a later fragment");
+        let many = |n: usize| [vec![[60, 0, 1, 4, 0, 0, 0, 0]; n - 1].concat(), vec![17, 0, 1, 4, 0, 0, 0, 0]].concat();
+        assert_eq!(upper(60, &many(Ipv6::MAX_EXTENSIONS)), at(17, 40 + 64));
+        assert_eq!(upper(60, &many(Ipv6::MAX_EXTENSIONS + 1)), Err(Malformed));
+    }
+
+    #[test]
+    fn contradictions_in_ipv6() {
+        let mut frame = Frame::v6("fd00::1", "fd00::2").udp(1, 2, b"data").build();
+        assert_eq!(Ipv6::parse(&frame[14..]).unwrap().total_len, 52);
+        assert_eq!(Ipv6::parse(&frame[14..53]), Err(Malformed));
+        frame[14 + 5] = 13;
+        assert_eq!(Ipv6::parse(&frame[14..]), Err(Malformed), "longer than the frame");
+        frame[14] = 0x45;
+        assert_eq!(Ipv6::parse(&frame[14..]), Err(Malformed));
+    }
+}

@@ -81,8 +81,34 @@ impl Icmp {
     pub fn set_kind(message: &mut [u8], kind: u8) -> Result<(), Malformed> {
         let h = message.first_chunk_mut::<4>().ok_or(Malformed)?;
         let checksum = checksum::updated(be16(h, 2), be16(h, 0), u16::from_be_bytes([kind, h[1]]));
+        // A difference cannot tell whether all else is zero, and then 0 would be wrong (RFC 1624 section 3);
+        // all ones, its equal, is right in either case.
+        let checksum = if checksum == 0 { 0xffff } else { checksum };
         h[0] = kind;
         h[2..4].copy_from_slice(&checksum.to_be_bytes());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn udp_lengths() {
+        let parse = |len: u8| Udp::parse(&[0x13, 0x88, 0, 7, 0, len, 0xab, 0xcd, 1, 2]);
+        let udp = parse(9).unwrap();
+        assert_eq!((udp.source, udp.destination, udp.length, udp.checksum), (5000, 7, 9, 0xabcd));
+        assert!(parse(10).is_ok() && parse(8).is_ok());
+        assert_eq!((parse(7), parse(11)), (Err(Malformed), Err(Malformed)));
+        assert_eq!(Udp::parse(&[0; 7]), Err(Malformed));
+    }
+
+    #[test]
+    fn an_echo_becomes_its_reply() {
+        let mut message = [8, 0, 0xf7, 0xff, 0, 0, 0, 0]; // all but the type is zero
+        Icmp::set_kind(&mut message, Icmp::ECHO_REPLY).unwrap();
+        assert_eq!(message, [0, 0, 0xff, 0xff, 0, 0, 0, 0]);
+        assert_eq!(Icmp::set_kind(&mut message[..3], 0), Err(Malformed));
     }
 }
