@@ -8,6 +8,7 @@ mod hostile;
 pub mod l2fwd;
 pub mod l3fwd;
 pub mod macswap;
+mod neighbor;
 pub mod offload;
 pub mod responder;
 pub mod routes;
