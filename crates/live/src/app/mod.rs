@@ -1,12 +1,22 @@
 //! What the loop does to each frame.
 
+mod config;
 pub mod drop;
 pub mod headers;
+#[cfg(test)]
+mod hostile;
 pub mod l2fwd;
 pub mod l3fwd;
 pub mod macswap;
+mod neighbor;
+pub mod offload;
 pub mod responder;
+pub mod routes;
+#[cfg(test)]
+mod testing;
 pub mod udp_echo;
+
+pub use config::{AnyApp, AppConfig, PortInfo};
 
 use crate::telemetry::DropReason;
 

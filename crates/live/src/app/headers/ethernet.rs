@@ -1,0 +1,147 @@
+//! Ethernet and ARP.
+
+use super::{Mac, Malformed, be16};
+
+/// EtherTypes of VLAN tags: IEEE 802.1Q (customer), IEEE 802.1ad (service).
+const ETHERTYPE_TAGS: [u16; 2] = [0x8100, 0x88a8];
+
+/// An Ethernet header (IEEE 802.3 clause 3.1.1), with up to two VLAN tags (IEEE 802.1Q clause 9).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ethernet {
+    /// Where to.
+    pub destination: Mac,
+    /// Where from.
+    pub source: Mac,
+    /// What follows the tags. Up to 1500 it is a length and an IEEE 802.2 header follows.
+    pub ethertype: u16,
+    /// Where it follows: 14, 18 or 22.
+    pub len: usize,
+}
+
+impl Ethernet {
+    /// The length without tags.
+    pub const MIN_LEN: usize = 14;
+
+    /// Reads the header at the start of `frame`.
+    #[inline]
+    pub fn parse(frame: &[u8]) -> Result<Self, Malformed> {
+        let header = frame.first_chunk::<{ Self::MIN_LEN }>().ok_or(Malformed)?;
+        let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] = *header;
+        let (mut ethertype, mut len) = (u16::from_be_bytes([t0, t1]), Self::MIN_LEN);
+        // A tag is two octets of control information, then the next EtherType.
+        while ETHERTYPE_TAGS.contains(&ethertype) && len < Self::MIN_LEN + 8 {
+            let tag = frame[len..].first_chunk::<4>().ok_or(Malformed)?;
+            ethertype = be16(tag, 2);
+            len += 4;
+        }
+        Ok(Self {
+            destination: Mac::new([d0, d1, d2, d3, d4, d5]),
+            source: Mac::new([s0, s1, s2, s3, s4, s5]),
+            ethertype,
+            len,
+        })
+    }
+}
+
+/// Swaps the MAC addresses; an error if the frame has no full Ethernet header.
+#[inline]
+pub fn swap_macs(frame: &mut [u8]) -> Result<(), Malformed> {
+    let header = frame.first_chunk_mut::<{ Ethernet::MIN_LEN }>().ok_or(Malformed)?;
+    let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, ..] = *header;
+    header[..12].copy_from_slice(&[s0, s1, s2, s3, s4, s5, d0, d1, d2, d3, d4, d5]);
+    Ok(())
+}
+
+/// Writes the MAC addresses; an error if the frame has no full Ethernet header.
+#[inline]
+pub fn set_macs(frame: &mut [u8], destination: Mac, source: Mac) -> Result<(), Malformed> {
+    let header = frame.first_chunk_mut::<{ Ethernet::MIN_LEN }>().ok_or(Malformed)?;
+    header[..6].copy_from_slice(&destination.octets());
+    header[6..12].copy_from_slice(&source.octets());
+    Ok(())
+}
+
+/// An ARP packet for IPv4 over Ethernet (RFC 826, "Packet format").
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arp {
+    /// 1 is a request, 2 a reply.
+    pub operation: u16,
+    /// ar$sha.
+    pub sender_mac: Mac,
+    /// ar$spa.
+    pub sender: [u8; 4],
+    /// ar$tha.
+    pub target_mac: Mac,
+    /// ar$tpa.
+    pub target: [u8; 4],
+}
+
+impl Arp {
+    /// Its length for IPv4 over Ethernet.
+    pub const LEN: usize = 28;
+    /// ares_op$REQUEST.
+    pub const REQUEST: u16 = 1;
+    /// ares_op$REPLY.
+    pub const REPLY: u16 = 2;
+    /// ar$hrd = Ethernet, ar$pro = IPv4, ar$hln = 6, ar$pln = 4.
+    const KIND: [u8; 6] = [0, 1, 8, 0, 6, 4];
+
+    /// Reads `packet`. `None`: of another kind of hardware or protocol.
+    pub fn parse(packet: &[u8]) -> Result<Option<Self>, Malformed> {
+        if packet.first_chunk::<6>().ok_or(Malformed)? != &Self::KIND {
+            return Ok(None);
+        }
+        let p = packet.first_chunk::<{ Self::LEN }>().ok_or(Malformed)?;
+        Ok(Some(Self {
+            operation: be16(p, 6),
+            sender_mac: Mac::new([p[8], p[9], p[10], p[11], p[12], p[13]]),
+            sender: [p[14], p[15], p[16], p[17]],
+            target_mac: Mac::new([p[18], p[19], p[20], p[21], p[22], p[23]]),
+            target: [p[24], p[25], p[26], p[27]],
+        }))
+    }
+
+    /// Writes it to the start of `packet`; an error if that is too short.
+    pub fn write(&self, packet: &mut [u8]) -> Result<(), Malformed> {
+        let p = packet.first_chunk_mut::<{ Self::LEN }>().ok_or(Malformed)?;
+        p[..6].copy_from_slice(&Self::KIND);
+        p[6..8].copy_from_slice(&self.operation.to_be_bytes());
+        p[8..14].copy_from_slice(&self.sender_mac.octets());
+        p[14..18].copy_from_slice(&self.sender);
+        p[18..24].copy_from_slice(&self.target_mac.octets());
+        p[24..28].copy_from_slice(&self.target);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::testing::{CLIENT, OURS, arp};
+
+    #[test]
+    fn up_to_two_tags_are_skipped() {
+        let tagged = |tags: &[u8]| [&[0; 12], tags].concat();
+        let parse = |tags: &[u8]| Ethernet::parse(&tagged(tags)).map(|e| (e.ethertype, e.len));
+        assert_eq!(parse(&[8, 0]), Ok((0x0800, 14)));
+        assert_eq!(parse(&[0x81, 0, 0, 1, 8, 0]), Ok((0x0800, 18)));
+        assert_eq!(parse(&[0x88, 0xa8, 0, 1, 0x81, 0, 0, 2, 8, 6]), Ok((0x0806, 22)));
+        assert_eq!(parse(&[0x81, 0, 0, 1, 0x81, 0, 0, 2, 0x81, 0, 0, 3, 8, 0]), Ok((0x8100, 22)));
+        assert_eq!(parse(&[0x81, 0, 0, 1, 8]), Err(Malformed));
+        assert_eq!(parse(&[8]), Err(Malformed));
+    }
+
+    #[test]
+    fn what_is_written_parses() {
+        let frame = arp(OURS, 1, [10, 0, 0, 7], [10, 0, 0, 1]);
+        let packet = Arp::parse(&frame[14..]).unwrap().unwrap();
+        assert_eq!((packet.sender_mac, packet.sender, packet.target), (CLIENT, [10, 0, 0, 7], [10, 0, 0, 1]));
+        let mut copy = [0; 28];
+        packet.write(&mut copy).unwrap();
+        assert_eq!(copy, frame[14..42]);
+        assert_eq!(packet.write(&mut copy[..27]), Err(Malformed));
+        assert_eq!(Arp::parse(&copy[..27]), Err(Malformed));
+        copy[1] = 6; // IEEE 802 networks
+        assert_eq!(Arp::parse(&copy), Ok(None));
+    }
+}
