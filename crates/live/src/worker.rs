@@ -148,6 +148,11 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         })
     }
 
+    /// The policy, for what it may have noted.
+    pub fn policy(&self) -> &P {
+        &self.policy
+    }
+
     /// Runs until it is asked to stop, the devices are exhausted, or a port is lost.
     pub fn run(&mut self) -> Result<Finish, Error> {
         let result = self.run_to_end();

@@ -7,6 +7,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use rustix::thread::CpuSet;
+use units::BitRate;
 
 use crate::Error;
 
@@ -59,6 +60,27 @@ pub fn lock_memory() -> Result<(), Error> {
     })
 }
 
+/// What the kernel says of an interface of this network namespace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InterfaceFacts {
+    /// Its Ethernet address.
+    pub mac: [u8; 6],
+    /// Its line rate; `None` if the driver does not know one (a virtual port, or a link that is down).
+    pub speed: Option<BitRate>,
+    /// The longest payload of its frames, in octets.
+    pub mtu: u32,
+}
+
+/// Asks with ioctls (netdevice(7), and `ETHTOOL_GSET` of include/uapi/linux/ethtool.h), which answer
+/// for the calling thread's network namespace, as /sys/class/net does not.
+pub fn interface_facts(name: &str) -> Result<InterfaceFacts, Error> {
+    sys::interface_facts(name).map_err(|e| Error::Lacking {
+        what: format!("ask after interface {name}"),
+        why: e.to_string(),
+        fix: "see ip link for the interfaces of this network namespace; choose another one with --netns".into(),
+    })
+}
+
 /// The termination signals (SIGINT, SIGTERM, SIGHUP, SIGQUIT), held back from the whole process so
 /// that one thread can wait for them while the workers run undisturbed.
 ///
@@ -78,7 +100,7 @@ impl Signals {
         sys::wait_termination(timeout)
     }
 
-    /// Restores what a child of this process should start with. For `CommandExt::pre_exec`, see [`Signals::spawn`].
+    /// Starts a child that gets these signals as usual: the mask is inherited otherwise.
     pub fn spawn(command: &mut std::process::Command) -> std::io::Result<std::process::Child> {
         sys::spawn_unblocked(command)
     }

@@ -121,7 +121,7 @@ fn each_fault_alone_does_what_it_says() {
     let mut bed = Bed::rx_only(FaultRates { delay_ppm: MILLION, ..sure });
     bed.arrive(0..2);
     assert!(!readable(bed.port.wait_handle(0).unwrap()));
-    assert_eq!(bed.rx(32), []);
+    assert!(bed.rx(32).is_empty());
     assert!(readable(bed.port.wait_handle(0).unwrap()), "frames are held");
     assert_eq!((bed.rx(32), bed.rx(32)), (vec![], vec![0, 1]));
     assert!(!readable(bed.port.wait_handle(0).unwrap()));
@@ -163,7 +163,7 @@ fn a_link_is_down_for_a_while() {
     let down = Outage::Down { health_checks: 2 };
     let mut bed = Bed::new(FaultPlan { fail_after: Some((4, down)), ..FaultPlan::default() });
     bed.arrive(0..6);
-    assert_eq!(bed.rx(6), [], "the first four wait for the link");
+    assert!(bed.rx(6).is_empty(), "the first four wait for the link");
     assert_eq!((bed.meter.rx().lost, bed.port.backlog(0)), (2, 0));
     bed.arrive(6..8);
     assert_eq!((bed.rx(6), bed.meter.rx().lost), (vec![], 4));
