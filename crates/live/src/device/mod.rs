@@ -117,6 +117,8 @@ pub struct Statistics {
     pub rx_invalid: u64,
     /// Frames to be sent that the kernel refused as malformed.
     pub tx_invalid: u64,
+    /// Frames to be sent that were taken, and then dropped by the driver (its queue full, no carrier).
+    pub tx_dropped: u64,
 }
 
 /// What a device can do.

@@ -58,8 +58,8 @@ impl Frame {
 pub struct PoolConfig {
     /// Slots.
     pub frames: u32,
-    /// Octets a slot: a power of two from 2048 on; above 4096 the memory must be huge pages
-    /// (kernel documentation, networking/af_xdp, "UMEM").
+    /// Octets a slot: a power of two from 2048 on. AF_XDP takes slots above 4096 as several chunks
+    /// (see [`XskContext`](crate::device::afxdp::XskContext)).
     pub frame_size: u32,
     /// Ask for 2 MiB huge pages.
     pub huge_pages: bool,

@@ -1,1 +1,276 @@
-//! placeholder
+//! Ports over AF_XDP, the backend that matters.
+//!
+//! [`Interface`] is the XDP program on an interface: attached once, shared by the workers that serve
+//! its queues. [`AfXdpDevice`] is some of its queues, owned by one worker. [`XskContext`] makes all
+//! devices of one worker use the worker's pool, so that forwarding between them copies nothing.
+//!
+//! ```text
+//!   worker 0: Pool, XskContext ─ AfXdpDevice(eth0: queue 0) ─┐
+//!                              └ AfXdpDevice(eth1: queue 0) ─┼─┐
+//!   worker 1: Pool, XskContext ─ AfXdpDevice(eth0: queue 1) ─┘ │
+//!                                     Interface eth0 ◄─────────┘ Interface eth1
+//! ```
+//!
+//! Sources: kernel documentation, networking/af_xdp; include/uapi/linux/if_xdp.h; net/xdp/xsk.c.
+
+mod busy;
+mod config;
+mod context;
+mod explain;
+mod index;
+mod interface;
+mod napi;
+mod notes;
+mod queue;
+mod sys;
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+
+use crate::Error;
+use crate::device::{Capabilities, Device, Health, Statistics};
+use crate::pool::{Frame, Pool};
+
+pub use config::{Filter, InterfaceConfig, NapiDeferral, RingSizes, SocketConfig, XdpMode, ZeroCopy};
+pub use context::XskContext;
+pub use interface::{Interface, ProgramCounts};
+pub use queue::Occupancy;
+
+use busy::BusyPoll;
+use queue::Queue;
+
+/// How often, and how long apart, a bind is tried while the queue is busy: a socket that was closed
+/// goes a little later (about 10 ms), so a restart meets it.
+const BIND_TRIES: u32 = 50;
+const BIND_PAUSE: Duration = Duration::from_millis(20);
+
+/// Some queues of an interface, for one worker.
+///
+/// Dropping it closes its sockets, and the slots that were in them are lost to the pool: drop the
+/// pool with it, or [`close`](Self::close) it.
+#[derive(Debug)]
+pub struct AfXdpDevice {
+    // Before `interface`, so that the sockets close before the program goes.
+    queues: Vec<Queue>,
+    interface: Interface,
+    longest_frame: u32,
+}
+
+impl AfXdpDevice {
+    /// Opens one socket for each of `queues` (all of them among those of `interface`).
+    ///
+    /// Call it in the network namespace in which `interface` was attached.
+    pub fn open(
+        interface: &Interface,
+        queues: &[u32],
+        config: &SocketConfig,
+        context: &mut XskContext,
+        pool: &mut Pool,
+    ) -> Result<Self, Error> {
+        config.check()?;
+        context.check(pool)?;
+        interface.check_namespace()?;
+        if let Some(queue) = queues.iter().find(|queue| !interface.queues().contains(queue)) {
+            let why = format!("{} was attached for the queues {:?}", interface.name(), interface.queues());
+            return Err(Error::Invalid { what: format!("queue {queue}"), why });
+        }
+        let longest_frame = pool.longest_frame() as u32;
+        let mut device = Self { queues: Vec::with_capacity(queues.len()), interface: interface.clone(), longest_frame };
+        for id in queues {
+            match device.open_queue(*id, config, context, pool) {
+                Ok(queue) => device.queues.push(queue),
+                Err(e) => {
+                    device.close(pool);
+                    return Err(e);
+                }
+            }
+        }
+        Ok(device)
+    }
+
+    fn open_queue(
+        &self,
+        id: u32,
+        config: &SocketConfig,
+        context: &mut XskContext,
+        pool: &mut Pool,
+    ) -> Result<Queue, Error> {
+        let mut zero_copy = config.zero_copy;
+        if self.interface.mode() == XdpMode::Generic {
+            if zero_copy == ZeroCopy::Force {
+                let why = "generic XDP has no zero-copy; use native mode, or leave zero-copy to auto".into();
+                return Err(Error::Invalid { what: format!("zero-copy on {}", self.name()), why });
+            }
+            zero_copy = ZeroCopy::Off;
+        }
+        let fd =
+            socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None).map_err(explain::socket)?;
+        let fd = Arc::new(fd);
+        let shared = context.live();
+        if shared.is_none() {
+            context.register(&fd)?;
+        }
+        let chunk = context.chunk();
+        let mut queue = Queue::new(id, Arc::clone(&fd), config.rings, chunk, config.need_wakeup, pool)?;
+        match self.start(&mut queue, &fd, shared.as_ref(), zero_copy, config, context) {
+            Ok(()) => Ok(queue),
+            Err(e) => {
+                queue.close(pool);
+                Err(e)
+            }
+        }
+    }
+
+    /// Binds the socket and lets frames reach it.
+    fn start(
+        &self,
+        queue: &mut Queue,
+        fd: &Arc<std::os::fd::OwnedFd>,
+        shared: Option<&Arc<std::os::fd::OwnedFd>>,
+        zero_copy: ZeroCopy,
+        config: &SocketConfig,
+        context: &mut XskContext,
+    ) -> Result<(), Error> {
+        if let Some(budget) = config.busy_poll {
+            queue.busy_poll = BusyPoll::enable(fd.as_fd(), budget)
+                .map_err(|e| Error::system(format!("switch busy polling on for {}", self.name()), e))?;
+        }
+        let place = (self.interface.ifindex(), queue.id);
+        for last in (0..BIND_TRIES).rev() {
+            match context.bind(fd, shared, place, (zero_copy, config.need_wakeup)) {
+                Ok(()) => break,
+                Err(Errno::BUSY) if last > 0 => std::thread::sleep(BIND_PAUSE),
+                Err(e) => {
+                    let forced = zero_copy == ZeroCopy::Force;
+                    return Err(explain::bind(self.name(), queue.id, forced, shared.is_some(), e));
+                }
+            }
+        }
+        let options = sockopt::xdp_options(fd).map_err(|e| Error::system("read XDP_OPTIONS", e))?;
+        queue.zero_copy = !options.is_empty(); // the only option is XDP_OPTIONS_ZEROCOPY
+        let missed = match zero_copy {
+            ZeroCopy::Force if !queue.zero_copy => Some(("copies, as the ports before it do", "open it first")),
+            ZeroCopy::Off if queue.zero_copy => Some(("is zero-copy, as the ports before it are", "open it first")),
+            _ => None,
+        };
+        if let Some((why, fix)) = missed {
+            return Err(Error::Lacking {
+                what: format!("have zero-copy on {} as configured", self.name()),
+                why: format!("ports that share a pool share the mode; this one {why}"),
+                fix: format!("configure them alike, or {fix}"),
+            });
+        }
+        self.interface.insert(queue.id, fd)
+    }
+
+    /// Closes the sockets and gives the slots that were in them back to `pool`; returns how many
+    /// could not be (zero-copy: the driver still has them).
+    pub fn close(mut self, pool: &mut Pool) -> usize {
+        let mut lost = 0;
+        for mut queue in self.queues.drain(..) {
+            self.interface.remove(queue.id);
+            queue.kick();
+            queue.reclaim(pool);
+            lost += queue.close(pool);
+        }
+        lost
+    }
+
+    /// The interface that its queues belong to.
+    pub fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
+    /// Where the slots of a queue are.
+    pub fn occupancy(&mut self, queue: usize) -> Occupancy {
+        self.queues[queue].occupancy()
+    }
+}
+
+impl Drop for AfXdpDevice {
+    fn drop(&mut self) {
+        for queue in &self.queues {
+            self.interface.remove(queue.id);
+        }
+    }
+}
+
+impl Device for AfXdpDevice {
+    fn name(&self) -> &str {
+        self.interface.name()
+    }
+
+    fn queues(&self) -> usize {
+        self.queues.len()
+    }
+
+    #[inline]
+    fn rx(&mut self, queue: usize, pool: &mut Pool, out: &mut Vec<Frame>, room: usize) -> usize {
+        self.queues[queue].receive(pool, out, room)
+    }
+
+    #[inline]
+    fn tx(&mut self, queue: usize, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize {
+        self.queues[queue].send(pool, frames)
+    }
+
+    fn backlog(&self, queue: usize) -> usize {
+        self.queues[queue].backlog()
+    }
+
+    /// Nothing needs to be armed: poll(2) on an AF_XDP socket is level-triggered. What a sleep would
+    /// hold up is seen to here: unsent frames, and a driver that waits for slots.
+    fn arm(&mut self, queue: usize) -> Result<(), Error> {
+        let queue = &mut self.queues[queue];
+        queue.arm();
+        if std::mem::take(&mut queue.gone) {
+            self.health()?;
+        }
+        Ok(())
+    }
+
+    fn disarm(&mut self, _queue: usize) {}
+
+    /// Readable when frames wait. **A deleted interface does not make it readable** (net/xdp/xsk.c,
+    /// `xsk_poll` returns nothing for an unbound socket): block with a timeout, and look at `health`.
+    fn wait_handle(&self, queue: usize) -> Option<BorrowedFd<'_>> {
+        Some(self.queues[queue].fd())
+    }
+
+    fn health(&mut self) -> Result<Health, Error> {
+        let health = self.interface.health()?;
+        for queue in &mut self.queues {
+            queue.gone = false;
+            // Set when the interface is unregistered (net/xdp/xsk.c, `xsk_notifier`).
+            if let Ok(Err(Errno::NETDOWN)) = sockopt::socket_error(queue.fd()) {
+                let why = "the interface was deleted".into();
+                return Err(Error::PortLost { port: self.interface.name().to_owned(), why });
+            }
+        }
+        Ok(health)
+    }
+
+    fn statistics(&mut self, queue: usize) -> Statistics {
+        self.queues[queue].statistics()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let effects = || self.queues.iter().map(|queue| queue.busy_poll.effect());
+        Capabilities {
+            stamps_arrival: true,
+            zero_copy: self.queues.iter().all(|queue| queue.zero_copy),
+            wakes: true,
+            busy_poll: if effects().any(|e| e == Some(false)) {
+                Some(false)
+            } else {
+                effects().find(Option::is_some).flatten()
+            },
+            rx_descriptors: self.queues.iter().map(Queue::rx_descriptors).min().unwrap_or(0),
+            longest_frame: self.longest_frame,
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Busy polling, whose effect is checked and not assumed.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use super::sys;
+
+/// include/uapi/asm-generic/socket.h.
+const SO_BUSY_POLL: i32 = 46;
+/// include/uapi/asm-generic/socket.h.
+const SO_INCOMING_NAPI_ID: i32 = 56;
+/// include/uapi/asm-generic/socket.h.
+const SO_PREFER_BUSY_POLL: i32 = 69;
+/// include/uapi/asm-generic/socket.h.
+const SO_BUSY_POLL_BUDGET: i32 = 70;
+
+/// Microseconds that a blocking call would poll for; ours never block, but 0 would switch it off.
+/// The value of the kernel documentation, networking/af_xdp, and of DPDK's net_af_xdp.
+const BUSY_POLL_US: i32 = 20;
+
+/// Received descriptors after which a socket without a NAPI id will never have one.
+const ENOUGH: u32 = 32;
+
+/// Whether receiving runs the driver.
+///
+/// ```text
+///   Off        not asked for
+///   Unknown ──first frames, the socket has a NAPI id──► Live
+///      └──────ENOUGH frames, and it has none──────────► Dead (asked for, no effect, not paid for)
+/// ```
+///
+/// Dead is what veth is on 6.18: a copy-mode socket is marked with no NAPI, and recvfrom() then
+/// polls nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum BusyPoll {
+    Off,
+    Unknown { received: u32 },
+    Live,
+    Dead,
+}
+
+impl BusyPoll {
+    /// Asks for it.
+    pub(super) fn enable(fd: BorrowedFd<'_>, budget: u16) -> io::Result<Self> {
+        sys::set_int(fd, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, 1)?;
+        sys::set_int(fd, libc::SOL_SOCKET, SO_BUSY_POLL, BUSY_POLL_US)?;
+        sys::set_int(fd, libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, i32::from(budget))?;
+        Ok(Self::Unknown { received: 0 })
+    }
+
+    #[inline]
+    pub(super) fn is_active(self) -> bool {
+        matches!(self, Self::Unknown { .. } | Self::Live)
+    }
+
+    /// `None` if not asked for or not known yet.
+    pub(super) fn effect(self) -> Option<bool> {
+        match self {
+            Self::Off | Self::Unknown { .. } => None,
+            Self::Live => Some(true),
+            Self::Dead => Some(false),
+        }
+    }
+
+    /// Notes that frames came, and looks whether the socket knows whom to poll.
+    #[inline]
+    pub(super) fn received(&mut self, fd: BorrowedFd<'_>, descriptors: u32) {
+        if let Self::Unknown { received } = *self {
+            self.check(fd, received.saturating_add(descriptors));
+        }
+    }
+
+    #[cold]
+    fn check(&mut self, fd: BorrowedFd<'_>, received: u32) {
+        *self = match sys::get_int(fd, libc::SOL_SOCKET, SO_INCOMING_NAPI_ID) {
+            Ok(1..) => Self::Live,
+            _ if received < ENOUGH => Self::Unknown { received },
+            _ => {
+                // Without effect, but left on it would hold the interrupt off at each poll(2).
+                let _ = sys::set_int(fd, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, 0);
+                let _ = sys::set_int(fd, libc::SOL_SOCKET, SO_BUSY_POLL, 0);
+                Self::Dead
+            }
+        };
+    }
+}

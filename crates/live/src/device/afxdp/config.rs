@@ -1,0 +1,217 @@
+//! What to open, and how.
+
+use units::Nanos;
+
+use crate::Error;
+
+/// An interface, what of its traffic is ours, and how it is to signal.
+#[derive(Clone, Debug)]
+pub struct InterfaceConfig {
+    /// The interface's name.
+    pub name: String,
+    /// The receive queues that this instance serves, over all its workers.
+    pub queues: Vec<u32>,
+    /// Where the XDP program runs.
+    pub mode: XdpMode,
+    /// Which frames are ours.
+    pub filter: Filter,
+    /// Software interrupt moderation of the queues' NAPIs, for as long as the port is open.
+    pub napi_deferral: Option<NapiDeferral>,
+}
+
+impl InterfaceConfig {
+    /// Queue 0 of `name`, all frames, native or else generic XDP, no deferral.
+    pub fn new(name: impl Into<String>) -> Self {
+        let (mode, filter) = (XdpMode::Auto, Filter::All);
+        Self { name: name.into(), queues: vec![0], mode, filter, napi_deferral: None }
+    }
+
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let invalid = |why: String| Err(Error::Invalid { what: format!("port {}", self.name), why });
+        let mut sorted = self.queues.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        if self.queues.is_empty() || sorted.len() != self.queues.len() {
+            return invalid(format!("the queues {:?} must be at least one, and each named once", self.queues));
+        }
+        match &self.filter {
+            Filter::EtherTypes(types) if types.is_empty() || types.len() > 4 => {
+                invalid(format!("{} EtherTypes: from 1 to 4 can be given", types.len()))
+            }
+            Filter::UdpPorts { first, last } if first > last => {
+                invalid(format!("the UDP port range {first}-{last} is empty"))
+            }
+            _ => Ok(()),
+        }?;
+        match self.napi_deferral {
+            Some(NapiDeferral { defer_hard_irqs, gro_flush_timeout })
+                if (defer_hard_irqs == 0) != (gro_flush_timeout == Nanos::ZERO) =>
+            {
+                invalid("defer_hard_irqs and gro_flush_timeout act as a pair: set both, or both to 0".into())
+            }
+            // The kernel takes both as signed 32-bit: Documentation/netlink/specs/netdev.yaml, "napi".
+            Some(NapiDeferral { defer_hard_irqs, gro_flush_timeout })
+                if defer_hard_irqs > i32::MAX as u32 || gro_flush_timeout.as_nanos() > i32::MAX as u64 =>
+            {
+                invalid("defer_hard_irqs and gro_flush_timeout (in ns) must be below 2^31".into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Where the XDP program runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum XdpMode {
+    /// In the driver.
+    Native,
+    /// In the kernel's stack, after it has built an skb: works with any driver, and costs more.
+    Generic,
+    /// Native if the driver can, else generic; [`super::Interface::mode`] says which it became.
+    Auto,
+}
+
+/// Which frames are ours; the kernel's stack gets the others.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Filter {
+    /// All.
+    All,
+    /// Those of up to four EtherTypes, behind one VLAN tag at the most.
+    EtherTypes(Vec<u16>),
+    /// UDP to a port from `first` to `last`, over IPv4 or IPv6 without extension headers, behind one
+    /// VLAN tag at the most. Fragments go to the kernel.
+    UdpPorts {
+        /// The lowest port.
+        first: u16,
+        /// The highest port.
+        last: u16,
+    },
+}
+
+/// The two knobs of NAPI's software interrupt moderation. Source: kernel documentation,
+/// networking/napi, "Software IRQ coalescing".
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NapiDeferral {
+    /// Empty polls before the interrupt is let through again.
+    pub defer_hard_irqs: u32,
+    /// How long after a poll the next one is, while the interrupt is off.
+    pub gro_flush_timeout: Nanos,
+}
+
+/// How the sockets of a device are made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SocketConfig {
+    /// Descriptors of each queue's rings.
+    pub rings: RingSizes,
+    /// Whether the driver receives straight into the pool.
+    pub zero_copy: ZeroCopy,
+    /// Let the driver sleep and be woken, instead of it spinning. Source: kernel documentation,
+    /// networking/af_xdp, "XDP_USE_NEED_WAKEUP bind flag".
+    pub need_wakeup: bool,
+    /// Poll the driver from [`rx`](crate::device::Device::rx), this many frames at a time.
+    pub busy_poll: Option<u16>,
+}
+
+impl Default for SocketConfig {
+    fn default() -> Self {
+        Self { rings: RingSizes::default(), zero_copy: ZeroCopy::Auto, need_wakeup: true, busy_poll: None }
+    }
+}
+
+impl SocketConfig {
+    /// Slots that one queue can hold at a time: size the pool for these, over all queues of its
+    /// devices, and for the frames that the worker has in hand.
+    pub fn slots_per_queue(&self) -> u32 {
+        let RingSizes { fill, rx, tx, .. } = self.rings;
+        fill.saturating_add(rx).saturating_add(tx) // at most `tx` frames are out, completed or not
+    }
+
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let RingSizes { fill, rx, tx, completion } = self.rings;
+        for (ring, size) in [("fill", fill), ("rx", rx), ("tx", tx), ("completion", completion)] {
+            if !size.is_power_of_two() || !(64..=1 << 20).contains(&size) {
+                return Err(Error::Invalid {
+                    what: format!("the {ring} ring's size {size}"),
+                    why: "it must be a power of two from 64 to 1048576".into(),
+                });
+            }
+        }
+        if completion < tx {
+            return Err(Error::Invalid {
+                what: format!("the completion ring's size {completion}"),
+                why: format!("it must be at least the tx ring's, {tx}: each sent frame comes back through it"),
+            });
+        }
+        if self.busy_poll == Some(0) {
+            let why = "it must be at least 1 frame; leave it out to have no busy polling".into();
+            return Err(Error::Invalid { what: "the busy-poll budget 0".into(), why });
+        }
+        Ok(())
+    }
+}
+
+/// Descriptors of each ring, powers of two.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RingSizes {
+    /// Free slots that the kernel can receive into.
+    pub fill: u32,
+    /// Received frames.
+    pub rx: u32,
+    /// Frames to be sent.
+    pub tx: u32,
+    /// Slots of sent frames.
+    pub completion: u32,
+}
+
+impl Default for RingSizes {
+    /// 2048 each: the default of libxdp, and 1.3 ms of 64-byte frames at 1.5 Mpps.
+    fn default() -> Self {
+        Self { fill: 2048, rx: 2048, tx: 2048, completion: 2048 }
+    }
+}
+
+/// Whether the driver receives straight into the pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ZeroCopy {
+    /// If the driver can; [`Capabilities`](crate::device::Capabilities) says which it became.
+    Auto,
+    /// Or else fail.
+    Force,
+    /// Never.
+    Off,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_what_cannot_be() {
+        let good = InterfaceConfig::new("eth0");
+        assert!(good.check().is_ok());
+        let bad = [
+            InterfaceConfig { queues: vec![], ..good.clone() },
+            InterfaceConfig { queues: vec![1, 0, 1], ..good.clone() },
+            InterfaceConfig { filter: Filter::EtherTypes(vec![1; 5]), ..good.clone() },
+            InterfaceConfig { filter: Filter::UdpPorts { first: 2, last: 1 }, ..good.clone() },
+            InterfaceConfig {
+                napi_deferral: Some(NapiDeferral { defer_hard_irqs: 2, gro_flush_timeout: Nanos::ZERO }),
+                ..good.clone()
+            },
+            InterfaceConfig {
+                napi_deferral: Some(NapiDeferral { defer_hard_irqs: 2, gro_flush_timeout: Nanos::from_secs(3) }),
+                ..good
+            },
+        ];
+        for config in bad {
+            assert!(matches!(config.check(), Err(Error::Invalid { .. })), "{config:?} was taken");
+        }
+        let good = SocketConfig::default();
+        assert!(good.check().is_ok());
+        for rx in [0, 32, 1000, 1 << 21] {
+            let rings = RingSizes { rx, ..RingSizes::default() };
+            assert!(SocketConfig { rings, ..good }.check().is_err(), "{rx} was taken");
+        }
+        assert!(SocketConfig { busy_poll: Some(0), ..good }.check().is_err());
+    }
+}

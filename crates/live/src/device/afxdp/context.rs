@@ -1,0 +1,114 @@
+//! What the sockets of one worker share: the UMEM, which is the worker's pool.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Weak};
+
+use rustix::io::Errno;
+use rustix::net::sockopt;
+use rustix::net::xdp::{SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XdpUmemReg, XdpUmemRegFlags};
+
+use crate::Error;
+use crate::pool::Pool;
+
+use super::config::ZeroCopy;
+
+/// The largest chunk that the kernel takes: a page. Source: net/xdp/xdp_umem.c, `xdp_umem_reg`
+/// (`chunk_size > PAGE_SIZE` is EINVAL; so it is on 6.18, with huge pages too).
+const LARGEST_CHUNK: u32 = 4096;
+
+/// One worker's use of AF_XDP: makes all its sockets receive into, and send from, one pool.
+///
+/// The first socket registers the pool as UMEM; the others bind with `XDP_SHARED_UMEM` to any that
+/// still lives (kernel documentation, networking/af_xdp, "XDP_SHARED_UMEM bind flag").
+///
+/// Of a pool with slots above 4096 octets each slot is several chunks of the UMEM. A jumbo frame
+/// arrives in several slots, and is put together in the first; one to be sent goes out of its one
+/// slot as several descriptors (networking/af_xdp, "Multi-Buffer Support").
+#[derive(Debug)]
+pub struct XskContext {
+    sockets: Vec<Weak<OwnedFd>>,
+    area: (usize, usize),
+    frame_size: u32,
+}
+
+impl XskContext {
+    /// For the devices of the worker that owns `pool`.
+    pub fn new(pool: &Pool) -> Self {
+        let (start, len) = pool.area();
+        Self { sockets: Vec::new(), area: (start as usize, len), frame_size: pool.frame_size() }
+    }
+
+    pub(super) fn check(&self, pool: &Pool) -> Result<(), Error> {
+        let (start, len) = pool.area();
+        if self.area == (start as usize, len) {
+            return Ok(());
+        }
+        let why = "its AF_XDP context was made for another pool; make one context for each pool".into();
+        Err(Error::Invalid { what: "the pool".into(), why })
+    }
+
+    /// Octets of a chunk of the UMEM.
+    pub(super) fn chunk(&self) -> u32 {
+        self.frame_size.min(LARGEST_CHUNK)
+    }
+
+    /// Whether a frame can take several descriptors.
+    pub(super) fn multi_buffer(&self) -> bool {
+        self.frame_size > LARGEST_CHUNK
+    }
+
+    /// A socket to share the UMEM of; `None` if the next one is to register it.
+    pub(super) fn live(&mut self) -> Option<Arc<OwnedFd>> {
+        self.sockets.retain(|socket| socket.strong_count() > 0);
+        self.sockets.iter().rev().find_map(|socket| socket.upgrade())
+    }
+
+    pub(super) fn register(&self, socket: &OwnedFd) -> Result<(), Error> {
+        let umem = XdpUmemReg {
+            addr: self.area.0 as u64,
+            len: self.area.1 as u64,
+            chunk_size: self.chunk(),
+            headroom: 0,
+            flags: XdpUmemRegFlags::empty(),
+            tx_metadata_len: 0,
+        };
+        sockopt::set_xdp_umem_reg(socket, umem).map_err(|e| match e {
+            Errno::NOBUFS | Errno::NOMEM => Error::Lacking {
+                what: format!("register {} MiB of pool with AF_XDP", self.area.1 >> 20),
+                why: format!("{e} (the limit of locked memory, or too little memory)"),
+                fix: "raise the limit (ulimit -l unlimited, or LimitMEMLOCK= of the unit), or run as root".into(),
+            },
+            e => Error::system("register the pool with AF_XDP (XDP_UMEM_REG)", e),
+        })
+    }
+
+    /// Binds `socket`, which has its own UMEM or shares that of `shared`.
+    pub(super) fn bind(
+        &mut self,
+        socket: &Arc<OwnedFd>,
+        shared: Option<&Arc<OwnedFd>>,
+        (ifindex, queue): (u32, u32),
+        (zero_copy, need_wakeup): (ZeroCopy, bool),
+    ) -> Result<(), Errno> {
+        match shared {
+            // Flags cannot be given: mode and need_wakeup are those of the UMEM (net/xdp/xsk.c, xsk_bind).
+            Some(shared) => {
+                let addr = SocketAddrXdp::new(SocketAddrXdpFlags::XDP_SHARED_UMEM, ifindex, queue);
+                let addr = SocketAddrXdpWithSharedUmem { addr, shared_umem_fd: shared.as_fd() };
+                rustix::net::bind(socket, &addr)?;
+            }
+            None => {
+                let mut flags = match zero_copy {
+                    ZeroCopy::Auto => SocketAddrXdpFlags::empty(), // the kernel falls back by itself
+                    ZeroCopy::Force => SocketAddrXdpFlags::XDP_ZEROCOPY,
+                    ZeroCopy::Off => SocketAddrXdpFlags::XDP_COPY,
+                };
+                flags.set(SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP, need_wakeup);
+                flags.set(SocketAddrXdpFlags::XDP_USE_SG, self.multi_buffer());
+                rustix::net::bind(socket, &SocketAddrXdp::new(flags, ifindex, queue))?;
+            }
+        }
+        self.sockets.push(Arc::downgrade(socket));
+        Ok(())
+    }
+}

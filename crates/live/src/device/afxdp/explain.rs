@@ -1,0 +1,201 @@
+//! What the kernel's error numbers mean for an AF_XDP port, and what to do about each.
+
+use std::error::Error as StdError;
+use std::fs;
+use std::io;
+
+use rustix::io::Errno;
+
+use crate::Error;
+
+use super::config::XdpMode;
+
+/// The system's error number at the bottom of `e`, if there is one.
+pub(super) fn errno_of(e: &(dyn StdError + 'static)) -> Option<Errno> {
+    let mut at = Some(e);
+    while let Some(e) = at {
+        if let Some(code) = e.downcast_ref::<io::Error>().and_then(Errno::from_io_error) {
+            return Some(code);
+        }
+        at = e.source();
+    }
+    None
+}
+
+/// All of the chain's texts; a library's outermost one often says only "a system call failed".
+fn whole(e: &(dyn StdError + 'static)) -> String {
+    let mut text = e.to_string();
+    let mut at = e.source();
+    while let Some(e) = at {
+        let cause = e.to_string();
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+        at = e.source();
+    }
+    text
+}
+
+fn no_permission(what: String, why: String) -> Error {
+    let fix = "run as root, or give the capabilities CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF \
+               (setcap cap_net_admin,cap_net_raw,cap_bpf+ep on the binary)"
+        .into();
+    Error::Lacking { what, why, fix }
+}
+
+pub(super) fn unknown_interface(name: &str, e: Errno) -> Error {
+    // /proc/thread-self/net/dev is of the thread's own namespace, unlike /sys/class/net.
+    let table = fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
+    let mut names: Vec<_> = table.lines().filter_map(|line| line.split_once(':')).map(|(n, _)| n.trim()).collect();
+    names.sort_unstable();
+    Error::Lacking {
+        what: format!("open port {name}"),
+        why: format!("there is no such interface in this network namespace ({e})"),
+        fix: if names.is_empty() { "see ip link".into() } else { format!("take one of: {}", names.join(", ")) },
+    }
+}
+
+pub(super) fn load(e: &(dyn StdError + 'static)) -> Error {
+    let (what, why) = ("load the XDP program".to_owned(), whole(e));
+    match errno_of(e) {
+        Some(Errno::PERM | Errno::ACCESS) => no_permission(what, why),
+        Some(Errno::NOMEM) => {
+            Error::Lacking { what, why, fix: "raise the limit of locked memory: ulimit -l unlimited".into() }
+        }
+        _ => Error::Lacking {
+            what,
+            why,
+            fix: "a kernel from 5.18 on with CONFIG_BPF_SYSCALL and CONFIG_XDP_SOCKETS is needed (xdp.frags)".into(),
+        },
+    }
+}
+
+pub(super) fn attach(name: &str, ifindex: u32, mode: XdpMode, e: &(dyn StdError + 'static)) -> Error {
+    let mode = if mode == XdpMode::Generic { "generic" } else { "native" };
+    let what = format!("attach {mode} XDP to {name}");
+    match errno_of(e) {
+        Some(Errno::BUSY | Errno::EXIST) => {
+            let holders = holders(ifindex);
+            let why = match holders.as_slice() {
+                [] => "another XDP program is attached to it (see bpftool net)".to_owned(),
+                some => format!("another XDP program is attached to it, held by {}", some.join(" and ")),
+            };
+            let fix = match holders.is_empty() {
+                true => format!("remove it with: ip link set dev {name} xdp off"),
+                false => format!(
+                    "stop that process (another instance?); what no process holds goes with: ip link set dev {name} xdp off"
+                ),
+            };
+            Error::Lacking { what, why, fix }
+        }
+        Some(Errno::PERM | Errno::ACCESS) => no_permission(what, whole(e)),
+        _ => Error::Lacking {
+            what,
+            why: whole(e),
+            fix: match mode {
+                "native" => {
+                    "the driver may have no XDP, or not with this MTU or number of queues; use generic mode".into()
+                }
+                _ => "see dmesg; a kernel from 5.18 on is needed".into(),
+            },
+        },
+    }
+}
+
+/// The processes that hold an XDP link to the interface: "apus (pid 17)".
+fn holders(ifindex: u32) -> Vec<String> {
+    let mine = fs::read_link("/proc/thread-self/ns/net").ok();
+    let mut found = Vec::new();
+    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = process.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
+        let path = process.path();
+        // An interface's number means something only in its namespace. A process may hold links of
+        // another one than its own, as we do when a thread of ours changed it.
+        let same = pid == std::process::id() || fs::read_link(path.join("ns/net")).ok() == mine;
+        let of_ours = |info: &str| {
+            let number = info.lines().find_map(|l| l.strip_prefix("ifindex:")).and_then(|n| n.trim().parse().ok());
+            info.contains("link_type:\txdp") && number == Some(ifindex)
+        };
+        let mut infos = fs::read_dir(path.join("fdinfo")).into_iter().flatten().flatten();
+        if same && infos.any(|info| fs::read_to_string(info.path()).is_ok_and(|info| of_ours(&info))) {
+            let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
+            found.push(format!("{} (pid {pid})", name.trim()));
+        }
+    }
+    found
+}
+
+pub(super) fn socket(e: Errno) -> Error {
+    let what = "open an AF_XDP socket".to_owned();
+    match e {
+        Errno::AFNOSUPPORT => Error::Lacking {
+            what,
+            why: e.to_string(),
+            fix: "use a kernel that was built with CONFIG_XDP_SOCKETS".into(),
+        },
+        Errno::PERM | Errno::ACCESS => no_permission(what, e.to_string()),
+        e => Error::system(what, e),
+    }
+}
+
+pub(super) fn bind(name: &str, queue: u32, zero_copy_forced: bool, shared: bool, e: Errno) -> Error {
+    let what = format!("bind an AF_XDP socket to queue {queue} of {name}");
+    match e {
+        Errno::BUSY => Error::Lacking {
+            what,
+            why: format!("queue {queue} of {name} is in use by another socket (another instance?)"),
+            fix: "stop the other instance, or serve another queue".into(),
+        },
+        Errno::PERM | Errno::ACCESS => no_permission(what, e.to_string()),
+        Errno::NODEV => Error::PortLost { port: name.to_owned(), why: "the interface was deleted".into() },
+        Errno::NETDOWN => {
+            Error::Lacking { what, why: "the interface is down".into(), fix: format!("ip link set dev {name} up") }
+        }
+        Errno::OPNOTSUPP | Errno::INVAL if zero_copy_forced || shared => Error::Lacking {
+            what,
+            why: format!("its driver has no zero-copy for AF_XDP here ({e})"),
+            fix: match shared {
+                true => "ports that share a pool share the mode: switch zero-copy off for all of them".into(),
+                false => "leave zero-copy to auto, or switch it off".into(),
+            },
+        },
+        e => Error::system(what, e),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cause_names_its_remedy() {
+        let says = |e: Error, texts: &[&str]| {
+            let text = e.to_string();
+            assert!(texts.iter().all(|t| text.contains(t)), "{text}");
+        };
+        says(socket(Errno::AFNOSUPPORT), &["CONFIG_XDP_SOCKETS"]);
+        says(socket(Errno::PERM), &["CAP_NET_ADMIN", "CAP_BPF", "root"]);
+        says(
+            bind("eth0", 3, false, false, Errno::BUSY),
+            &["queue 3 of eth0 is in use by another socket (another instance?)"],
+        );
+        says(bind("eth0", 0, true, false, Errno::OPNOTSUPP), &["zero-copy"]);
+        says(unknown_interface("nosuch0", Errno::NODEV), &["nosuch0", "lo"]);
+        let denied = io::Error::from(Errno::PERM);
+        says(load(&denied), &["CAP_NET_ADMIN", "CAP_BPF", "root"]);
+        says(
+            attach("eth0", u32::MAX, XdpMode::Native, &io::Error::from(Errno::BUSY)),
+            &["ip link set dev eth0 xdp off"],
+        );
+    }
+
+    #[test]
+    fn finds_the_number_below_other_errors() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("outer")]
+        struct Outer(#[source] io::Error);
+        let outer = Outer(io::Error::from(Errno::BUSY));
+        assert_eq!(errno_of(&outer), Some(Errno::BUSY));
+        assert_eq!(whole(&outer), format!("outer: {}", io::Error::from(Errno::BUSY)));
+    }
+}

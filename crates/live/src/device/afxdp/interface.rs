@@ -1,0 +1,265 @@
+//! The XDP program on an interface: attached once, shared by all workers that serve its queues.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use aya::maps::{MapData, PerCpuArray, XskMap};
+use aya::programs::links::FdLink;
+use aya::programs::{Xdp, XdpMode as AyaMode};
+use aya::{Ebpf, EbpfLoader};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType, netdevice};
+
+use crate::Error;
+use crate::device::Health;
+
+use super::config::{Filter, InterfaceConfig, XdpMode};
+use super::explain::{self, errno_of};
+use super::napi::{Deferral, Netdev};
+use super::sys;
+
+/// `STAMP_MAGIC` of bpf/xdp.bpf.c.
+pub(super) const STAMP_MAGIC: u64 = 0x4150_5553_5354_41ad;
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!("bpf/xdp.bpf.o");
+
+/// An interface with our XDP program on it. A clone is the same attachment; with the last of them
+/// (devices hold one each) the program goes and NAPI settings are restored.
+///
+/// Everything belongs to the network namespace of the thread that attached it.
+#[derive(Clone)]
+pub struct Interface {
+    shared: Arc<Shared>,
+}
+
+/// What the XDP program counted, over all CPUs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ProgramCounts {
+    /// Handed to a socket (which may still have had no room: see the device's statistics).
+    pub redirected: u64,
+    /// Left to the kernel's stack.
+    pub passed: u64,
+    /// Redirected without an arrival stamp, as the driver left no room for it.
+    pub unstamped: u64,
+}
+
+struct Shared {
+    name: String,
+    ifindex: u32,
+    namespace: String,
+    queues: Vec<u32>,
+    mode: XdpMode,
+    /// A socket of the namespace, to ask after the interface from any thread.
+    control: OwnedFd,
+    sockets: Mutex<XskMap<MapData>>,
+    counts: PerCpuArray<MapData, u64>,
+    // Order of the drop: settings first, then the program. The kernel detaches it with the link's
+    // last descriptor, so also when the process dies.
+    deferral: Option<Mutex<Deferral>>,
+    _link: FdLink,
+    _program: Mutex<Ebpf>,
+}
+
+impl std::fmt::Debug for Interface {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Shared { name, ifindex, mode, .. } = &*self.shared;
+        f.debug_struct("Interface").field("name", name).field("ifindex", ifindex).field("mode", mode).finish()
+    }
+}
+
+impl Interface {
+    /// Loads and attaches the program, then sets the NAPI deferral.
+    pub fn attach(config: &InterfaceConfig) -> Result<Self, Error> {
+        config.check()?;
+        let name = &config.name;
+        let control = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)
+            .map_err(|e| Error::system("open a socket to ask after interfaces", e))?;
+        let ifindex = netdevice::name_to_index(&control, name).map_err(|e| explain::unknown_interface(name, e))?;
+        let mut netdev = Netdev::new();
+        let available = netdev.rx_queues(ifindex);
+        if let (Some(available), Some(queue)) = (available, config.queues.iter().max())
+            && *queue >= available
+        {
+            let last = available.saturating_sub(1);
+            let why = format!("{name} has {available} receive queue(s), 0 to {last}; see ethtool -l {name}");
+            return Err(Error::Invalid { what: format!("queue {queue} of {name}"), why });
+        }
+        let entries = available.unwrap_or(0).max(config.queues.iter().max().map_or(1, |q| q + 1));
+        let mut program = load(&config.filter, entries).map_err(|e| explain::load(&*e))?;
+        let (link, mode) = attach(&mut program, name, ifindex, config.mode)?;
+        let map = |name: &str, found: Option<aya::maps::Map>| {
+            found.ok_or_else(|| Error::system("open our own XDP program", std::io::Error::other(name.to_owned())))
+        };
+        let sockets = map("xsks", program.take_map("xsks"))?;
+        let counts = map("counts", program.take_map("counts"))?;
+        let own = |e| Error::system("open our own XDP program", std::io::Error::other(e));
+        let sockets = XskMap::try_from(sockets).map_err(own)?;
+        let counts = PerCpuArray::try_from(counts).map_err(own)?;
+        let namespace = namespace()?;
+        // After the attachment: on veth the NAPIs exist only from then on.
+        let deferral = match config.napi_deferral {
+            Some(wanted) => Some(Mutex::new(netdev.defer(name, ifindex, &config.queues, wanted)?)),
+            None => {
+                netdev.restore_left_behind(ifindex)?;
+                None
+            }
+        };
+        let shared = Shared {
+            name: name.clone(),
+            ifindex,
+            namespace,
+            queues: config.queues.clone(),
+            mode,
+            control,
+            sockets: Mutex::new(sockets),
+            counts,
+            deferral,
+            _link: link,
+            _program: Mutex::new(program),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// The interface's name when it was attached to.
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+    /// The queues that this instance serves.
+    pub fn queues(&self) -> &[u32] {
+        &self.shared.queues
+    }
+    /// Native or generic: what was asked for, or what `Auto` became.
+    pub fn mode(&self) -> XdpMode {
+        self.shared.mode
+    }
+    /// The NAPIs whose settings are deferred, empty if that was not asked for.
+    pub fn deferred_napis(&self) -> Vec<u32> {
+        let deferral = self.shared.deferral.as_ref();
+        deferral.map(|d| d.lock().unwrap_or_else(PoisonError::into_inner).napis()).unwrap_or_default()
+    }
+    /// What the program counted so far.
+    pub fn counts(&self) -> Result<ProgramCounts, Error> {
+        let read = |i: u32| {
+            let values = self.shared.counts.get(&i, 0);
+            let values = values.map_err(|e| Error::system("read the XDP program's counters", std::io::Error::other(e)));
+            values.map(|v| v.iter().sum())
+        };
+        Ok(ProgramCounts { redirected: read(0)?, passed: read(1)?, unstamped: read(2)? })
+    }
+
+    /// Whether the interface is there, and up. Asks in the namespace that it was attached in.
+    pub(super) fn health(&self) -> Result<Health, Error> {
+        let Shared { name, ifindex, control, .. } = &*self.shared;
+        let lost = |e| Error::PortLost { port: name.clone(), why: format!("the interface was deleted or moved ({e})") };
+        let name_now = netdevice::index_to_name(control, *ifindex).map_err(lost)?;
+        let flags = sys::interface_flags(control.as_fd(), &name_now).map_err(|e| Error::PortLost {
+            port: name.clone(),
+            why: format!("the interface's state cannot be read ({e})"),
+        })?;
+        let both = libc::IFF_UP | libc::IFF_RUNNING;
+        Ok(if flags & both == both { Health::Up } else { Health::Down })
+    }
+
+    pub(super) fn ifindex(&self) -> u32 {
+        self.shared.ifindex
+    }
+
+    /// AF_XDP sockets belong to the namespace of the thread that opens them, and cannot be bound
+    /// from another one's.
+    pub(super) fn check_namespace(&self) -> Result<(), Error> {
+        if namespace()? == self.shared.namespace {
+            return Ok(());
+        }
+        Err(Error::Invalid {
+            what: format!("open queues of {}", self.name()),
+            why: "this thread is in another network namespace than the one that attached the interface; \
+                  open the device before changing the namespace, and move it here"
+                .into(),
+        })
+    }
+
+    fn sockets(&self) -> MutexGuard<'_, XskMap<MapData>> {
+        self.shared.sockets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn insert(&self, queue: u32, socket: &OwnedFd) -> Result<(), Error> {
+        let what = || format!("let frames of queue {queue} of {} reach its socket", self.name());
+        self.sockets().set(queue, socket.as_raw_fd(), 0).map_err(|e| Error::system(what(), std::io::Error::other(e)))
+    }
+
+    pub(super) fn remove(&self, queue: u32) {
+        // The kernel removes a closed socket by itself; this only does it earlier.
+        let _ = self.sockets().unset(queue);
+    }
+}
+
+/// The network namespace of this thread, as its link says: "net:[4026531840]".
+pub(super) fn namespace() -> Result<String, Error> {
+    let link = std::fs::read_link("/proc/thread-self/ns/net")
+        .map_err(|e| Error::system("read /proc/thread-self/ns/net", e))?;
+    Ok(link.to_string_lossy().into_owned())
+}
+
+fn load(filter: &Filter, entries: u32) -> Result<Ebpf, Box<dyn std::error::Error>> {
+    let (mut kind, mut types, mut type_count, mut ports) = (0u32, [0u16; 4], 0u32, (0u16, 0u16));
+    match filter {
+        Filter::All => {}
+        Filter::EtherTypes(list) => {
+            kind = 1;
+            type_count = list.len() as u32;
+            types[..list.len()].copy_from_slice(list); // at most 4: InterfaceConfig::check
+        }
+        Filter::UdpPorts { first, last } => {
+            kind = 2;
+            ports = (*first, *last);
+        }
+    }
+    let mut program = EbpfLoader::new()
+        .override_global("filter_kind", &kind, true)
+        .override_global("ethertype_count", &type_count, true)
+        .override_global("ethertypes", &types, true)
+        .override_global("udp_first", &ports.0, true)
+        .override_global("udp_last", &ports.1, true)
+        .map_max_entries("xsks", entries)
+        .load(OBJECT)?;
+    redirect(&mut program)?.load()?;
+    Ok(program)
+}
+
+fn redirect(program: &mut Ebpf) -> Result<&mut Xdp, Box<dyn std::error::Error>> {
+    Ok(program.program_mut("apus_redirect").ok_or("no program apus_redirect")?.try_into()?)
+}
+
+fn attach(program: &mut Ebpf, name: &str, ifindex: u32, mode: XdpMode) -> Result<(FdLink, XdpMode), Error> {
+    let modes: &[XdpMode] = match mode {
+        XdpMode::Auto => &[XdpMode::Native, XdpMode::Generic],
+        XdpMode::Native => &[XdpMode::Native],
+        XdpMode::Generic => &[XdpMode::Generic],
+    };
+    let mut first_failure = None;
+    for mode in modes {
+        match attach_as(program, ifindex, *mode) {
+            Ok(link) => return Ok((link, *mode)),
+            Err(e) => {
+                // Another program, or no permission: generic mode would change nothing.
+                let final_word =
+                    matches!(errno_of(&*e), Some(Errno::BUSY | Errno::EXIST | Errno::PERM | Errno::ACCESS));
+                let e = explain::attach(name, ifindex, *mode, &*e);
+                if final_word {
+                    return Err(e);
+                }
+                first_failure.get_or_insert(e);
+            }
+        }
+    }
+    Err(first_failure.unwrap_or_else(|| Error::system("attach XDP", Errno::INVAL)))
+}
+
+fn attach_as(program: &mut Ebpf, ifindex: u32, mode: XdpMode) -> Result<FdLink, Box<dyn std::error::Error>> {
+    let xdp = redirect(program)?;
+    let flags = if mode == XdpMode::Generic { AyaMode::Skb } else { AyaMode::Driver };
+    let link = xdp.attach_to_if_index(ifindex, flags)?;
+    let link = xdp.take_link(link)?;
+    // aya attaches over netlink where BPF links are refused; that would outlive a killed process.
+    FdLink::try_from(link).map_err(|_| "the kernel refused a BPF link (it needs Linux 5.9)".into())
+}

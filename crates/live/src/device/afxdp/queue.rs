@@ -1,0 +1,465 @@
+//! One AF_XDP socket: the four rings of one queue, and the slots in them.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::xdp::{
+    XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpMmapOffsets,
+    XdpStatistics,
+};
+use rustix::net::{RecvFlags, SendFlags, sockopt};
+use units::Instant;
+
+use crate::Error;
+use crate::device::Statistics;
+use crate::pool::{Frame, Pool};
+
+use super::busy::BusyPoll;
+use super::config::RingSizes;
+use super::index::{Consumer, Producer};
+use super::interface::STAMP_MAGIC;
+use super::sys::{Desc, RingMemory, prefetch};
+
+/// The shortest frame that is sent: an Ethernet header. Shorter ones the kernel may refuse without
+/// ever completing them (net/xdp/xsk_queue.h, `xskq_cons_read_desc`), which would lose the slot.
+const SHORTEST_FRAME: usize = 14;
+
+/// Slots that the fill ring lacks before it is topped up.
+const REFILL: u32 = 64;
+
+/// Descriptors that are prefetched ahead of the one in hand.
+const AHEAD: u32 = 4;
+
+/// Where the slots of one queue are, by what the rings say. All slots of a pool are on its free
+/// list, with the worker, or in one of these.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Occupancy {
+    /// Slots that the kernel can receive into.
+    pub fill: u32,
+    /// Received, and not picked up.
+    pub rx: u32,
+    /// To be sent.
+    pub tx: u32,
+    /// With the driver or on the wire.
+    pub in_flight: u32,
+    /// Sent, and not taken back.
+    pub completion: u32,
+    /// The parts of a jumbo frame whose rest has not been seen.
+    pub partial: u32,
+}
+
+impl Occupancy {
+    /// All of them.
+    pub fn slots(&self) -> u32 {
+        self.fill + self.rx + self.tx + self.in_flight + self.completion + self.partial
+    }
+}
+
+/// A frame that came in several descriptors, of which the last has not been seen.
+#[derive(Debug)]
+enum Partial {
+    None,
+    /// Put together so far.
+    Frame(Frame),
+    /// Longer than a slot; its rest goes too.
+    Discard,
+}
+
+#[derive(Debug)]
+pub(super) struct Queue {
+    pub(super) id: u32,
+    fd: Arc<OwnedFd>,
+    fill: RingMemory<u64>,
+    fill_at: Producer,
+    completion: RingMemory<u64>,
+    completion_at: Consumer,
+    rx: RingMemory<Desc>,
+    rx_at: Consumer,
+    tx: RingMemory<Desc>,
+    tx_at: Producer,
+    sizes: RingSizes,
+    need_wakeup: bool,
+    pub(super) zero_copy: bool,
+    pub(super) busy_poll: BusyPoll,
+    /// Octets of a chunk of the UMEM; less than a slot if a frame can take several descriptors.
+    chunk: u32,
+    /// The shift from an address to its slot.
+    slot_shift: u32,
+    /// For each slot, how many descriptors that name it this queue has given to the kernel and not
+    /// had back. It tells when a jumbo frame is all sent, and which slots to take back at the end.
+    held: Box<[u8]>,
+    /// Descriptors for sending that have not come back.
+    out: u32,
+    /// The TX ring was not emptied by the last kick.
+    unsent: bool,
+    partial: Partial,
+    /// The kernel said that the device is gone.
+    pub(super) gone: bool,
+    own: Statistics,
+    kernel: XdpStatistics,
+}
+
+impl Queue {
+    /// Sizes and maps the rings of a socket that is not bound yet, and fills the fill ring.
+    pub(super) fn new(
+        id: u32,
+        fd: Arc<OwnedFd>,
+        sizes: RingSizes,
+        chunk: u32,
+        need_wakeup: bool,
+        pool: &mut Pool,
+    ) -> Result<Self, Error> {
+        let system = |e| Error::system("set up the AF_XDP rings", e);
+        sockopt::set_xdp_umem_fill_ring_size(&fd, sizes.fill).map_err(system)?;
+        sockopt::set_xdp_umem_completion_ring_size(&fd, sizes.completion).map_err(system)?;
+        sockopt::set_xdp_rx_ring_size(&fd, sizes.rx).map_err(system)?;
+        sockopt::set_xdp_tx_ring_size(&fd, sizes.tx).map_err(system)?;
+        let XdpMmapOffsets { rx, tx, fr, cr } = sockopt::xdp_mmap_offsets(&fd).map_err(system)?;
+        let system = |e| Error::system("map the AF_XDP rings", e);
+        let fill = RingMemory::map(fd.as_fd(), fr, sizes.fill, XDP_UMEM_PGOFF_FILL_RING).map_err(system)?;
+        let completion =
+            RingMemory::map(fd.as_fd(), cr, sizes.completion, XDP_UMEM_PGOFF_COMPLETION_RING).map_err(system)?;
+        let rx = RingMemory::map(fd.as_fd(), rx, sizes.rx, XDP_PGOFF_RX_RING).map_err(system)?;
+        let tx = RingMemory::map(fd.as_fd(), tx, sizes.tx, XDP_PGOFF_TX_RING).map_err(system)?;
+        let mut queue = Self {
+            id,
+            fill_at: Producer::new(sizes.fill, fill.producer(), fill.consumer()),
+            completion_at: Consumer::new(sizes.completion, completion.producer(), completion.consumer()),
+            rx_at: Consumer::new(sizes.rx, rx.producer(), rx.consumer()),
+            tx_at: Producer::new(sizes.tx, tx.producer(), tx.consumer()),
+            fill,
+            completion,
+            rx,
+            tx,
+            sizes,
+            need_wakeup,
+            zero_copy: false,
+            busy_poll: BusyPoll::Off,
+            chunk,
+            slot_shift: pool.frame_size().trailing_zeros(),
+            held: vec![0; pool.frames() as usize].into(),
+            out: 0,
+            unsent: false,
+            partial: Partial::None,
+            gone: false,
+            own: Statistics::default(),
+            kernel: sockopt::xdp_statistics(&fd).map_err(|e| Error::system("read XDP_STATISTICS", e))?,
+            fd,
+        };
+        queue.refill(pool);
+        Ok(queue)
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    #[inline]
+    fn slot(&self, addr: u64) -> usize {
+        (addr >> self.slot_shift) as usize
+    }
+
+    pub(super) fn receive(&mut self, pool: &mut Pool, out: &mut Vec<Frame>, room: usize) -> usize {
+        if self.unsent {
+            self.kick();
+        }
+        let room = u32::try_from(room).unwrap_or(u32::MAX);
+        let mut filled = self.rx_at.filled(room, self.rx.producer());
+        if filled == 0 {
+            if self.busy_poll.is_active() {
+                self.poll_driver();
+                filled = self.rx_at.filled(room, self.rx.producer());
+            } else if self.fill.needs_wakeup() {
+                self.poll_driver();
+            }
+        }
+        let (descriptors, before) = (filled.min(room), out.len());
+        let base = pool.area().0;
+        for i in 0..descriptors {
+            if i + AHEAD < filled {
+                let addr = self.rx.read(self.rx_at.place(AHEAD)).addr as usize;
+                prefetch(base, addr);
+                prefetch(base, addr.wrapping_sub(16));
+            }
+            let desc = self.rx.read(self.rx_at.take());
+            self.accept(desc, pool, out);
+        }
+        if descriptors > 0 {
+            self.rx_at.release(self.rx.consumer());
+            self.busy_poll.received(self.fd.as_fd(), descriptors);
+        }
+        self.refill(pool);
+        out.len() - before
+    }
+
+    /// Turns a descriptor into a frame, or into a part of one.
+    #[inline]
+    fn accept(&mut self, desc: Desc, pool: &mut Pool, out: &mut Vec<Frame>) {
+        let slot = self.slot(desc.addr);
+        let Some(mut frame) = pool.frame_at(desc.addr, desc.len).filter(|_| self.held.get(slot) == Some(&1)) else {
+            self.own.rx_invalid += 1; // the kernel named a slot that it did not have
+            return;
+        };
+        self.held[slot] = 0;
+        let more = desc.options & libc::XDP_PKT_CONTD != 0;
+        match std::mem::replace(&mut self.partial, Partial::None) {
+            Partial::None => {
+                stamp(pool, &mut frame);
+                if more {
+                    self.partial = Partial::Frame(frame);
+                } else {
+                    out.push(frame);
+                }
+            }
+            Partial::Frame(mut whole) => {
+                let fits = append(pool, &mut whole, &frame);
+                pool.give(frame);
+                if fits && more {
+                    self.partial = Partial::Frame(whole);
+                } else if fits {
+                    out.push(whole);
+                } else {
+                    pool.give(whole);
+                    self.own.rx_invalid += 1;
+                    self.partial = if more { Partial::Discard } else { Partial::None };
+                }
+            }
+            Partial::Discard => {
+                pool.give(frame);
+                self.partial = if more { Partial::Discard } else { Partial::None };
+            }
+        }
+    }
+
+    /// Tops up the fill ring once it lacks a batch.
+    fn refill(&mut self, pool: &mut Pool) {
+        let batch = REFILL.min(self.sizes.fill / 2);
+        let room = self.fill_at.free(batch, self.fill.consumer());
+        if room < batch {
+            return;
+        }
+        let mut added = 0;
+        while added < room {
+            let Some(addr) = pool.take_addr() else { break };
+            let slot = self.slot(addr);
+            self.held[slot] = 1;
+            self.fill.write(self.fill_at.claim(), addr);
+            added += 1;
+        }
+        if added > 0 {
+            self.fill_at.publish(self.fill.producer());
+        }
+    }
+
+    pub(super) fn send(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) -> usize {
+        self.reclaim(pool);
+        if frames.is_empty() && !self.unsent {
+            return 0;
+        }
+        let wanted = u32::try_from(frames.len()).unwrap_or(u32::MAX);
+        let mut room = self.tx_at.free(wanted, self.tx.consumer()).min(self.sizes.tx - self.out.min(self.sizes.tx));
+        let mut taken = 0;
+        for frame in frames.iter() {
+            if frame.len() >= SHORTEST_FRAME {
+                let parts = self.parts(frame);
+                if parts > room {
+                    break;
+                }
+                room -= parts;
+                self.out += parts;
+                self.queue_frame(frame, parts);
+            }
+            taken += 1;
+        }
+        self.tx_at.publish(self.tx.producer());
+        for frame in frames.drain(..taken) {
+            if frame.len() < SHORTEST_FRAME {
+                self.own.tx_invalid += 1;
+                pool.give(frame);
+            }
+        }
+        self.kick();
+        taken
+    }
+
+    /// Descriptors that a frame takes: the chunks that it lies in.
+    #[inline]
+    fn parts(&self, frame: &Frame) -> u32 {
+        let chunk = u64::from(self.chunk);
+        let (first, last) = (frame.addr(), frame.addr() + frame.len() as u64 - 1);
+        (last / chunk - first / chunk) as u32 + 1
+    }
+
+    #[inline]
+    fn queue_frame(&mut self, frame: &Frame, parts: u32) {
+        let slot = self.slot(frame.addr());
+        self.held[slot] = parts as u8; // a slot has at most 65536 / 2048 chunks
+        let (mut addr, end) = (frame.addr(), frame.addr() + frame.len() as u64);
+        for left in (0..parts).rev() {
+            let chunk_end = (addr / u64::from(self.chunk) + 1) * u64::from(self.chunk);
+            let len = (end.min(chunk_end) - addr) as u32;
+            let options = if left > 0 { libc::XDP_PKT_CONTD } else { 0 };
+            self.tx.write(self.tx_at.claim(), Desc { addr, len, options });
+            addr += u64::from(len);
+        }
+    }
+
+    /// Takes back the slots of sent frames.
+    pub(super) fn reclaim(&mut self, pool: &mut Pool) {
+        let done = self.completion_at.filled(self.sizes.completion, self.completion.producer());
+        for _ in 0..done {
+            let addr = self.completion.read(self.completion_at.take());
+            self.out = self.out.saturating_sub(1);
+            let slot = self.slot(addr);
+            match self.held.get_mut(slot) {
+                Some(held @ 1) => {
+                    *held = 0;
+                    pool.give_addr(addr);
+                }
+                Some(held) if *held > 1 => *held -= 1,
+                // A slot that the kernel did not have: it cannot come back twice.
+                _ => self.own.tx_invalid += 1,
+            }
+        }
+        if done > 0 {
+            self.completion_at.release(self.completion.consumer());
+        }
+    }
+
+    /// Makes the kernel send what is in the TX ring.
+    ///
+    /// In copy mode this call is what sends, 32 frames at a time, then EAGAIN (net/xdp/xsk.c,
+    /// `__xsk_generic_xmit`, TX_BATCH_SIZE): hence until the ring is empty. A call that moves nothing
+    /// ends it; the rest goes with the next `rx` or `tx`.
+    pub(super) fn kick(&mut self) {
+        if self.need_wakeup && !self.tx.needs_wakeup() {
+            self.unsent = false; // the driver is at it
+            return;
+        }
+        let mut pending = self.tx_at.pending(self.tx.consumer());
+        while pending > 0 {
+            match rustix::net::send(&self.fd, &[], SendFlags::DONTWAIT) {
+                Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => {}
+                // One frame was taken and then dropped by the driver (`__xsk_generic_xmit`: "SKB
+                // completed but not sent"). With zero-copy: the driver is already at it.
+                Err(Errno::BUSY) if !self.zero_copy => self.own.tx_dropped += 1,
+                Err(Errno::BUSY) => {}
+                // Down, or not bound any more; `health` tells which.
+                Err(_) => {
+                    self.gone = true;
+                    break;
+                }
+            }
+            let left = self.tx_at.pending(self.tx.consumer());
+            if left == pending || self.zero_copy {
+                break; // no progress, or the driver's work from here
+            }
+            pending = left;
+        }
+        self.unsent = self.tx_at.pending(self.tx.consumer()) > 0 && !self.zero_copy;
+    }
+
+    /// Lets the driver receive: wakes it, or with busy polling runs it here.
+    fn poll_driver(&mut self) {
+        if let Err(Errno::NETDOWN | Errno::NXIO) = rustix::net::recv(&self.fd, &mut [0u8; 0][..], RecvFlags::DONTWAIT) {
+            self.gone = true;
+        }
+    }
+
+    /// Before a block: poll(2) on the socket then wakes with the next frame.
+    pub(super) fn arm(&mut self) {
+        if self.unsent {
+            self.kick();
+        }
+        if self.fill.needs_wakeup() {
+            self.poll_driver();
+        }
+    }
+
+    pub(super) fn backlog(&self) -> usize {
+        self.rx_at.backlog(self.rx.producer()) as usize
+    }
+
+    /// Frames that can wait: the fewer of the descriptors and of the slots to receive into.
+    pub(super) fn rx_descriptors(&self) -> u32 {
+        self.sizes.rx.min(self.sizes.fill)
+    }
+
+    /// What was lost since the socket was opened. Should the kernel not answer, as it was last time.
+    pub(super) fn statistics(&mut self) -> Statistics {
+        if let Ok(kernel) = sockopt::xdp_statistics(&self.fd) {
+            self.kernel = kernel;
+        }
+        let kernel = &self.kernel;
+        let no_buffer = kernel.rx_fill_ring_empty_descs.unwrap_or(0);
+        // In copy mode a frame that found no slot is counted in both (net/xdp/xsk.c, `__xsk_rcv`).
+        let dropped = if self.zero_copy { kernel.rx_dropped } else { kernel.rx_dropped.saturating_sub(no_buffer) };
+        Statistics {
+            rx_ring_full: kernel.rx_ring_full.unwrap_or(0),
+            rx_no_buffer: no_buffer,
+            rx_invalid: dropped + kernel.rx_invalid_descs + self.own.rx_invalid,
+            tx_invalid: kernel.tx_invalid_descs + self.own.tx_invalid,
+            tx_dropped: self.own.tx_dropped,
+        }
+    }
+
+    pub(super) fn occupancy(&mut self) -> Occupancy {
+        let tx = self.tx_at.pending(self.tx.consumer());
+        let completion = self.completion_at.backlog(self.completion.producer());
+        Occupancy {
+            fill: self.fill_at.pending(self.fill.consumer()),
+            rx: self.backlog() as u32,
+            tx,
+            in_flight: self.out.saturating_sub(tx + completion),
+            completion,
+            partial: u32::from(matches!(self.partial, Partial::Frame(_))),
+        }
+    }
+
+    /// Closes the socket, then takes back the slots that the kernel had; returns how many of them
+    /// are lost to the pool.
+    ///
+    /// In copy mode the kernel is done with them when the last reference to the socket goes, which
+    /// waits for those in it (net/xdp/xsk.c, `xsk_unbind_dev`). With zero-copy the driver lets go at
+    /// some later time, so that they cannot be used again safely.
+    pub(super) fn close(self, pool: &mut Pool) -> usize {
+        let Self { held, partial, slot_shift, zero_copy, fd, fill, completion, rx, tx, .. } = self;
+        drop((fill, completion, rx, tx, fd)); // a mapping is a reference too
+        if let Partial::Frame(frame) = partial {
+            pool.give(frame);
+        }
+        let slots = held.iter().enumerate().filter(|(_, held)| **held > 0);
+        if zero_copy {
+            return slots.count();
+        }
+        slots.for_each(|(slot, _)| pool.give_addr((slot as u64) << slot_shift));
+        0
+    }
+}
+
+/// Takes the arrival stamp from before the data, so that it is not believed again when the slot
+/// holds another frame.
+#[inline]
+fn stamp(pool: &mut Pool, frame: &mut Frame) {
+    let Some(meta) = pool.metadata_mut(frame) else { return };
+    let (at, magic) = meta.split_at_mut(8);
+    if *magic == STAMP_MAGIC.to_ne_bytes() {
+        let at = u64::from_ne_bytes(std::array::from_fn(|i| at[i]));
+        magic.fill(0);
+        frame.set_arrived(Instant::from_nanos(at));
+    }
+}
+
+/// Copies `part` to the end of `whole`; `false` if there is no room in its slot.
+fn append(pool: &mut Pool, whole: &mut Frame, part: &Frame) -> bool {
+    let mut copy = [0u8; 4096];
+    let (before, len) = (whole.len(), part.len());
+    let Some(copy) = copy.get_mut(..len) else { return false };
+    if !pool.set_len(whole, before + len) {
+        return false;
+    }
+    copy.copy_from_slice(pool.bytes(part));
+    pool.bytes_mut(whole)[before..].copy_from_slice(copy);
+    true
+}

@@ -1,0 +1,157 @@
+//! The system calls that no safe crate has, and the rings' memory.
+//!
+//! Structures, option numbers and mmap offsets: include/uapi/linux/if_xdp.h, through libc and rustix.
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::net::xdp::XdpRingOffset;
+
+/// What may lie in a ring: plain numbers, any bit pattern of which is valid.
+pub(super) trait Entry: Copy {}
+/// A UMEM address: fill and completion ring.
+impl Entry for u64 {}
+/// A descriptor: RX and TX ring. The same as `struct xdp_desc`.
+impl Entry for Desc {}
+
+/// `struct xdp_desc`, include/uapi/linux/if_xdp.h.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct Desc {
+    pub(super) addr: u64,
+    pub(super) len: u32,
+    pub(super) options: u32,
+}
+
+/// The memory of one ring, shared with the kernel.
+#[derive(Debug)]
+pub(super) struct RingMemory<T: Entry> {
+    start: NonNull<u8>,
+    len: usize,
+    at: XdpRingOffset,
+    flags: usize,
+    entries: u32,
+    holds: PhantomData<T>,
+}
+
+// SAFETY: the mapping belongs to this value alone; nothing in it is tied to the thread that made it.
+unsafe impl<T: Entry + Send> Send for RingMemory<T> {}
+
+impl<T: Entry> RingMemory<T> {
+    /// Maps a ring of `entries` (a power of two) that was sized by setsockopt before.
+    pub(super) fn map(fd: BorrowedFd<'_>, at: XdpRingOffset, entries: u32, page_offset: u64) -> io::Result<Self> {
+        let flags =
+            at.flags.ok_or_else(|| io::Error::other("a kernel before 5.4, without the flags of AF_XDP rings"))?;
+        let len = at.desc as usize + entries as usize * size_of::<T>();
+        let in_range = |offset: u64, size: usize| offset.is_multiple_of(4) && offset as usize + size <= len;
+        if !entries.is_power_of_two() || ![at.producer, at.consumer, flags].iter().all(|o| in_range(*o, 4)) {
+            return Err(io::Error::other(format!("ring offsets that cannot be: {at:?}")));
+        }
+        let (protection, shared) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+        let start = unsafe { mmap(std::ptr::null_mut(), len, protection, shared, fd, page_offset)? };
+        let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
+        Ok(Self { start, len, at, flags: flags as usize, entries, holds: PhantomData })
+    }
+
+    fn atomic(&self, offset: usize) -> &AtomicU32 {
+        // SAFETY: `map` checked that offset + 4 lies in the mapping, which is page-aligned and lives
+        // as long as `self`, and that the offset is a multiple of 4. The kernel too accesses it
+        // atomically (net/xdp/xsk_queue.h).
+        unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(offset).cast()) }
+    }
+
+    #[inline]
+    pub(super) fn producer(&self) -> &AtomicU32 {
+        self.atomic(self.at.producer as usize)
+    }
+
+    #[inline]
+    pub(super) fn consumer(&self) -> &AtomicU32 {
+        self.atomic(self.at.consumer as usize)
+    }
+
+    /// Whether the kernel wants to be woken for this ring.
+    #[inline]
+    pub(super) fn needs_wakeup(&self) -> bool {
+        self.atomic(self.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
+    }
+
+    /// Reads the entry at `place`, which the index says is ours.
+    #[inline]
+    pub(super) fn read(&self, place: u32) -> T {
+        let place = (place & (self.entries - 1)) as usize;
+        // SAFETY: within the mapping (place < entries, and `map` sized it for them), aligned (`desc`
+        // is cache-line aligned in the kernel's layout), and any bit pattern is a valid `T`.
+        unsafe { self.start.as_ptr().add(self.at.desc as usize).cast::<T>().add(place).read_volatile() }
+    }
+
+    /// Writes the entry at `place`, which the index says is ours.
+    #[inline]
+    pub(super) fn write(&self, place: u32, entry: T) {
+        let place = (place & (self.entries - 1)) as usize;
+        // SAFETY: as in `read`; the kernel reads the entry only after the producer index moved on.
+        unsafe { self.start.as_ptr().add(self.at.desc as usize).cast::<T>().add(place).write_volatile(entry) }
+    }
+}
+
+impl<T: Entry> Drop for RingMemory<T> {
+    fn drop(&mut self) {
+        // SAFETY: exactly what `map` mapped; no reference into it outlives `self`.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// setsockopt of an `int`, for options that rustix does not know.
+pub(super) fn set_int(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
+    let len = size_of::<c_int>() as libc::socklen_t;
+    // SAFETY: the kernel reads `len` octets from a live local.
+    let failed = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), len) };
+    if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// getsockopt of an `int`, for options that rustix does not know.
+pub(super) fn get_int(fd: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Result<c_int> {
+    let (mut value, mut len) = (0 as c_int, size_of::<c_int>() as libc::socklen_t);
+    // SAFETY: the kernel writes at most `len` octets to a live local.
+    let failed = unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len) };
+    if failed == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+}
+
+/// `SIOCGIFFLAGS`, netdevice(7): the flags of the interface, seen from the namespace of `socket`.
+pub(super) fn interface_flags(socket: BorrowedFd<'_>, name: &str) -> io::Result<c_int> {
+    // SAFETY: `ifreq` is plain numbers; all zero is valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if name.len() >= request.ifr_name.len() {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    // SAFETY: SIOCGIFFLAGS takes and fills a `struct ifreq`, which lives through the call.
+    let failed = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS, &raw mut request) };
+    if failed != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: SIOCGIFFLAGS filled the member `ifru_flags`.
+    Ok(c_int::from(unsafe { request.ifr_ifru.ifru_flags }))
+}
+
+/// Brings the cache line at `offset` from `base` near; any address will do.
+#[inline]
+pub(super) fn prefetch(base: *const u8, offset: usize) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch has no effect but on caches, and never faults.
+    unsafe {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(base.wrapping_add(offset).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (base, offset);
+}
