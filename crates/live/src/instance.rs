@@ -15,6 +15,7 @@ use policy::wait::{Policy, WaitPolicy};
 use units::{BitRate, Monotonic, PacketRate};
 
 use crate::Error;
+use crate::app::headers::Mac;
 use crate::app::{AnyApp, App, AppConfig, PortInfo};
 use crate::cpu::LinuxCpu;
 use crate::device::Device;
@@ -141,7 +142,7 @@ impl Instance {
                 (None, Some(speed)) => (speed.frames_of(SHORTEST_FRAME), PeakRateSource::LineRate),
                 (None, None) => (ASSUMED_SPEED.frames_of(SHORTEST_FRAME), PeakRateSource::Assumed),
             };
-            infos.push(PortInfo { name: port.name.clone(), mac: facts.mac.into() });
+            infos.push(PortInfo { name: port.name.clone(), mac: Mac::new(facts.mac) });
             reports.push(PortReport {
                 name: port.name.clone(),
                 xdp_mode: interface.mode(),
@@ -256,7 +257,7 @@ fn with_loss_bound(mode: Mode, ports: &[PortReport]) -> Mode {
     match mode {
         Mode::Adaptive { goal, interrupts, .. } => {
             let bounds = ports.iter().map(|p| LossBound { descriptors: p.rx_descriptors, peak: p.peak_rate });
-            Mode::Adaptive { goal, loss: bounds.min_by_key(LossBound::longest_absence), interrupts }
+            Mode::Adaptive { goal, loss: bounds.min_by_key(|bound| bound.longest_absence()), interrupts }
         }
         other => other,
     }

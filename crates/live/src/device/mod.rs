@@ -145,6 +145,7 @@ impl std::iter::Sum for Statistics {
             rx_no_buffer: sum.rx_no_buffer + part.rx_no_buffer,
             rx_invalid: sum.rx_invalid + part.rx_invalid,
             tx_invalid: sum.tx_invalid + part.tx_invalid,
+            tx_dropped: sum.tx_dropped + part.tx_dropped,
         })
     }
 }

@@ -143,6 +143,7 @@ pub struct Port {
     pub rx_no_buffer: Cell,
     pub rx_invalid: Cell,
     pub tx_invalid: Cell,
+    pub tx_dropped: Cell,
     pub health: Cell,
 }
 

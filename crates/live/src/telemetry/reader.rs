@@ -233,6 +233,7 @@ impl Counts {
             rx_no_buffer: now.rx_no_buffer.saturating_sub(then.rx_no_buffer),
             rx_invalid: now.rx_invalid.saturating_sub(then.rx_invalid),
             tx_invalid: now.tx_invalid.saturating_sub(then.tx_invalid),
+            tx_dropped: now.tx_dropped.saturating_sub(then.tx_dropped),
         };
         Self {
             polls: self.polls.saturating_sub(earlier.polls),
@@ -376,6 +377,7 @@ fn port(cells: &layout::Port) -> PortCounts {
             rx_no_buffer: cells.rx_no_buffer.get(),
             rx_invalid: cells.rx_invalid.get(),
             tx_invalid: cells.tx_invalid.get(),
+            tx_dropped: cells.tx_dropped.get(),
         },
         health: [Health::Up, Health::Down, Health::Finished]
             .into_iter()

@@ -160,6 +160,7 @@ impl Telemetry {
         cells.rx_no_buffer.set(stats.rx_no_buffer);
         cells.rx_invalid.set(stats.rx_invalid);
         cells.tx_invalid.set(stats.tx_invalid);
+        cells.tx_dropped.set(stats.tx_dropped);
         cells.health.set(health.map_or(NONE, health_number));
     }
 
