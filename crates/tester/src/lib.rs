@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+pub mod cpu;
 mod error;
 pub mod frame;
 pub mod gaps;
@@ -21,6 +22,8 @@ pub mod pcap;
 pub mod quantile;
 mod random;
 pub mod schedule;
+pub mod search;
+pub mod statistics;
 pub mod trial;
 pub use error::Error;
 pub use random::Random;
