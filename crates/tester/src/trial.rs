@@ -28,6 +28,7 @@ use crate::gaps::{Gap, GapWatch, Recovery, Split, split};
 use crate::histogram::Histogram;
 use crate::ledger::Ledger;
 use crate::schedule::{Arrival, Arrivals, Schedule};
+use crate::search::Outcome;
 
 /// How long before its first frame a trial starts its loop.
 const LEAD: Nanos = Nanos::from_millis(1);
@@ -173,6 +174,12 @@ impl Trial {
     /// Sorts the samples by whether they met a gap of this loop or of the tested device's.
     pub fn split(&self, tested: &[Gap], recovery: Recovery) -> Split {
         split(&self.ledger, self.start, self.warm_up, &self.gaps, tested, recovery)
+    }
+    /// What a search is told of it. Losses that the tester's own device counted are the tester's failure.
+    pub fn outcome(&self) -> Outcome {
+        let own = self.device.rx_ring_full + self.device.rx_no_buffer;
+        let own = own.min(self.counts.lost());
+        Outcome { sent: self.counts.sent, lost: self.counts.lost() - own, unsent: self.counts.unsent() + own }
     }
     /// Frames a second that the schedule wanted.
     pub fn intended_pps(&self) -> Option<f64> {

@@ -10,6 +10,9 @@ use live::pool::{Frame, Pool, PoolConfig};
 use tester::clock::TrialClock;
 use tester::frame::{Encapsulation, FrameSize, LOCAL_EXPERIMENTAL, Layout};
 use tester::gaps::{Gap, Recovery};
+use tester::host::HostState;
+use tester::result::{Document, LatencyResult, LoadResult, Measured};
+use tester::search::{BinarySearch, SearchConfig};
 use tester::trial::{Trial, TrialConfig, run};
 use units::{Instant, Monotonic, Nanos};
 
@@ -286,4 +289,51 @@ fn refuses_what_cannot_be() {
     assert!(refused(TrialConfig { max_frames: 10, ..usual.clone() }, 0).contains("shorten"));
     let layout = Layout { size: FrameSize::LARGEST, ..usual.layout };
     assert!(refused(TrialConfig { layout, ..usual }, 0).contains("larger frames"));
+}
+
+#[test]
+fn a_search_finds_the_devices_capacity_and_documents_it() {
+    let clock = Virtual::default();
+    let mut pool = Pool::new(PoolConfig::default()).unwrap();
+    // 100 kpps; steady loads above it overflow the queue of 16 within a trial.
+    let mut device = Simulated { service: 10_000, room: 16, ..Simulated::new(&clock) };
+    let trial_span = Nanos::from_millis(20);
+    let search_config =
+        SearchConfig { trial: trial_span, confirm_trial: trial_span, ..SearchConfig::short(10_000, 400_000) };
+    let mut search = BinarySearch::new(search_config).unwrap();
+    let mut last = None;
+    while let Some(step) = search.next_load() {
+        let config = TrialConfig { duration: step.duration, ..config(&format!("constant:{}pps", step.load_pps)) };
+        let trial = run(&config, &mut device, 0, &mut pool, &clock, &AtomicBool::new(false)).unwrap();
+        search.record(step, trial.outcome());
+        last = Some((config, trial));
+    }
+    let lower = search.found().unwrap().lower_pps.unwrap();
+    assert!((95_000..=101_000).contains(&lower), "{lower}"); // the queue hides 16 of 2000 frames
+    let (config, trial) = last.unwrap();
+    let latency = LatencyResult::new(
+        &config,
+        &trial,
+        Err("the device is simulated".into()),
+        Recovery::default(),
+        Err("the device is simulated".into()),
+    );
+    assert!(latency.clean.quantiles[0].latency_ns.is_some());
+    assert!(latency.all.quantiles[4].refused_because.as_deref().unwrap().contains("needs 36887"));
+    let load = LoadResult::new(&search_config, &search, Ok(latency.clone()));
+    assert_eq!(load.highest_loss_free_pps.value, Some(lower));
+    let host = HostState::read(std::path::Path::new("/"), std::process::id(), std::process::id());
+    for measured in [Measured::Latency(latency.into()), Measured::Load(load.into())] {
+        let document = Document::new(host.clone(), measured);
+        let text = serde_json::to_string(&document).unwrap();
+        assert!(text.contains(r#""schema":"apus.bench/1""#));
+        let back: Document = serde_json::from_str(&text).unwrap();
+        assert_eq!(back, document);
+        let mut json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let schema = serde_json::to_value(schemars::schema_for!(Document)).unwrap();
+        let validator = jsonschema::validator_for(&schema).unwrap();
+        assert!(validator.is_valid(&json), "{:?}", validator.iter_errors(&json).next());
+        json["surprise"] = true.into();
+        assert!(!validator.is_valid(&json));
+    }
 }
