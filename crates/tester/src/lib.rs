@@ -1,1 +1,31 @@
-//! tester
+//! The tester: sends test frames open loop, receives them back, and says how late they were.
+//!
+//! **Law:** nothing is skipped in silence. Every intended frame ends as received, lost or unsent;
+//! every sample counts from its *intended* send time; a quantile without enough samples is refused;
+//! what is unknown carries its reason.
+//!
+//! Where to start: [`trial::run`] is the loop, [`schedule::Schedule`] says when frames are due,
+//! [`gaps::split`] sets the samples apart that the host disturbed, [`search::BinarySearch`] finds the
+//! highest loss-free rate, [`result`] holds the documents that leave the program.
+//! The search, the statistics and the schedules are pure; only [`clock`], [`cpu`], [`host`] and
+//! [`pcap`] read the system, the last three below a root folder or path that the caller gives.
+#![forbid(unsafe_code)]
+
+pub mod clock;
+pub mod cpu;
+mod error;
+pub mod frame;
+pub mod gaps;
+pub mod histogram;
+pub mod host;
+pub mod ledger;
+pub mod pcap;
+pub mod quantile;
+mod random;
+pub mod result;
+pub mod schedule;
+pub mod search;
+pub mod statistics;
+pub mod trial;
+pub use error::Error;
+pub use random::Random;

@@ -1,0 +1,34 @@
+//! The clock that a trial runs on: the machine's, or a test's.
+
+use rustix::time::{ClockId, clock_gettime};
+use units::{Instant, Monotonic};
+
+/// Something that tells the time; it never runs backwards.
+pub trait TrialClock {
+    /// The time now.
+    fn now(&self) -> Instant<Monotonic>;
+}
+
+/// `CLOCK_MONOTONIC`: the clock that arrival stamps and the worker's gaps are in, too.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MonotonicClock;
+
+impl TrialClock for MonotonicClock {
+    #[inline]
+    fn now(&self) -> Instant<Monotonic> {
+        let now = clock_gettime(ClockId::Monotonic);
+        // Both parts are never negative for CLOCK_MONOTONIC (clock_gettime(2)).
+        Instant::from_nanos(now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn does_not_run_backwards() {
+        let first = MonotonicClock.now();
+        assert!(MonotonicClock.now().since(first).is_some());
+    }
+}

@@ -1,0 +1,55 @@
+//! What can go wrong in a test; each text says what to do next.
+
+use std::io;
+use std::path::PathBuf;
+
+/// An error of this crate.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A text or value that cannot be used as it is.
+    #[error("{what}: {expected}")]
+    Invalid {
+        /// The thing that is wrong, as it was given.
+        what: String,
+        /// What would be right.
+        expected: String,
+    },
+    /// A file that could not be read.
+    #[error("cannot read {path}: {source}", path = path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file whose contents are not what they should be.
+    #[error("{path}: {why}", path = path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Where it is wrong, and what would be right.
+        why: String,
+    },
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] live::Error),
+}
+
+impl Error {
+    /// Whether the environment lacks something (exit status 3) rather than the use being wrong (2).
+    pub fn lacks(&self) -> bool {
+        match self {
+            Self::Invalid { .. } | Self::Malformed { .. } => false,
+            Self::File { .. } => true,
+            Self::Device(error) => error.lacks(),
+        }
+    }
+
+    pub(crate) fn invalid(what: impl Into<String>, expected: impl Into<String>) -> Self {
+        Self::Invalid { what: what.into(), expected: expected.into() }
+    }
+
+    pub(crate) fn malformed(path: impl Into<PathBuf>, why: impl Into<String>) -> Self {
+        Self::Malformed { path: path.into(), why: why.into() }
+    }
+}

@@ -1,0 +1,400 @@
+//! The test frame.
+//!
+//! Sizes: RFC 2544, 9.1 counts the frame check sequence, so `64` means 60 octets of data, which is what
+//! a device is given; the port adds the other 4. [`FrameSize`] holds the former, [`FrameSize::data`]
+//! gives the latter.
+//!
+//! ```text
+//!  Ethernet (14) │ IPv4 (20) │ UDP (8) │ test header (18) │ fill 0x5a …
+//!                └─ with Encapsulation::Udp only ─┘
+//!  test header, big endian:
+//!   0 magic "Ap" │ 2 stream │ 4 sequence, low 32 bits │ 8 intended send time, ns │ 16 CRC-16 of 0..16
+//! ```
+//! 18 octets are all that a 64-octet UDP frame leaves; the receiver knows how many frames it sent and
+//! restores the upper half of the sequence number ([`TestHeader::sequence_below`]).
+//! The CRC covers the test header; the fill is covered by the UDP checksum only, which is not checked.
+
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+
+use units::{Instant, Monotonic};
+
+use crate::Error;
+
+/// Octets of the frame check sequence. IEEE 802.3-2018, 3.2.9.
+pub const FCS: u32 = 4;
+/// IEEE 802 local experimental EtherType 1. IEEE 802-2014, table 9-3.
+pub const LOCAL_EXPERIMENTAL: u16 = 0x88b5;
+
+const ETHERNET: usize = 14;
+const IPV4: usize = 20;
+const UDP: usize = 8;
+const TEST_HEADER: usize = 18;
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const PROTOCOL_UDP: u8 = 17;
+const MAGIC: [u8; 2] = *b"Ap";
+const FILL: u8 = 0x5a;
+
+/// A frame's size in octets, with frame check sequence: 64 to 9004.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct FrameSize(u32);
+
+impl FrameSize {
+    /// The smallest frame of Ethernet.
+    pub const SMALLEST: Self = Self(64);
+    /// 9000 octets of data.
+    pub const LARGEST: Self = Self(9004);
+
+    /// From the size with frame check sequence, as RFC 2544 gives it.
+    pub fn with_fcs(octets: u32) -> Result<Self, Error> {
+        if !(Self::SMALLEST.0..=Self::LARGEST.0).contains(&octets) {
+            return Err(Error::invalid(
+                format!("frame size {octets}"),
+                "expected 64 to 9004 octets, frame check sequence (4) included",
+            ));
+        }
+        Ok(Self(octets))
+    }
+
+    /// From the octets that a capture or a device shows, without frame check sequence: 60 to 9000.
+    pub fn from_data(octets: u32) -> Result<Self, Error> {
+        Self::with_fcs(octets.saturating_add(FCS))
+    }
+
+    /// Octets with frame check sequence.
+    pub const fn octets(self) -> u32 {
+        self.0
+    }
+
+    /// Octets that the device is given: without frame check sequence.
+    pub const fn data(self) -> usize {
+        (self.0 - FCS) as usize
+    }
+}
+
+/// `64`: octets with frame check sequence.
+impl FromStr for FrameSize {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let octets = text.trim().parse().map_err(|_| {
+            Error::invalid(format!("frame size {text:?}"), "expected a number of octets, such as 64 or 1518")
+        })?;
+        Self::with_fcs(octets)
+    }
+}
+
+/// What the test header travels in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Encapsulation {
+    /// Straight in Ethernet, under this EtherType.
+    Ethernet {
+        /// The EtherType; not that of IPv4.
+        ethertype: u16,
+    },
+    /// UDP over IPv4, with right checksums.
+    Udp {
+        /// Source address.
+        source: Ipv4Addr,
+        /// Destination address.
+        destination: Ipv4Addr,
+        /// Source port.
+        source_port: u16,
+        /// Destination port.
+        destination_port: u16,
+    },
+}
+
+/// All that is the same in each frame of a trial.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Layout {
+    /// Destination MAC address.
+    pub destination: [u8; 6],
+    /// Source MAC address.
+    pub source: [u8; 6],
+    /// What the test header travels in.
+    pub encapsulation: Encapsulation,
+    /// Size, where the schedule does not give its own.
+    pub size: FrameSize,
+}
+
+/// A finished frame but for sequence number, time and checksums.
+#[derive(Clone, Debug)]
+pub struct Template {
+    octets: Vec<u8>,
+    header: usize,
+    stream: u16,
+    /// Sum of all 16-bit words that the UDP checksum covers, the test header being zero.
+    udp_sum: Option<u32>,
+}
+
+impl Template {
+    /// Lays out a frame of `size` for `stream`.
+    pub fn new(layout: &Layout, size: FrameSize, stream: u16) -> Result<Self, Error> {
+        let mut octets = vec![FILL; size.data()];
+        octets[..6].copy_from_slice(&layout.destination);
+        octets[6..12].copy_from_slice(&layout.source);
+        let (header, udp_sum) = match layout.encapsulation {
+            Encapsulation::Ethernet { ethertype } => {
+                if ethertype < 0x0600 || ethertype == ETHERTYPE_IPV4 {
+                    return Err(Error::invalid(
+                        format!("EtherType {ethertype:#06x}"),
+                        "expected one from 0x0600 on that is not IPv4's, such as 0x88b5 (local experimental)",
+                    ));
+                }
+                octets[12..14].copy_from_slice(&ethertype.to_be_bytes());
+                octets[ETHERNET..ETHERNET + TEST_HEADER].fill(0);
+                (ETHERNET, None)
+            }
+            Encapsulation::Udp { source, destination, source_port, destination_port } => {
+                octets[12..14].copy_from_slice(&ETHERTYPE_IPV4.to_be_bytes());
+                let total = (octets.len() - ETHERNET) as u16; // at most 8986
+                let ip = &mut octets[ETHERNET..ETHERNET + IPV4];
+                ip.fill(0);
+                ip[0] = 0x45; // version 4, header of 5 words
+                ip[2..4].copy_from_slice(&total.to_be_bytes());
+                ip[6] = 0x40; // do not fragment
+                ip[8] = 64; // time to live, RFC 1700
+                ip[9] = PROTOCOL_UDP;
+                ip[12..16].copy_from_slice(&source.octets());
+                ip[16..20].copy_from_slice(&destination.octets());
+                let checksum = !fold(sum(ip));
+                ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+                let addresses = sum(&ip[12..20]);
+                let datagram = &mut octets[ETHERNET + IPV4..];
+                let length = total - IPV4 as u16;
+                datagram[..2].copy_from_slice(&source_port.to_be_bytes());
+                datagram[2..4].copy_from_slice(&destination_port.to_be_bytes());
+                datagram[4..6].copy_from_slice(&length.to_be_bytes());
+                datagram[6..UDP + TEST_HEADER].fill(0);
+                let all = addresses + u32::from(PROTOCOL_UDP) + u32::from(length) + sum(datagram);
+                (ETHERNET + IPV4 + UDP, Some(all))
+            }
+        };
+        Ok(Self { octets, header, stream, udp_sum })
+    }
+
+    /// Octets of the frame, without frame check sequence.
+    pub fn data(&self) -> usize {
+        self.octets.len()
+    }
+
+    /// Writes the frame with this sequence number and time to `out`, which is [`Template::data`] long.
+    #[inline]
+    pub fn write(&self, out: &mut [u8], sequence: u64, intended: Instant<Monotonic>) {
+        out.copy_from_slice(&self.octets);
+        let header = &mut out[self.header..self.header + TEST_HEADER];
+        header[..2].copy_from_slice(&MAGIC);
+        header[2..4].copy_from_slice(&self.stream.to_be_bytes());
+        header[4..8].copy_from_slice(&(sequence as u32).to_be_bytes()); // the low half, see the module
+        header[8..16].copy_from_slice(&intended.as_nanos().to_be_bytes());
+        let crc = crc16(&header[..16]);
+        header[16..].copy_from_slice(&crc.to_be_bytes());
+        if let Some(rest) = self.udp_sum {
+            let checksum = match !fold(rest + sum(header)) {
+                0 => 0xffff, // 0 would mean "none": RFC 768
+                other => other,
+            };
+            out[self.header - 2..self.header].copy_from_slice(&checksum.to_be_bytes());
+        }
+    }
+}
+
+/// What a test frame says of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TestHeader {
+    /// The trial that it belongs to.
+    pub stream: u16,
+    /// The low 32 bits of the sequence number.
+    pub sequence_low: u32,
+    /// When it was meant to be sent.
+    pub intended: Instant<Monotonic>,
+}
+
+impl TestHeader {
+    /// The sequence number, given that only numbers below `next` were sent; `None` if none of these has
+    /// the frame's low bits. A frame older than 2^32 frames would be taken for a later one.
+    pub fn sequence_below(&self, next: u64) -> Option<u64> {
+        let last = next.checked_sub(1)?;
+        let candidate = (last & !0xffff_ffff) | u64::from(self.sequence_low);
+        if candidate <= last { Some(candidate) } else { candidate.checked_sub(1 << 32) }
+    }
+}
+
+/// What a received frame is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Parsed {
+    /// One of ours, intact.
+    Test(TestHeader),
+    /// Begins as one of ours, but the test header is damaged.
+    Corrupted,
+    /// Anything else.
+    Foreign,
+}
+
+/// Reads any octets. Addresses, ports and time to live may have been changed on the way.
+#[inline]
+pub fn parse(octets: &[u8]) -> Parsed {
+    let Some(header) = test_header(octets) else { return Parsed::Foreign };
+    if header[..2] != MAGIC {
+        return Parsed::Foreign;
+    }
+    if crc16(&header[..16]) != u16::from_be_bytes([header[16], header[17]]) {
+        return Parsed::Corrupted;
+    }
+    let (mut low, mut time) = ([0; 4], [0; 8]);
+    low.copy_from_slice(&header[4..8]);
+    time.copy_from_slice(&header[8..16]);
+    Parsed::Test(TestHeader {
+        stream: u16::from_be_bytes([header[2], header[3]]),
+        sequence_low: u32::from_be_bytes(low),
+        intended: Instant::from_nanos(u64::from_be_bytes(time)),
+    })
+}
+
+fn test_header(octets: &[u8]) -> Option<&[u8; TEST_HEADER]> {
+    let ethertype = u16::from_be_bytes([*octets.get(12)?, *octets.get(13)?]);
+    let at = if ethertype == ETHERTYPE_IPV4 {
+        let ip = octets.get(ETHERNET..ETHERNET + IPV4)?;
+        let fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff; // more fragments, or an offset
+        if ip[0] >> 4 != 4 || ip[0] & 15 < 5 || ip[9] != PROTOCOL_UDP || fragment != 0 {
+            return None;
+        }
+        ETHERNET + usize::from(ip[0] & 15) * 4 + UDP
+    } else {
+        ETHERNET
+    };
+    octets.get(at..at + TEST_HEADER)?.try_into().ok()
+}
+
+/// Sum of the 16-bit words, the last octet padded with zero. RFC 1071. At most 4500 words: no overflow.
+fn sum(octets: &[u8]) -> u32 {
+    octets.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w.get(1).copied().unwrap_or(0))).sum()
+}
+
+fn fold(mut sum: u32) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+/// CRC-16/IBM-3740: polynomial 0x1021, initially 0xffff; finds each error burst of up to 16 bits.
+fn crc16(octets: &[u8]) -> u16 {
+    const TABLE: [u16; 256] = crc_table();
+    octets.iter().fold(0xffff, |crc, octet| (crc << 8) ^ TABLE[usize::from((crc >> 8) as u8 ^ octet)])
+}
+
+const fn crc_table() -> [u16; 256] {
+    let mut table = [0; 256];
+    let mut i = 0;
+    while i < 256 {
+        let mut crc = (i as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 != 0 { (crc << 1) ^ 0x1021 } else { crc << 1 };
+            bit += 1;
+        }
+        table[i] = crc;
+        i += 1;
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn layout(encapsulation: Encapsulation) -> Layout {
+        Layout { destination: [2, 0, 0, 0, 0, 2], source: [2, 0, 0, 0, 0, 1], encapsulation, size: FrameSize(64) }
+    }
+    fn udp() -> Encapsulation {
+        Encapsulation::Udp {
+            source: Ipv4Addr::new(198, 18, 0, 1),
+            destination: Ipv4Addr::new(198, 18, 0, 2),
+            source_port: 49_184,
+            destination_port: 7,
+        }
+    }
+    fn frame(encapsulation: Encapsulation, size: u32, sequence: u64, time: u64) -> Vec<u8> {
+        let template = Template::new(&layout(encapsulation), FrameSize::with_fcs(size).unwrap(), 7).unwrap();
+        let mut out = vec![0; template.data()];
+        template.write(&mut out, sequence, Instant::from_nanos(time));
+        out
+    }
+
+    #[test]
+    fn crc_has_its_check_value() {
+        assert_eq!(crc16(b"123456789"), 0x29b1); // Cook, catalogue of parametrised CRC algorithms
+    }
+
+    #[test]
+    fn sizes_count_the_frame_check_sequence() {
+        assert_eq!("64".parse::<FrameSize>().unwrap().data(), 60);
+        assert_eq!(FrameSize::from_data(9000).unwrap(), FrameSize::LARGEST);
+        for text in ["63", "9005", "", "64B", "-64"] {
+            assert!(text.parse::<FrameSize>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn checksums_are_right_in_every_size() {
+        for size in [64, 65, 128, 1518, 9004] {
+            let frame = frame(udp(), size, 1, 123_456_789);
+            assert_eq!(fold(sum(&frame[14..34])), 0xffff);
+            let length = (frame.len() - 34) as u32;
+            assert_eq!(u32::from(u16::from_be_bytes([frame[38], frame[39]])), length);
+            assert_eq!(fold(sum(&frame[26..34]) + 17 + length + sum(&frame[34..])), 0xffff);
+        }
+    }
+
+    #[test]
+    fn survives_what_forwarding_changes() {
+        let mut frame = frame(udp(), 64, 9, 5);
+        frame.swap(0, 6);
+        frame.swap(26, 30);
+        frame[22] -= 1; // time to live
+        assert!(matches!(parse(&frame), Parsed::Test(h) if h.sequence_low == 9 && h.stream == 7));
+    }
+
+    #[test]
+    fn refuses_an_ethertype_that_means_something_else() {
+        for ethertype in [0x0800, 60] {
+            assert!(Template::new(&layout(Encapsulation::Ethernet { ethertype }), FrameSize::SMALLEST, 0).is_err());
+        }
+    }
+
+    #[test]
+    fn restores_the_upper_half_of_a_sequence_number() {
+        let header = |low| TestHeader { stream: 0, sequence_low: low, intended: Instant::ORIGIN };
+        assert_eq!(header(0).sequence_below(0), None);
+        assert_eq!(header(5).sequence_below(5), None);
+        assert_eq!(header(4).sequence_below(5), Some(4));
+        assert_eq!(header(0xffff_ffff).sequence_below((1 << 32) + 3), Some(0xffff_ffff));
+        assert_eq!(header(2).sequence_below((1 << 32) + 3), Some((1 << 32) + 2));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(sequence: u32, time: u64, size in 64u32..9005, over_udp: bool) {
+            let encapsulation = if over_udp { udp() } else { Encapsulation::Ethernet { ethertype: LOCAL_EXPERIMENTAL } };
+            let expected = TestHeader { stream: 7, sequence_low: sequence, intended: Instant::from_nanos(time) };
+            prop_assert_eq!(parse(&frame(encapsulation, size, sequence.into(), time)), Parsed::Test(expected));
+        }
+
+        #[test]
+        fn a_flipped_bit_is_never_a_test_frame(bit in 0usize..18 * 8, over_udp: bool) {
+            let encapsulation = if over_udp { udp() } else { Encapsulation::Ethernet { ethertype: LOCAL_EXPERIMENTAL } };
+            let at = if over_udp { 42 } else { 14 };
+            let mut frame = frame(encapsulation, 64, 77, 99);
+            frame[at + bit / 8] ^= 1 << (bit % 8);
+            let expected = if bit < 16 { Parsed::Foreign } else { Parsed::Corrupted };
+            prop_assert_eq!(parse(&frame), expected);
+        }
+
+        #[test]
+        fn any_octets_are_read(octets in proptest::collection::vec(any::<u8>(), 0..128)) {
+            let _ = parse(&octets);
+        }
+    }
+}

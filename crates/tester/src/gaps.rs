@@ -1,0 +1,290 @@
+//! Times in which a spinning loop did not run, and the samples that met one.
+//!
+//! A gap is a time in which a loop that never sleeps did not come round: the host, the hypervisor or
+//! the kernel had taken its CPU. What the tester measures then is the host, not the tested device. So a
+//! result shows all samples and, marked as such, those outside the gaps of both loops, with the share
+//! left out. Whether a sample is left out depends on *when* it was under way only, never on how late it
+//! was: a slow device cannot hide behind it.
+
+use units::{Instant, Monotonic, Nanos};
+
+use crate::histogram::Histogram;
+use crate::ledger::{Fate, HIGHEST_LATENCY_NS, Ledger};
+
+/// A time in which a spinning loop did not run, on `CLOCK_MONOTONIC`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Gap {
+    /// The last time the loop was seen running.
+    pub start: Instant<Monotonic>,
+    /// The first time it ran again.
+    pub end: Instant<Monotonic>,
+}
+
+impl Gap {
+    /// How long it was.
+    pub fn length(&self) -> Nanos {
+        self.end.since(self.start).unwrap_or(Nanos::ZERO)
+    }
+}
+
+/// Watches a spinning loop through its clock readings.
+#[derive(Clone, Debug)]
+pub struct GapWatch {
+    threshold: Nanos,
+    last: Instant<Monotonic>,
+    gaps: Vec<Gap>,
+}
+
+impl GapWatch {
+    /// From now on, two readings more than `threshold` apart are a gap.
+    pub fn new(threshold: Nanos, now: Instant<Monotonic>) -> Self {
+        Self { threshold, last: now, gaps: Vec::with_capacity(4096) }
+    }
+
+    /// The loop is at `now`.
+    #[inline]
+    pub fn at(&mut self, now: Instant<Monotonic>) {
+        self.after_work(now, Nanos::ZERO);
+    }
+
+    /// The loop is at `now`, after work that may rightly have taken `allowance`.
+    #[inline]
+    pub fn after_work(&mut self, now: Instant<Monotonic>, allowance: Nanos) {
+        let gap = Gap { start: self.last, end: now };
+        self.last = now;
+        if gap.length() > self.threshold + allowance {
+            self.gaps.push(gap);
+        }
+    }
+
+    /// Gaps so far.
+    pub fn count(&self) -> usize {
+        self.gaps.len()
+    }
+
+    /// All gaps, in order of time.
+    pub fn into_gaps(self) -> Vec<Gap> {
+        self.gaps
+    }
+}
+
+/// How much longer than itself a gap disturbs.
+///
+/// What queued up in a gap of length g drains in g * load / (1 - load) after it, if load is the share of
+/// the capacity in use. `share_ppm` of g covers that up to a load of share / (1 + share); `fixed` covers
+/// cold caches and one wake-up. Too short a margin leaves disturbed samples in, which makes a result
+/// worse, never better. It does not depend on the latencies that were measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Recovery {
+    /// Added to each gap's end.
+    pub fixed: Nanos,
+    /// Added to each gap's end, in millionths of its length.
+    pub share_ppm: u32,
+}
+
+impl Default for Recovery {
+    /// 20 us (a blocking round trip's median on veth, reference/stack.md B2) and a quarter of the gap: up
+    /// to a load of 20 %.
+    fn default() -> Self {
+        Self { fixed: Nanos::from_micros(20), share_ppm: 250_000 }
+    }
+}
+
+/// All samples of a trial, and those that met no gap.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Split {
+    /// Each frame that came back.
+    pub all: Histogram,
+    /// Those whose way, from intended send to pick-up, met no gap.
+    pub clean: Histogram,
+    /// Frames counted: intended from the end of the warm-up on.
+    pub intended: u64,
+    /// Samples in `all` and not in `clean`.
+    pub excluded: u64,
+    /// Frames that the tester never sent.
+    pub unsent: u64,
+    /// Frames sent that did not come back.
+    pub lost: u64,
+    /// Of these, those intended outside the gaps (and the recovery after them).
+    pub lost_outside_gaps: u64,
+}
+
+impl Split {
+    /// The share of the intended frames that `clean` leaves out: samples that met a gap, and frames that
+    /// the tester never sent (as good as always because of a gap). `None` without frames.
+    pub fn share_excluded(&self) -> Option<f64> {
+        (self.intended > 0).then(|| (self.excluded + self.unsent) as f64 / self.intended as f64)
+    }
+
+    /// Counts this trial and `other` together.
+    pub fn add(&mut self, other: &Self) {
+        self.all.add(&other.all);
+        self.clean.add(&other.clean);
+        self.intended += other.intended;
+        self.excluded += other.excluded;
+        self.unsent += other.unsent;
+        self.lost += other.lost;
+        self.lost_outside_gaps += other.lost_outside_gaps;
+    }
+}
+
+/// Sorts the frames of `ledger`, whose offsets count from `start`, into those that met a gap of either
+/// loop and those that did not. Frames intended before the end of `warm_up` are left out altogether.
+///
+/// A sample met a gap if [intended, picked up] and [gap start, gap end + recovery] have a point in
+/// common. A lost frame met one if its intended time lies in it.
+pub fn split(
+    ledger: &Ledger,
+    start: Instant<Monotonic>,
+    warm_up: Nanos,
+    tester: &[Gap],
+    tested: &[Gap],
+    recovery: Recovery,
+) -> Split {
+    let disturbed = merged(tester.iter().chain(tested), recovery);
+    let meets = |from: Instant<Monotonic>, to: Instant<Monotonic>| {
+        let first = disturbed.partition_point(|gap| gap.end < from);
+        disturbed.get(first).is_some_and(|gap| gap.start <= to)
+    };
+    let mut split = Split {
+        all: Histogram::new(),
+        clean: Histogram::new(),
+        intended: 0,
+        excluded: 0,
+        unsent: 0,
+        lost: 0,
+        lost_outside_gaps: 0,
+    };
+    for (offset, fate) in ledger.iter().filter(|(offset, _)| *offset >= warm_up) {
+        split.intended += 1;
+        let sent = start + offset;
+        let latency = match fate {
+            Fate::Received(latency) => latency,
+            Fate::ReceivedTooLate => Nanos::from_nanos(u64::from(HIGHEST_LATENCY_NS) + 1),
+            Fate::Unsent => {
+                split.unsent += 1;
+                continue;
+            }
+            Fate::Missing => {
+                split.lost += 1;
+                split.lost_outside_gaps += u64::from(!meets(sent, sent));
+                continue;
+            }
+        };
+        split.all.record(latency.as_nanos());
+        if meets(sent, sent + latency) {
+            split.excluded += 1;
+        } else {
+            split.clean.record(latency.as_nanos());
+        }
+    }
+    split
+}
+
+/// The gaps with their recovery, in order, overlapping ones joined.
+fn merged<'a>(gaps: impl Iterator<Item = &'a Gap>, recovery: Recovery) -> Vec<Gap> {
+    let mut gaps: Vec<Gap> = gaps
+        .map(|gap| {
+            let margin = recovery.fixed + gap.length().scale(recovery.share_ppm.into(), 1_000_000);
+            Gap { end: gap.end + margin, ..*gap }
+        })
+        .collect();
+    gaps.sort_by_key(|gap| gap.start);
+    let mut merged: Vec<Gap> = Vec::with_capacity(gaps.len());
+    for gap in gaps {
+        match merged.last_mut() {
+            Some(last) if gap.start <= last.end => last.end = last.end.max(gap.end),
+            _ => merged.push(gap),
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const START: Instant<Monotonic> = Instant::from_nanos(1_000_000);
+    const NONE: Recovery = Recovery { fixed: Nanos::ZERO, share_ppm: 0 };
+
+    fn gap(from: u64, to: u64) -> Gap {
+        Gap { start: START + Nanos::from_micros(from), end: START + Nanos::from_micros(to) }
+    }
+    /// A frame each 10 us, each 5 us late.
+    fn ledger(frames: u64) -> Ledger {
+        let mut ledger = Ledger::default();
+        for i in 0..frames {
+            let sequence = ledger.intend(Nanos::from_micros(i * 10));
+            assert!(ledger.received(sequence, Nanos::from_micros(5)));
+        }
+        ledger
+    }
+
+    #[test]
+    fn watches_one_loop() {
+        let mut watch = GapWatch::new(Nanos::from_micros(30), START);
+        watch.at(START + Nanos::from_micros(30));
+        watch.at(START + Nanos::from_micros(61));
+        watch.after_work(START + Nanos::from_micros(100), Nanos::from_micros(20));
+        watch.after_work(START + Nanos::from_micros(151), Nanos::from_micros(20));
+        assert_eq!(watch.into_gaps(), [gap(30, 61), gap(100, 151)]);
+    }
+
+    #[test]
+    fn leaves_out_what_was_under_way() {
+        // Frames are under way in [0,5], [10,15], …, [90,95].
+        for (gaps, excluded) in [
+            (vec![gap(12, 13)], 1), // within
+            (vec![gap(6, 9)], 0),   // between
+            (vec![gap(5, 10)], 2),  // touches two
+            (vec![gap(1, 72)], 8),
+            (vec![gap(51, 52), gap(2, 3), gap(1, 24)], 4), // in no order, overlapping
+            (vec![], 0),
+        ] {
+            let split = split(&ledger(10), START, Nanos::ZERO, &gaps, &[], NONE);
+            assert_eq!((split.excluded, split.all.len(), split.clean.len()), (excluded, 10, 10 - excluded), "{gaps:?}");
+        }
+    }
+
+    #[test]
+    fn either_loop_counts_and_warm_up_does_not() {
+        let split = split(&ledger(10), START, Nanos::from_micros(20), &[gap(31, 32)], &[gap(1, 2), gap(90, 91)], NONE);
+        assert_eq!((split.intended, split.excluded), (8, 2));
+        assert_eq!(split.share_excluded(), Some(0.25));
+    }
+
+    #[test]
+    fn a_gap_disturbs_longer_than_it_lasts() {
+        // 8 us + 25 % of it + 20 us: until 48.
+        let split = split(&ledger(10), START, Nanos::ZERO, &[gap(18, 26)], &[], Recovery::default());
+        assert_eq!(split.excluded, 3); // 20, 30, 40
+    }
+
+    #[test]
+    fn losses_are_told_apart() {
+        let mut ledger = Ledger::default();
+        for i in 0..4 {
+            ledger.intend(Nanos::from_micros(i * 10));
+        }
+        ledger.unsent(3);
+        let split = split(&ledger, START, Nanos::ZERO, &[gap(9, 12)], &[], NONE);
+        assert_eq!((split.lost, split.lost_outside_gaps, split.unsent), (3, 2, 1));
+        assert_eq!(split.share_excluded(), Some(0.25));
+        assert_eq!(super::split(&Ledger::default(), START, Nanos::ZERO, &[], &[], NONE).share_excluded(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_comparing_each_with_each(gaps in proptest::collection::vec((0u64..300, 0u64..40), 0..12)) {
+            let gaps: Vec<Gap> = gaps.into_iter().map(|(from, length)| gap(from, from + length)).collect();
+            let ledger = ledger(30);
+            let expected = (0..30u64).filter(|i| {
+                let (from, to) = (START + Nanos::from_micros(i * 10), START + Nanos::from_micros(i * 10 + 5));
+                gaps.iter().any(|gap| gap.start <= to && from <= gap.end)
+            });
+            let excluded = expected.count() as u64;
+            prop_assert_eq!(split(&ledger, START, Nanos::ZERO, &gaps, &[], NONE).excluded, excluded);
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The state of the host, as far as a result must carry it.
+//!
+//! A stopgap: the crate `host` (`Facts::read`) takes this over, and then nothing here opens /proc or /sys.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A value, or why it is not known. Never 0 for unknown.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Reading<T> {
+    /// The value; null if unknown.
+    pub value: Option<T>,
+    /// Why it is unknown; null if it is known.
+    pub unknown_because: Option<String>,
+}
+
+impl<T> Reading<T> {
+    /// A known value.
+    pub fn known(value: T) -> Self {
+        Self { value: Some(value), unknown_because: None }
+    }
+    /// An unknown one, and why.
+    pub fn unknown(why: impl Into<String>) -> Self {
+        Self { value: None, unknown_because: Some(why.into()) }
+    }
+    /// A value that may be missing for one reason only.
+    pub fn or_unknown(value: Option<T>, why: &str) -> Self {
+        value.map_or_else(|| Self::unknown(why), Self::known)
+    }
+}
+
+impl<T> From<Result<T, String>> for Reading<T> {
+    fn from(result: Result<T, String>) -> Self {
+        result.map_or_else(Self::unknown, Self::known)
+    }
+}
+
+/// What of the host decides latencies.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HostState {
+    /// From /proc/cpuinfo.
+    pub cpu_model: Reading<String>,
+    /// Such as `0-1`.
+    pub cpus_online: Reading<String>,
+    /// Release of the running kernel.
+    pub kernel: Reading<String>,
+    /// Whether a hypervisor announces itself to the CPU (CPUID leaf 1, ECX bit 31).
+    pub virtualised: Reading<bool>,
+    /// Frequency governors in use, without repeats.
+    pub governors: Reading<Vec<String>>,
+    /// Idle driver, and the enabled idle states of CPU 0.
+    pub c_states: Reading<CStates>,
+    /// CPUs kept from the scheduler; an empty text: none.
+    pub isolated_cpus: Reading<String>,
+    /// CPUs without a tick; an empty text: none.
+    pub nohz_full_cpus: Reading<String>,
+    /// Scheduling class of the tester's thread.
+    pub scheduling_class: Reading<SchedulingClass>,
+}
+
+/// Idle states.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CStates {
+    /// The cpuidle driver; `none` if there is none.
+    pub driver: String,
+    /// Names of the enabled states of CPU 0, shallowest first.
+    pub enabled: Vec<String>,
+}
+
+/// How a thread is scheduled.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SchedulingClass {
+    /// `other`, `fifo`, `rr`, `batch`, `idle`, `deadline` or `ext`.
+    pub policy: String,
+    /// Real-time priority, 0 outside the real-time classes.
+    pub rt_priority: u32,
+}
+
+impl HostState {
+    /// Reads the host below `root` (`/`, or a recorded host); the scheduling class is that of the thread
+    /// `tid` of process `pid`.
+    pub fn read(root: &Path, pid: u32, tid: u32) -> Self {
+        let cpuinfo = text(root, "proc/cpuinfo");
+        Self {
+            cpu_model: cpuinfo.clone().and_then(|info| field(&info, "model name").map(str::to_owned)).into(),
+            cpus_online: text(root, "sys/devices/system/cpu/online").into(),
+            kernel: text(root, "proc/sys/kernel/osrelease").into(),
+            virtualised: cpuinfo
+                .and_then(|info| field(&info, "flags").map(|f| f.split(' ').any(|flag| flag == "hypervisor")))
+                .into(),
+            governors: governors(root).into(),
+            c_states: c_states(root).into(),
+            isolated_cpus: text(root, "sys/devices/system/cpu/isolated").into(),
+            nohz_full_cpus: text(root, "sys/devices/system/cpu/nohz_full").into(),
+            scheduling_class: scheduling_class(root, pid, tid).into(),
+        }
+    }
+}
+
+fn text(root: &Path, path: &str) -> Result<String, String> {
+    let path = root.join(path);
+    match fs::read_to_string(&path) {
+        Ok(text) => Ok(text.trim().to_owned()),
+        Err(error) => Err(format!("{}: {error}", path.display())),
+    }
+}
+
+/// The first `NAME : VALUE` of /proc/cpuinfo.
+fn field<'a>(cpuinfo: &'a str, name: &str) -> Result<&'a str, String> {
+    let mut pairs = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+    let found = pairs.find(|(key, _)| key.trim() == name);
+    found.map(|(_, value)| value.trim()).ok_or_else(|| format!("proc/cpuinfo has no \"{name}\" on this architecture"))
+}
+
+fn governors(root: &Path) -> Result<Vec<String>, String> {
+    let folder = root.join("sys/devices/system/cpu");
+    let entries = fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let found: BTreeSet<String> = entries
+        .filter_map(Result::ok)
+        .filter_map(|entry| text(&entry.path(), "cpufreq/scaling_governor").ok())
+        .collect();
+    if found.is_empty() {
+        return Err("no CPU has cpufreq/scaling_governor: the kernel does not control the frequency".into());
+    }
+    Ok(found.into_iter().collect())
+}
+
+fn c_states(root: &Path) -> Result<CStates, String> {
+    let driver = text(root, "sys/devices/system/cpu/cpuidle/current_driver")?;
+    let mut enabled = Vec::new();
+    for state in 0.. {
+        let folder = format!("sys/devices/system/cpu/cpu0/cpuidle/state{state}");
+        if !root.join(&folder).exists() {
+            break;
+        }
+        if text(root, &format!("{folder}/disable"))? == "0" {
+            enabled.push(text(root, &format!("{folder}/name"))?);
+        }
+    }
+    if enabled.is_empty() && driver == "none" {
+        return Err("no cpuidle driver: idle states are the hypervisor's or the firmware's affair".into());
+    }
+    Ok(CStates { driver, enabled })
+}
+
+/// Fields 40 and 41 of /proc/PID/task/TID/stat, proc_pid_stat(5); names from sched(7).
+fn scheduling_class(root: &Path, pid: u32, tid: u32) -> Result<SchedulingClass, String> {
+    let path = format!("proc/{pid}/task/{tid}/stat");
+    let stat = text(root, &path)?;
+    // The name, field 2, is in parentheses and may hold anything.
+    let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let number = |n: usize| rest.split_ascii_whitespace().nth(n - 3).and_then(|word| word.parse::<u32>().ok());
+    let (Some(rt_priority), Some(policy)) = (number(40), number(41)) else {
+        return Err(format!("{path} has no fields 40 and 41"));
+    };
+    let policy = match policy {
+        0 => "other",
+        1 => "fifo",
+        2 => "rr",
+        3 => "batch",
+        5 => "idle",
+        6 => "deadline",
+        7 => "ext",
+        other => return Err(format!("{path}: unknown scheduling policy {other}")),
+    };
+    Ok(SchedulingClass { policy: policy.into(), rt_priority })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_a_host_below_a_folder() {
+        let root = std::env::temp_dir().join(format!("apus-host-{}", std::process::id()));
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("proc/cpuinfo", "processor\t: 0\nmodel name\t: X 1\nflags\t\t: fpu hypervisor\n");
+        write("proc/sys/kernel/osrelease", "6.18\n");
+        write("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance\n");
+        write("sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "performance\n");
+        write("sys/devices/system/cpu/cpuidle/current_driver", "intel_idle\n");
+        for (state, name, disable) in [(0, "POLL", "0"), (1, "C1", "0"), (2, "C6", "1")] {
+            write(&format!("sys/devices/system/cpu/cpu0/cpuidle/state{state}/name"), name);
+            write(&format!("sys/devices/system/cpu/cpu0/cpuidle/state{state}/disable"), disable);
+        }
+        let fields: Vec<String> = (3..=52).map(|n| if n == 41 { "1" } else { "50" }.to_owned()).collect();
+        write("proc/7/task/8/stat", &format!("8 (a) b) {}\n", fields.join(" ")));
+        let state = HostState::read(&root, 7, 8);
+        fs::remove_dir_all(&root).unwrap();
+        assert_eq!(state.cpu_model, Reading::known("X 1".into()));
+        assert_eq!(state.virtualised, Reading::known(true));
+        assert_eq!(state.governors.value.unwrap(), ["performance"]);
+        assert_eq!(state.c_states.value.unwrap().enabled, ["POLL", "C1"]);
+        assert_eq!(state.scheduling_class.value.unwrap(), SchedulingClass { policy: "fifo".into(), rt_priority: 50 });
+        assert!(state.isolated_cpus.unknown_because.unwrap().contains("isolated"));
+    }
+
+    #[test]
+    fn nothing_is_unknown_without_a_reason() {
+        let state = HostState::read(Path::new("/nonexistent"), 1, 1);
+        let json = serde_json::to_value(&state).unwrap();
+        for (name, reading) in json.as_object().unwrap() {
+            assert!(reading["value"].is_null() && reading["unknown_because"].is_string(), "{name}");
+        }
+    }
+}

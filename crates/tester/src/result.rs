@@ -1,0 +1,421 @@
+//! The documents that leave the program: `apus.bench/1`.
+//!
+//! Units stand in every name. What is unknown is null beside its reason ([`Reading`]), and a quantile
+//! without enough samples is refused ([`QuantileEstimate`]).
+
+use live::device::Statistics;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::cpu::CpuUse;
+use crate::gaps::{Recovery, Split};
+use crate::histogram::{Histogram, HistogramDocument};
+use crate::host::{HostState, Reading};
+use crate::quantile::{QuantileEstimate, REPORTED, estimate};
+use crate::search::{BinarySearch, End, Found, SearchConfig, SearchTrial, Verdict};
+use crate::trial::{Trial, TrialConfig};
+
+/// Name and version of the documents' schema.
+pub const SCHEMA: &str = "apus.bench/1";
+
+/// A document: what `apus bench --json` prints.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Document {
+    /// Version of the program.
+    pub apus: String,
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// The host on which it was measured.
+    pub host: HostState,
+    /// What was measured.
+    pub result: Measured,
+}
+
+impl Document {
+    /// By this version of the program.
+    pub fn new(host: HostState, result: Measured) -> Self {
+        Self { apus: env!("CARGO_PKG_VERSION").into(), schema: SCHEMA.into(), host, result }
+    }
+}
+
+/// One of the measurements: `{"latency": …}` or `{"load": …}`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Measured {
+    /// `apus bench latency`.
+    Latency(Box<LatencyResult>),
+    /// `apus bench load`.
+    Load(Box<LoadResult>),
+}
+
+/// How late frames came back at one load.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LatencyResult {
+    /// The arrival process, as it can be typed.
+    pub schedule: String,
+    /// For random schedules.
+    pub seed: u64,
+    /// Size of the frames with frame check sequence; a capture's have their own.
+    pub frame_octets: u32,
+    /// What the latency runs from and to.
+    pub latency_is: String,
+    /// Left out of the latencies, at the start.
+    pub warm_up_ns: u64,
+    /// How long frames were due, warm-up included.
+    pub duration_ns: u64,
+    /// Whether it was stopped before its end.
+    pub interrupted: bool,
+    /// Frames a second that the schedule wanted.
+    pub intended_pps: Reading<f64>,
+    /// Frames a second that were sent.
+    pub offered_pps: Reading<f64>,
+    /// Frames a second that came back.
+    pub received_pps: Reading<f64>,
+    /// Frames by fate, warm-up included.
+    pub frames: FrameCounts,
+    /// All samples.
+    pub all: Distribution,
+    /// The samples that met no gap of a spinning loop.
+    pub clean: Distribution,
+    /// What was left out of `clean`, and how.
+    pub exclusion: Exclusion,
+    /// What the tester itself did.
+    pub tester: TesterState,
+    /// CPU time of the tested device.
+    pub tested_cpu: Reading<CpuDocument>,
+}
+
+/// Frames by fate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)] // see trial::Counts
+pub struct FrameCounts {
+    pub intended: u64,
+    pub sent: u64,
+    pub unsent_late: u64,
+    pub unsent_tx_full: u64,
+    pub unsent_no_buffer: u64,
+    pub received: u64,
+    pub lost: u64,
+    pub duplicates: u64,
+    pub reordered: u64,
+    pub corrupted: u64,
+    pub foreign: u64,
+}
+
+/// A distribution of latencies.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Distribution {
+    /// Samples.
+    pub n: u64,
+    /// The least.
+    pub min_ns: Reading<u64>,
+    /// The mean of those in the histogram's range.
+    pub mean_ns: Reading<f64>,
+    /// The greatest seen: grows with n and duration.
+    pub max_ns: Reading<u64>,
+    /// Quantiles, or why they are refused.
+    pub quantiles: Vec<QuantileEstimate>,
+    /// All of it.
+    pub histogram: HistogramDocument,
+}
+
+impl From<&Histogram> for Distribution {
+    fn from(histogram: &Histogram) -> Self {
+        let why = if histogram.is_empty() { "no samples" } else { "all samples are in overflow" };
+        let max = match histogram.overflow() {
+            0 => Reading::or_unknown(histogram.max_ns(), why),
+            n => Reading::unknown(format!("{n} samples are above the histogram's range")),
+        };
+        Self {
+            n: histogram.len(),
+            min_ns: Reading::or_unknown(histogram.min_ns(), why),
+            mean_ns: Reading::or_unknown(histogram.mean_ns(), why),
+            max_ns: max,
+            quantiles: REPORTED.iter().map(|quantile| estimate(histogram, *quantile)).collect(),
+            histogram: histogram.to_document(),
+        }
+    }
+}
+
+/// How samples were told apart, and how many.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Exclusion {
+    /// Frames intended after the warm-up.
+    pub intended: u64,
+    /// Samples of these that met a gap.
+    pub excluded: u64,
+    /// Frames of these that the tester did not send.
+    pub unsent: u64,
+    /// Frames of these that were sent and did not come back.
+    pub lost: u64,
+    /// Of the lost ones, those intended outside all gaps.
+    pub lost_outside_gaps: u64,
+    /// (excluded + unsent) / intended.
+    pub share_excluded: Reading<f64>,
+    /// From which time without a round on it is a gap of the tester.
+    pub gap_threshold_ns: u64,
+    /// Added to the threshold for each frame of a send call.
+    pub tx_allowance_ns: u64,
+    /// Added to each gap's end.
+    pub recovery_fixed_ns: u64,
+    /// Added to each gap's end, in millionths of its length.
+    pub recovery_share_ppm: u32,
+    /// Gaps of the tester.
+    pub tester_gaps: u64,
+    /// Their sum.
+    pub tester_gaps_ns: u64,
+    /// Gaps of the tested device's loop.
+    pub tested_gaps: Reading<u64>,
+}
+
+/// The tester's own part in a result.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TesterState {
+    /// Actual send minus intended send: part of every latency.
+    pub lateness: Distribution,
+    /// Frames a second that the loop could send and receive if it were always busy.
+    pub ceiling_pps: Reading<f64>,
+    /// Mean time of a round without frames: how finely the loop looks.
+    pub idle_round_ns: Reading<f64>,
+    /// Frames that the tester's own device lost on receipt; they count as lost, but not by the tested one.
+    pub rx_dropped: u64,
+    /// Frames that the tester's own device refused to send.
+    pub tx_refused: u64,
+    /// Times that the link was found down.
+    pub link_down_seen: u64,
+}
+
+/// CPU time and wake-ups.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CpuDocument {
+    /// Time between the samples.
+    pub interval_ns: u64,
+    /// Time on a CPU.
+    pub cpu_ns: u64,
+    /// Time ready to run, waiting for a CPU.
+    pub run_delay_ns: u64,
+    /// Time on a CPU in hundredths of one CPU's; null if no time passed.
+    pub share_of_one_cpu_percent: Option<f64>,
+    /// Voluntary context switches a second; null if no time passed.
+    pub wakeups_per_s: Option<f64>,
+    /// Involuntary context switches.
+    pub preemptions: u64,
+    /// Threads counted.
+    pub threads: u64,
+    /// Threads that ended meanwhile, whose time is missing.
+    pub threads_ended: u64,
+}
+
+impl From<&CpuUse> for CpuDocument {
+    fn from(used: &CpuUse) -> Self {
+        Self {
+            interval_ns: used.interval.as_nanos(),
+            cpu_ns: used.cpu.as_nanos(),
+            run_delay_ns: used.run_delay.as_nanos(),
+            share_of_one_cpu_percent: used.share_of_one_cpu().map(|share| share * 100.0),
+            wakeups_per_s: used.wakeups_per_second(),
+            preemptions: used.involuntary_switches,
+            threads: used.threads as u64,
+            threads_ended: used.threads_ended as u64,
+        }
+    }
+}
+
+impl LatencyResult {
+    /// From a trial. `tested_gaps` are those of the tested device's loop, or why they are not known.
+    pub fn new(
+        config: &TrialConfig,
+        trial: &Trial,
+        tested_gaps: Result<&[crate::gaps::Gap], String>,
+        recovery: Recovery,
+        tested_cpu: Result<CpuUse, String>,
+    ) -> Self {
+        let split = trial.split(tested_gaps.as_deref().unwrap_or_default(), recovery);
+        let Split { all, clean, intended, excluded, unsent, lost, lost_outside_gaps } = &split;
+        let counts = trial.counts;
+        let none_sent = "no frame was sent";
+        let Statistics { rx_ring_full, rx_no_buffer, rx_invalid, tx_invalid } = trial.device;
+        Self {
+            schedule: config.schedule.to_string(),
+            seed: config.seed,
+            frame_octets: config.layout.size.octets(),
+            latency_is: "round trip: intended send to pick-up by the tester, software clocks".into(),
+            warm_up_ns: trial.warm_up.as_nanos(),
+            duration_ns: trial.planned.as_nanos(),
+            interrupted: trial.interrupted,
+            intended_pps: Reading::or_unknown(trial.intended_pps(), "no frame was due"),
+            offered_pps: Reading::or_unknown(trial.offered_pps(), none_sent),
+            received_pps: Reading::or_unknown(trial.received_pps(), "no frame came back"),
+            frames: FrameCounts {
+                intended: counts.intended,
+                sent: counts.sent,
+                unsent_late: counts.unsent_late,
+                unsent_tx_full: counts.unsent_tx_full,
+                unsent_no_buffer: counts.unsent_no_buffer,
+                received: counts.received,
+                lost: counts.lost(),
+                duplicates: counts.duplicates,
+                reordered: counts.reordered,
+                corrupted: counts.corrupted,
+                foreign: counts.foreign,
+            },
+            all: all.into(),
+            clean: clean.into(),
+            exclusion: Exclusion {
+                intended: *intended,
+                excluded: *excluded,
+                unsent: *unsent,
+                lost: *lost,
+                lost_outside_gaps: *lost_outside_gaps,
+                share_excluded: Reading::or_unknown(split.share_excluded(), "no frame was due after the warm-up"),
+                gap_threshold_ns: config.gap_threshold.as_nanos(),
+                tx_allowance_ns: config.tx_allowance.as_nanos(),
+                recovery_fixed_ns: recovery.fixed.as_nanos(),
+                recovery_share_ppm: recovery.share_ppm,
+                tester_gaps: trial.gaps.len() as u64,
+                tester_gaps_ns: trial.gaps.iter().map(|gap| gap.length().as_nanos()).sum(),
+                tested_gaps: tested_gaps.map(|gaps| gaps.len() as u64).into(),
+            },
+            tester: TesterState {
+                lateness: (&trial.lateness).into(),
+                ceiling_pps: Reading::or_unknown(trial.ceiling_pps(), none_sent),
+                idle_round_ns: Reading::or_unknown(trial.idle_round_ns(), "the loop was never idle"),
+                rx_dropped: rx_ring_full + rx_no_buffer + rx_invalid,
+                tx_refused: tx_invalid,
+                link_down_seen: trial.link_down_seen,
+            },
+            tested_cpu: tested_cpu.map(|used| (&used).into()).into(),
+        }
+    }
+}
+
+/// The highest loss-free rate.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LoadResult {
+    /// What was searched for.
+    pub goal: LoadGoal,
+    /// The largest load that passed below the smallest that failed.
+    pub highest_loss_free_pps: Reading<u64>,
+    /// The smallest load that failed.
+    pub lowest_failing_pps: Reading<u64>,
+    /// Why the search ended.
+    pub end: SearchEnd,
+    /// All trials, in order.
+    pub trials: Vec<LoadTrial>,
+    /// Latency at the highest loss-free rate.
+    pub latency: Reading<Box<LatencyResult>>,
+}
+
+/// What a search was for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)] // see search::SearchConfig
+pub struct LoadGoal {
+    pub min_pps: u64,
+    pub max_pps: u64,
+    pub width_ppm: u32,
+    pub trial_ns: u64,
+    pub confirm_trial_ns: u64,
+    pub confirmations: u32,
+    pub loss_tolerance_ppm: u32,
+    pub unsent_tolerance_ppm: u32,
+    pub failures_needed: u32,
+}
+
+/// Why a search ended; see [`End`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)]
+pub enum SearchEnd {
+    Converged,
+    MaximumPassed,
+    TesterLimited,
+    MinimumFailed,
+    GaveUp,
+    Interrupted,
+}
+
+/// One trial of a search.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)] // see search::SearchTrial
+pub struct LoadTrial {
+    pub load_pps: u64,
+    pub duration_ns: u64,
+    pub confirms: bool,
+    pub sent: u64,
+    pub lost: u64,
+    pub unsent: u64,
+    pub verdict: LoadVerdict,
+}
+
+/// What a trial means; see [`Verdict`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)]
+pub enum LoadVerdict {
+    Pass,
+    Loss,
+    TesterLimited,
+}
+
+impl LoadResult {
+    /// From a search that has ended or was interrupted, and the latency at its result or why there is none.
+    pub fn new(config: &SearchConfig, search: &BinarySearch, latency: Result<LatencyResult, String>) -> Self {
+        let (lower, upper) = search.bounds();
+        let end = match search.found() {
+            None => SearchEnd::Interrupted,
+            Some(Found { end, .. }) => match end {
+                End::Converged => SearchEnd::Converged,
+                End::MaximumPassed => SearchEnd::MaximumPassed,
+                End::TesterLimited => SearchEnd::TesterLimited,
+                End::MinimumFailed => SearchEnd::MinimumFailed,
+                End::GaveUp => SearchEnd::GaveUp,
+            },
+        };
+        Self {
+            goal: LoadGoal {
+                min_pps: config.min_pps,
+                max_pps: config.max_pps,
+                width_ppm: config.width_ppm,
+                trial_ns: config.trial.as_nanos(),
+                confirm_trial_ns: config.confirm_trial.as_nanos(),
+                confirmations: config.confirmations,
+                loss_tolerance_ppm: config.loss_tolerance_ppm,
+                unsent_tolerance_ppm: config.unsent_tolerance_ppm,
+                failures_needed: config.failures_needed,
+            },
+            highest_loss_free_pps: Reading::or_unknown(lower, "no load passed below the smallest that failed"),
+            lowest_failing_pps: Reading::or_unknown(upper, "no load failed"),
+            end,
+            trials: search.trials().iter().map(LoadTrial::from).collect(),
+            latency: latency.map(Box::new).into(),
+        }
+    }
+}
+
+impl From<&SearchTrial> for LoadTrial {
+    fn from(trial: &SearchTrial) -> Self {
+        Self {
+            load_pps: trial.step.load_pps,
+            duration_ns: trial.step.duration.as_nanos(),
+            confirms: trial.step.confirms,
+            sent: trial.outcome.sent,
+            lost: trial.outcome.lost,
+            unsent: trial.outcome.unsent,
+            verdict: match trial.verdict {
+                Verdict::Pass => LoadVerdict::Pass,
+                Verdict::Loss => LoadVerdict::Loss,
+                Verdict::TesterLimited => LoadVerdict::TesterLimited,
+            },
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! When frames are meant to be sent: open loop, so nothing that happens to them changes it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use units::{Nanos, PacketRate};
+
+use crate::{Error, Random, pcap};
+
+/// How to write a schedule.
+pub const FORMS: &str = "expected constant:20kpps, constant:350us, poisson:20kpps, burst:32@1ms[,rate=1Mpps], \
+                         slot:500us,frames=4,jitter=20us or pcap:FILE";
+
+/// An arrival process.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Schedule {
+    /// One frame each 1/rate, without drift: frame i is due at i / rate, rounded down.
+    ConstantRate(PacketRate),
+    /// One frame each gap.
+    ConstantGap(Nanos),
+    /// Exponential gaps: arrivals of many independent senders.
+    Poisson(PacketRate),
+    /// On and off: `frames` at `rate` (all at once without one), from the start of each period.
+    Burst {
+        /// Frames in a burst.
+        frames: u32,
+        /// From the start of a burst to the next one's.
+        period: Nanos,
+        /// Rate within a burst; `None`: all are due together.
+        rate: Option<PacketRate>,
+    },
+    /// A 5G slot: `frames` together, each slot, the whole slot late by 0 to `jitter`, uniform.
+    Slot {
+        /// From slot to slot.
+        period: Nanos,
+        /// Frames in a slot.
+        frames: u32,
+        /// The largest delay of a slot's frames; shorter than the period.
+        jitter: Nanos,
+    },
+    /// The gaps and the sizes of a capture file, once.
+    Pcap(PathBuf),
+}
+
+/// One frame to be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrival {
+    /// When, from the start.
+    pub offset: Nanos,
+    /// Octets without frame check sequence; `None`: the size of the trial.
+    pub data_octets: Option<u32>,
+}
+
+impl Schedule {
+    /// Arrivals in order of time; endless but for [`Schedule::Pcap`]. Random ones depend on `seed` only.
+    pub fn arrivals(&self, seed: u64) -> Result<Arrivals, Error> {
+        let source = match self {
+            Self::Pcap(path) => Source::Recorded(pcap::arrivals(path)?),
+            other => Source::Endless(other.clone()),
+        };
+        Ok(Arrivals { source, next: 0, at: 0.0, shift: 0, random: Random::new(seed) })
+    }
+
+    /// Frames to be expected in `span`; `None` for a capture, whose [`Arrivals::recorded`] says it.
+    pub fn expected_frames(&self, span: Nanos) -> Option<u64> {
+        let started = |period: Nanos| span.as_nanos().div_ceil(period.as_nanos().max(1)); // never 0: see from_str
+        match self {
+            Self::ConstantRate(rate) | Self::Poisson(rate) => {
+                Some(span.scale(rate.as_pps(), 1_000_000_000).as_nanos().saturating_add(1))
+            }
+            Self::ConstantGap(gap) => Some(started(*gap)),
+            Self::Burst { frames, period, .. } | Self::Slot { period, frames, .. } => {
+                Some(started(*period).saturating_mul(u64::from(*frames)))
+            }
+            Self::Pcap(_) => None,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    Endless(Schedule),
+    Recorded(Vec<Arrival>),
+}
+
+/// The arrivals of a [`Schedule`], in order of time.
+#[derive(Clone, Debug)]
+pub struct Arrivals {
+    source: Source,
+    next: u64,
+    /// Poisson: offset of the latest arrival, ns; exact to 1 ns for 104 days (53 bits).
+    at: f64,
+    /// Slot: delay of the current slot, ns.
+    shift: u64,
+    random: Random,
+}
+
+impl Arrivals {
+    /// The list behind it, if it has one.
+    pub fn recorded(&self) -> Option<&[Arrival]> {
+        match &self.source {
+            Source::Recorded(list) => Some(list),
+            Source::Endless(_) => None,
+        }
+    }
+}
+
+impl From<Vec<Arrival>> for Arrivals {
+    /// From a list that is in order of time.
+    fn from(list: Vec<Arrival>) -> Self {
+        Self { source: Source::Recorded(list), next: 0, at: 0.0, shift: 0, random: Random::new(0) }
+    }
+}
+
+impl Iterator for Arrivals {
+    type Item = Arrival;
+    fn next(&mut self) -> Option<Arrival> {
+        let i = self.next;
+        self.next += 1;
+        let schedule = match &self.source {
+            Source::Recorded(list) => return list.get(usize::try_from(i).ok()?).copied(),
+            Source::Endless(schedule) => schedule,
+        };
+        let offset = match schedule {
+            Schedule::ConstantRate(rate) => rate.time_for(i),
+            Schedule::ConstantGap(gap) => *gap * i,
+            Schedule::Poisson(rate) => {
+                self.at += self.random.exponential(1e9 / rate.as_pps() as f64);
+                Nanos::from_nanos(self.at as u64)
+            }
+            Schedule::Burst { frames, period, rate } => {
+                let (burst, frame) = (i / u64::from(*frames), i % u64::from(*frames));
+                *period * burst + rate.map_or(Nanos::ZERO, |rate| rate.time_for(frame))
+            }
+            Schedule::Slot { period, frames, jitter } => {
+                if i.is_multiple_of(u64::from(*frames)) {
+                    self.shift = self.random.up_to(jitter.as_nanos());
+                }
+                *period * (i / u64::from(*frames)) + Nanos::from_nanos(self.shift)
+            }
+            // arrivals() makes a list of it.
+            Schedule::Pcap(_) => return None,
+        };
+        Some(Arrival { offset, data_octets: None })
+    }
+}
+
+impl FromStr for Schedule {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let wrong = |why: &str| Error::invalid(format!("schedule {text:?}"), format!("{why}; {FORMS}"));
+        let (kind, rest) = text.trim().split_once(':').ok_or_else(|| wrong("it has no colon"))?;
+        let rate = |text: &str| match text.parse::<PacketRate>() {
+            Ok(rate) if rate.as_pps() == 0 => Err(wrong("a rate of 0 sends nothing")),
+            Ok(rate) => Ok(rate),
+            Err(error) => Err(wrong(&format!("{text:?}: {error}"))),
+        };
+        let span = |text: &str| match text.parse::<Nanos>() {
+            Ok(Nanos::ZERO) => Err(wrong("a period of 0 never ends")),
+            Ok(span) => Ok(span),
+            Err(error) => Err(wrong(&format!("{text:?}: {error}"))),
+        };
+        let count = |text: &str| match text.trim().parse::<u32>() {
+            Ok(0) | Err(_) => Err(wrong(&format!("{text:?} is not a number of frames from 1 on"))),
+            Ok(n) => Ok(n),
+        };
+        let mut parts = rest.split(',');
+        let head = parts.next().unwrap_or_default();
+        let mut options = Vec::new();
+        if kind != "pcap" {
+            for part in parts {
+                options.push(part.split_once('=').ok_or_else(|| wrong(&format!("{part:?} is not KEY=VALUE")))?);
+            }
+        }
+        let mut option = |key: &str| -> Result<Option<&str>, Error> {
+            let Some(at) = options.iter().position(|(k, _)| k.trim() == key) else { return Ok(None) };
+            let (_, value) = options.swap_remove(at);
+            if options.iter().any(|(k, _)| k.trim() == key) {
+                return Err(wrong(&format!("{key} is given twice")));
+            }
+            Ok(Some(value))
+        };
+        let schedule = match kind {
+            "constant" if head.ends_with("pps") => Self::ConstantRate(rate(head)?),
+            "constant" => Self::ConstantGap(span(head)?),
+            "poisson" => Self::Poisson(rate(head)?),
+            "burst" => {
+                let (frames, period) = head.split_once('@').ok_or_else(|| wrong("a burst is FRAMES@PERIOD"))?;
+                let (frames, period) = (count(frames)?, span(period)?);
+                let rate = option("rate")?.map(rate).transpose()?;
+                if rate.is_some_and(|rate| rate.time_for(u64::from(frames)) > period) {
+                    return Err(wrong("the burst is longer than its period"));
+                }
+                Self::Burst { frames, period, rate }
+            }
+            "slot" => {
+                let period = span(head)?;
+                let frames = option("frames")?.map(count).transpose()?.unwrap_or(1);
+                let jitter = match option("jitter")? {
+                    Some(text) => text.parse::<Nanos>().map_err(|e| wrong(&format!("jitter {text:?}: {e}")))?,
+                    None => Nanos::ZERO,
+                };
+                if jitter >= period {
+                    return Err(wrong("the jitter must be shorter than the slot"));
+                }
+                Self::Slot { period, frames, jitter }
+            }
+            "pcap" if rest.is_empty() => return Err(wrong("the file is missing")),
+            "pcap" => Self::Pcap(rest.into()),
+            other => return Err(wrong(&format!("no schedule is called {other:?}"))),
+        };
+        match options.first() {
+            Some((key, _)) => Err(wrong(&format!("{kind} has no option {key:?}"))),
+            None => Ok(schedule),
+        }
+    }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ConstantRate(rate) => write!(f, "constant:{}pps", rate.as_pps()),
+            Self::ConstantGap(gap) => write!(f, "constant:{}ns", gap.as_nanos()),
+            Self::Poisson(rate) => write!(f, "poisson:{}pps", rate.as_pps()),
+            Self::Burst { frames, period, rate: None } => write!(f, "burst:{frames}@{}ns", period.as_nanos()),
+            Self::Burst { frames, period, rate: Some(rate) } => {
+                write!(f, "burst:{frames}@{}ns,rate={}pps", period.as_nanos(), rate.as_pps())
+            }
+            Self::Slot { period, frames, jitter } => {
+                write!(f, "slot:{}ns,frames={frames},jitter={}ns", period.as_nanos(), jitter.as_nanos())
+            }
+            Self::Pcap(path) => write!(f, "pcap:{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offsets(text: &str, n: usize) -> Vec<u64> {
+        let schedule: Schedule = text.parse().unwrap();
+        schedule.arrivals(42).unwrap().take(n).map(|a| a.offset.as_nanos()).collect()
+    }
+
+    #[test]
+    fn constant_does_not_drift() {
+        assert_eq!(offsets("constant:3pps", 4), [0, 333_333_333, 666_666_666, 1_000_000_000]);
+        assert_eq!(offsets("constant:350us", 3), [0, 350_000, 700_000]);
+    }
+
+    #[test]
+    fn poisson_has_its_mean_and_its_distribution() {
+        let n = 200_000;
+        let all = offsets("poisson:20kpps", n);
+        let mean = all[n - 1] as f64 / n as f64;
+        assert!((mean - 50_000.0).abs() < 50_000.0 * 4.0 / (n as f64).sqrt(), "{mean}"); // 4 sigma
+        // Kolmogorov-Smirnov against 1 - exp(-x / mean): 1.63 / sqrt(n) at 1 % (Massey 1951).
+        let mut gaps: Vec<f64> = all.windows(2).map(|w| (w[1] - w[0]) as f64).collect();
+        gaps.sort_by(f64::total_cmp);
+        let distance = gaps
+            .iter()
+            .enumerate()
+            .map(|(i, gap)| ((i + 1) as f64 / gaps.len() as f64 - (1.0 - (-gap / 50_000.0).exp())).abs())
+            .fold(0.0, f64::max);
+        assert!(distance < 1.63 / (n as f64).sqrt(), "{distance}");
+        assert_eq!(all, offsets("poisson:20kpps", n), "the same seed gives the same schedule");
+    }
+
+    #[test]
+    fn bursts_and_slots() {
+        assert_eq!(offsets("burst:2@1ms", 4), [0, 0, 1_000_000, 1_000_000]);
+        assert_eq!(offsets("burst:2@1ms,rate=1Mpps", 4), [0, 1_000, 1_000_000, 1_001_000]);
+        let slots = offsets("slot:500us,frames=4,jitter=20us", 4_000);
+        assert!(slots.is_sorted());
+        let delays: Vec<u64> = slots.chunks(4).enumerate().map(|(i, s)| s[0] - i as u64 * 500_000).collect();
+        assert!(slots.chunks(4).all(|slot| slot.iter().all(|t| *t == slot[0])));
+        assert!(delays.iter().all(|d| *d <= 20_000));
+        let mean = delays.iter().sum::<u64>() as f64 / delays.len() as f64;
+        assert!((mean - 10_000.0).abs() < 800.0, "{mean}"); // 4 sigma: 20000 / sqrt(12 * 1000) * 4
+    }
+
+    #[test]
+    fn expects_as_many_frames_as_come() {
+        for text in ["constant:20kpps", "constant:350us", "burst:32@1ms", "slot:500us,frames=4,jitter=20us"] {
+            let schedule: Schedule = text.parse().unwrap();
+            let span = Nanos::from_millis(100);
+            let came = schedule.arrivals(1).unwrap().take_while(|a| a.offset < span).count() as u64;
+            let expected = schedule.expected_frames(span).unwrap();
+            assert!(came <= expected && expected <= came * 105 / 100 + 32, "{text}: {came} of {expected}");
+        }
+    }
+
+    #[test]
+    fn shows_what_it_reads() {
+        for text in [
+            "constant:20000pps",
+            "constant:350000ns",
+            "poisson:20000pps",
+            "burst:32@1000000ns",
+            "burst:32@1000000ns,rate=1000000pps",
+            "slot:500000ns,frames=4,jitter=20000ns",
+            "pcap:a,b.pcap",
+        ] {
+            assert_eq!(text.parse::<Schedule>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn refuses_with_the_right_form() {
+        for text in [
+            "",
+            "20kpps",
+            "constant:",
+            "constant:20",
+            "constant:0pps",
+            "constant:0us",
+            "poisson:350us",
+            "burst:32",
+            "burst:0@1ms",
+            "burst:32@1ms,rate=1kpps",
+            "burst:32@1ms,speed=3",
+            "slot:500us,jitter=500us",
+            "slot:500us,frames=1,frames=2",
+            "slot:500us,frames",
+            "constant:20kpps,jitter=1us",
+            "pcap:",
+            "uniform:20kpps",
+        ] {
+            let error = text.parse::<Schedule>().expect_err(text).to_string();
+            assert!(error.contains("burst:32@1ms"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! The search for the highest loss-free rate, without any I/O: ask for the next trial, tell its outcome.
+//!
+//! ```text
+//!        fails at most                  passes                  interval <= width
+//!  max ───────────────► bisect lower..upper ◄──┐ ──────────────────────────────► confirm lower ──► done
+//!    └── passes ───────────────────────────────┼─────────────────────────────────────▲   │
+//!                                              └──────── a confirmation fails ───────────┘
+//! ```
+//! The bounds come from all trials each time: the upper one is the smallest load that failed, the
+//! relevant lower one the largest load that passed *below it*. A load that passed above a failing one
+//! (loss inversion) counts for nothing. (RFC 9971 has the same rule; its MLRsearch, with goals by
+//! duration and exceed ratio, will stand beside this search and take the same [`Outcome`]s.)
+
+use std::collections::BTreeMap;
+
+use units::Nanos;
+
+use crate::Error;
+
+/// What to search for, and with how much effort.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SearchConfig {
+    /// The lowest load of interest.
+    pub min_pps: u64,
+    /// The highest load: what the tester can do.
+    pub max_pps: u64,
+    /// The search ends when the bounds are this close, in millionths of the upper one.
+    pub width_ppm: u32,
+    /// Length of a trial that steers.
+    pub trial: Nanos,
+    /// Length of a trial that confirms.
+    pub confirm_trial: Nanos,
+    /// Confirming trials that the result must pass.
+    pub confirmations: u32,
+    /// Share of the frames sent that may be lost, in millionths; 0: none.
+    pub loss_tolerance_ppm: u32,
+    /// Share of the frames intended that the tester may fail to send, in millionths, before the load
+    /// counts as beyond the tester.
+    pub unsent_tolerance_ppm: u32,
+    /// Failing trials that make a load fail: 1 is strict; 2 forgives one disturbance by the host.
+    pub failures_needed: u32,
+    /// The search gives up after so many trials.
+    pub max_trials: u32,
+}
+
+impl SearchConfig {
+    /// About 6 s in all, to within 5 %: for finding a load, not for a claim under RFC 2544, whose trials
+    /// take 60 s (section 24) and forgive nothing.
+    pub fn short(min_pps: u64, max_pps: u64) -> Self {
+        Self {
+            min_pps,
+            max_pps,
+            width_ppm: 50_000,
+            trial: Nanos::from_millis(300),
+            confirm_trial: Nanos::from_secs(1),
+            confirmations: 2,
+            loss_tolerance_ppm: 0,
+            unsent_tolerance_ppm: 100_000,
+            failures_needed: 2,
+            max_trials: 24,
+        }
+    }
+
+    /// To within 0.5 %, with trials of 60 s and no tolerance: RFC 2544, 24 and 26.1.
+    pub fn rfc2544(min_pps: u64, max_pps: u64) -> Self {
+        Self {
+            width_ppm: 5_000,
+            trial: Nanos::from_secs(60),
+            confirm_trial: Nanos::from_secs(60),
+            confirmations: 1,
+            unsent_tolerance_ppm: 0,
+            failures_needed: 1,
+            max_trials: 60,
+            ..Self::short(min_pps, max_pps)
+        }
+    }
+}
+
+/// The trial to be done next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Step {
+    /// Frames a second.
+    pub load_pps: u64,
+    /// How long.
+    pub duration: Nanos,
+    /// Whether it confirms a bound; otherwise it steers.
+    pub confirms: bool,
+}
+
+/// What came of a trial.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// Frames that the device took.
+    pub sent: u64,
+    /// Frames of these that did not come back.
+    pub lost: u64,
+    /// Frames that the tester failed to send.
+    pub unsent: u64,
+}
+
+/// What an outcome means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// The tested device forwarded enough.
+    Pass,
+    /// It lost too many.
+    Loss,
+    /// The tester did not send enough to tell.
+    TesterLimited,
+}
+
+/// One trial that was done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SearchTrial {
+    /// What was asked for.
+    pub step: Step,
+    /// What came of it.
+    pub outcome: Outcome,
+    /// What that means.
+    pub verdict: Verdict,
+}
+
+/// Why a search ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// The bounds are close enough, and the lower one is confirmed.
+    Converged,
+    /// Even the highest load passed: the result is a lower bound.
+    MaximumPassed,
+    /// The upper bound is the tester's: the result is a lower bound.
+    TesterLimited,
+    /// Even the lowest load failed.
+    MinimumFailed,
+    /// The trials were used up first: the bounds hold, but are wide or not confirmed.
+    GaveUp,
+}
+
+/// What a search found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// The largest load that passed below the smallest that failed.
+    pub lower_pps: Option<u64>,
+    /// The smallest load that failed.
+    pub upper_pps: Option<u64>,
+    /// Why it ended.
+    pub end: End,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Tally {
+    passes: u32,
+    confirmed: u32,
+    losses: u32,
+    tester_limited: u32,
+}
+
+/// Binary search in steps of equal ratio.
+#[derive(Clone, Debug)]
+pub struct BinarySearch {
+    config: SearchConfig,
+    trials: Vec<SearchTrial>,
+    loads: BTreeMap<u64, Tally>,
+}
+
+impl BinarySearch {
+    /// Checks the configuration.
+    pub fn new(config: SearchConfig) -> Result<Self, Error> {
+        let SearchConfig { min_pps, max_pps, width_ppm, failures_needed, max_trials, .. } = config;
+        if min_pps == 0 || min_pps >= max_pps {
+            return Err(Error::invalid(
+                format!("search from {min_pps} to {max_pps} pps"),
+                "expected a lowest load from 1 pps on and a highest above it",
+            ));
+        }
+        if !(1..1_000_000).contains(&width_ppm) || failures_needed == 0 || max_trials == 0 {
+            return Err(Error::invalid(
+                format!("search to {width_ppm} ppm, {failures_needed} failures, {max_trials} trials"),
+                "expected a width from 1 to 999,999 ppm, and failures and trials from 1 on",
+            ));
+        }
+        Ok(Self { config, trials: Vec::new(), loads: BTreeMap::new() })
+    }
+
+    /// The trial to do next; `None` when the search has ended.
+    pub fn next_load(&self) -> Option<Step> {
+        self.decide().ok()
+    }
+
+    /// Tells what came of the trial that [`next_load`](Self::next_load) asked for.
+    pub fn record(&mut self, step: Step, outcome: Outcome) -> Verdict {
+        let verdict = self.judge(outcome);
+        let tally = self.loads.entry(step.load_pps).or_default();
+        match verdict {
+            Verdict::Pass => {
+                tally.passes += 1;
+                tally.confirmed += u32::from(step.confirms);
+            }
+            Verdict::Loss => tally.losses += 1,
+            Verdict::TesterLimited => tally.tester_limited += 1,
+        }
+        self.trials.push(SearchTrial { step, outcome, verdict });
+        verdict
+    }
+
+    /// What was found; `None` while the search goes on.
+    pub fn found(&self) -> Option<Found> {
+        self.decide().err()
+    }
+
+    /// What is known so far, for a search that is interrupted.
+    pub fn bounds(&self) -> (Option<u64>, Option<u64>) {
+        let upper = self.upper();
+        (self.lower(upper), upper)
+    }
+
+    /// All trials, in the order in which they were done.
+    pub fn trials(&self) -> &[SearchTrial] {
+        &self.trials
+    }
+
+    fn judge(&self, outcome: Outcome) -> Verdict {
+        let share = |part: u64, whole: u64, tolerance: u32| {
+            u128::from(part) * 1_000_000 > u128::from(whole) * u128::from(tolerance)
+        };
+        // A trial that sent nothing says nothing of the device.
+        if outcome.sent == 0 || share(outcome.unsent, outcome.sent + outcome.unsent, self.config.unsent_tolerance_ppm) {
+            return Verdict::TesterLimited;
+        }
+        if share(outcome.lost, outcome.sent, self.config.loss_tolerance_ppm) { Verdict::Loss } else { Verdict::Pass }
+    }
+
+    fn has_failed(&self, tally: &Tally) -> bool {
+        tally.losses + tally.tester_limited >= self.config.failures_needed
+    }
+
+    fn upper(&self) -> Option<u64> {
+        self.loads.iter().find(|(_, tally)| self.has_failed(tally)).map(|(load, _)| *load)
+    }
+
+    fn lower(&self, upper: Option<u64>) -> Option<u64> {
+        let below = self.loads.range(..upper.unwrap_or(u64::MAX)).rev();
+        below.into_iter().find(|(_, tally)| tally.passes > 0).map(|(load, _)| *load)
+    }
+
+    /// The next step, or the end.
+    fn decide(&self) -> Result<Step, Found> {
+        let config = &self.config;
+        let upper = self.upper();
+        let lower = self.lower(upper);
+        let end = |end| Err(Found { lower_pps: lower, upper_pps: upper, end });
+        if upper.is_some_and(|load| load <= config.min_pps) {
+            return end(End::MinimumFailed);
+        }
+        if self.trials.len() >= config.max_trials as usize {
+            return end(End::GaveUp);
+        }
+        let steer = |load_pps| Ok(Step { load_pps, duration: config.trial, confirms: false });
+        // A load that failed once, but not often enough to have failed, and never passed.
+        let undecided = self.loads.range(..upper.unwrap_or(u64::MAX)).rev();
+        let undecided =
+            undecided.into_iter().find(|(load, tally)| tally.passes == 0 && lower.is_none_or(|l| **load > l));
+        if let Some((load, _)) = undecided {
+            return steer(*load);
+        }
+        let (low, high) = match (lower, upper) {
+            (None, None) => return steer(config.max_pps),
+            (None, Some(high)) => (config.min_pps, high),
+            (Some(low), high) => (low, high.unwrap_or(low)),
+        };
+        let width = u128::from(high) * u128::from(config.width_ppm) / 1_000_000;
+        if high - low > 1 && u128::from(high - low) > width {
+            return steer(geometric_middle(low, high));
+        }
+        let Some(lower_pps) = lower else { return steer(config.min_pps) };
+        if self.loads.get(&lower_pps).is_none_or(|tally| tally.confirmed < config.confirmations) {
+            return Ok(Step { load_pps: lower_pps, duration: config.confirm_trial, confirms: true });
+        }
+        let tester_limited = |load| self.loads.get(&load).is_some_and(|tally| tally.losses < tally.tester_limited);
+        match upper {
+            None => end(End::MaximumPassed),
+            Some(load) if tester_limited(load) => end(End::TesterLimited),
+            Some(_) => end(End::Converged),
+        }
+    }
+}
+
+/// Between `low` and `high`, neither of them; `high - low` is at least 2.
+fn geometric_middle(low: u64, high: u64) -> u64 {
+    let middle = (low as f64 * high as f64).sqrt() as u64;
+    middle.clamp(low + 1, high - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Random;
+    use proptest::prelude::*;
+
+    /// Runs a search on `outcome(load)`.
+    fn search(config: SearchConfig, mut outcome: impl FnMut(Step) -> Outcome) -> (Found, BinarySearch) {
+        let mut search = BinarySearch::new(config).unwrap();
+        while let Some(step) = search.next_load() {
+            let outcome = outcome(step);
+            search.record(step, outcome);
+        }
+        (search.found().unwrap(), search)
+    }
+    fn device(capacity: u64, load: u64) -> Outcome {
+        Outcome { sent: load, lost: load.saturating_sub(capacity), unsent: 0 }
+    }
+    fn strict(min: u64, max: u64) -> SearchConfig {
+        SearchConfig { failures_needed: 1, max_trials: 60, ..SearchConfig::short(min, max) }
+    }
+
+    #[test]
+    fn takes_about_six_seconds() {
+        let (found, search) = search(SearchConfig::short(20_000, 1_000_000), |step| device(346_000, step.load_pps));
+        let total: u64 = search.trials().iter().map(|trial| trial.step.duration.as_nanos()).sum();
+        assert_eq!(found.end, End::Converged);
+        assert!(total < 6_500_000_000, "{total}");
+    }
+
+    #[test]
+    fn ends_say_what_they_are() {
+        let config = strict(1_000, 1_000_000);
+        let (found, run) = search(config, |step| device(2_000_000, step.load_pps));
+        assert_eq!((found.lower_pps, found.upper_pps, found.end), (Some(1_000_000), None, End::MaximumPassed));
+        assert_eq!(run.trials().len(), 3);
+        let (found, _) = search(config, |step| device(10, step.load_pps));
+        assert_eq!((found.lower_pps, found.upper_pps, found.end), (None, Some(1_000), End::MinimumFailed));
+        let (found, _) = search(config, |step| {
+            let sent = step.load_pps.min(300_000);
+            Outcome { sent, lost: 0, unsent: step.load_pps - sent }
+        });
+        assert_eq!(found.end, End::TesterLimited);
+        let (found, _) = search(SearchConfig { max_trials: 2, ..config }, |step| device(300_000, step.load_pps));
+        assert_eq!((found.end, found.upper_pps), (End::GaveUp, Some(1_000_000)));
+    }
+
+    #[test]
+    fn loss_inversion_is_taken_from_below() {
+        // Loses from 100 to 200 kpps, but not from 200 to 400.
+        let inverted = |load: u64| {
+            let bad = (100_000..200_000).contains(&load) || load > 400_000;
+            Outcome { sent: load, lost: u64::from(bad), unsent: 0 }
+        };
+        let mut run = BinarySearch::new(strict(10_000, 1_000_000)).unwrap();
+        let step = |load_pps| Step { load_pps, duration: Nanos::ZERO, confirms: false };
+        for load in [1_000_000, 300_000, 150_000] {
+            run.record(step(load), inverted(load));
+        }
+        assert_eq!(run.bounds(), (None, Some(150_000)));
+        while let Some(step) = run.next_load() {
+            run.record(step, inverted(step.load_pps));
+        }
+        let found = run.found().unwrap();
+        assert!(found.lower_pps.unwrap() < 100_000 && found.lower_pps.unwrap() >= 94_000, "{found:?}");
+    }
+
+    #[test]
+    fn a_failed_confirmation_lowers_the_result() {
+        let mut failed = false;
+        let (found, run) = search(strict(10_000, 1_000_000), |step| {
+            let mut outcome = device(346_000, step.load_pps);
+            if step.confirms && !failed {
+                failed = true;
+                outcome.lost = 1;
+            }
+            outcome
+        });
+        let first = run.trials().iter().find(|trial| trial.step.confirms).unwrap().step.load_pps;
+        assert!(found.lower_pps.unwrap() < first && found.upper_pps == Some(first), "{found:?}");
+        assert_eq!(found.end, End::Converged);
+    }
+
+    #[test]
+    fn one_disturbance_is_forgiven_when_asked_to() {
+        let mut n = 0;
+        let (found, _) = search(SearchConfig::short(10_000, 1_000_000), |step| {
+            n += 1;
+            let mut outcome = device(346_000, step.load_pps);
+            outcome.lost += u64::from(n % 5 == 0); // never the same load twice here
+            outcome
+        });
+        let lower = found.lower_pps.unwrap();
+        assert!((328_000..=346_000).contains(&lower), "{found:?}");
+    }
+
+    #[test]
+    fn refuses_what_cannot_be_searched() {
+        for config in [strict(0, 10), strict(10, 10), SearchConfig { width_ppm: 0, ..strict(1, 10) }] {
+            assert!(BinarySearch::new(config).is_err());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn finds_the_capacity_within_the_width(
+            capacity in 2_000u64..900_000, width_ppm in 1_000u32..100_000, noise_ppm in 0u64..20_000, seed: u64,
+        ) {
+            let mut random = Random::new(seed);
+            // Each trial meets a capacity that is lower by up to noise_ppm.
+            let config = SearchConfig { width_ppm, max_trials: 200, ..strict(1_000, 1_000_000) };
+            let (found, _) = search(config, |step| {
+                device(capacity - capacity * random.up_to(noise_ppm) / 1_000_000, step.load_pps)
+            });
+            let lowest = (capacity - capacity * noise_ppm / 1_000_000) as f64;
+            let lower = found.lower_pps.unwrap() as f64;
+            prop_assert_eq!(found.end, End::Converged);
+            prop_assert!(lower <= capacity as f64);
+            prop_assert!(lower >= lowest * (1.0 - f64::from(width_ppm) / 1e6) - 2.0, "{} of {}", lower, lowest);
+            prop_assert!(found.upper_pps.unwrap() as f64 > lowest);
+        }
+
+        #[test]
+        fn always_ends(outcomes in proptest::collection::vec((0u64..3, 0u64..2), 30)) {
+            let mut i = 0;
+            let (found, run) = search(SearchConfig::short(10, 1_000_000), |_| {
+                let (lost, unsent) = outcomes[i % outcomes.len()];
+                i += 1;
+                Outcome { sent: 2, lost: lost.min(2), unsent }
+            });
+            prop_assert!(run.trials().len() <= 24);
+            if let (Some(lower), Some(upper)) = (found.lower_pps, found.upper_pps) {
+                prop_assert!(lower < upper);
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Comparing runs: the run, not the packet, is the sample.
+
+use std::collections::BTreeMap;
+
+use crate::Random;
+
+/// Runs in both groups up to which the U test is exact: all rearrangements are then counted in integers
+/// that an f64 holds (50 over 25 is below 2^53).
+const EXACT_UP_TO: usize = 50;
+
+/// The middle value, or the mean of the two middle ones; `None` without values or with one that is NaN.
+pub fn median(values: &[f64]) -> Option<f64> {
+    if values.is_empty() || values.iter().any(|v| v.is_nan()) {
+        return None;
+    }
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    Some(sorted_median(&sorted))
+}
+
+fn sorted_median(sorted: &[f64]) -> f64 {
+    let half = sorted.len() / 2;
+    if sorted.len() % 2 == 1 { sorted[half] } else { (sorted[half - 1] + sorted[half]) / 2.0 }
+}
+
+/// What a Mann-Whitney test found.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct MannWhitney {
+    /// U of the first group: pairs in which it is the greater one, ties as a half.
+    pub u: f64,
+    /// Two-sided p: the share of rearrangements at least as far from the mean U as this one.
+    pub p: f64,
+    /// Whether p is exact, or a normal approximation with tie and continuity correction.
+    pub exact: bool,
+}
+
+/// Whether two groups of runs differ in location, whatever their distribution. Ties are handled in the
+/// exact test too: it rearranges the mid-ranks. `None` if a group is empty or holds NaN.
+///
+/// Source: Mann, Whitney 1947; Hollander, Wolfe, Chicken, "Nonparametric statistical methods", 4.1.
+pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<MannWhitney> {
+    if a.is_empty() || b.is_empty() || a.iter().chain(b).any(|v| v.is_nan()) {
+        return None;
+    }
+    let mut all: Vec<(f64, bool)> = a.iter().map(|v| (*v, true)).chain(b.iter().map(|v| (*v, false))).collect();
+    all.sort_by(|x, y| x.0.total_cmp(&y.0));
+    // Mid-ranks, doubled to be whole.
+    let (mut ranks, mut sum_a, mut ties) = (Vec::with_capacity(all.len()), 0u64, 0.0);
+    for group in all.chunk_by(|x, y| x.0 == y.0) {
+        let first = ranks.len() as u64 + 1;
+        let doubled = 2 * first + group.len() as u64 - 1;
+        ranks.extend(group.iter().map(|_| doubled));
+        sum_a += doubled * group.iter().filter(|(_, in_a)| *in_a).count() as u64;
+        let t = group.len() as f64;
+        ties += t * t * t - t;
+    }
+    let (n_a, n_b, n) = (a.len() as f64, b.len() as f64, all.len() as f64);
+    let u = sum_a as f64 / 2.0 - n_a * (n_a + 1.0) / 2.0;
+    if all.len() <= EXACT_UP_TO {
+        return Some(MannWhitney { u, p: exact_p(&ranks, a.len(), sum_a), exact: true });
+    }
+    let variance = n_a * n_b / 12.0 * (n + 1.0 - ties / (n * (n - 1.0)));
+    let distance = ((u - n_a * n_b / 2.0).abs() - 0.5).max(0.0);
+    let p = if variance > 0.0 { normal_two_sided(distance / variance.sqrt()) } else { 1.0 };
+    Some(MannWhitney { u, p, exact: false })
+}
+
+/// Share of the choices of `size` of the doubled `ranks` whose sum is as far from the mean as `seen`.
+fn exact_p(ranks: &[u64], size: usize, seen: u64) -> f64 {
+    // ways[k]: sum of k chosen ranks -> number of choices.
+    let mut ways: Vec<BTreeMap<u64, f64>> = vec![BTreeMap::new(); size + 1];
+    ways[0].insert(0, 1.0);
+    for rank in ranks {
+        for k in (0..size).rev() {
+            let (lower, upper) = ways.split_at_mut(k + 1);
+            for (sum, n) in &lower[k] {
+                *upper[0].entry(sum + rank).or_insert(0.0) += n;
+            }
+        }
+    }
+    // The mean of the sum is size * total / n; compared times n, in whole numbers.
+    let (n, total) = (ranks.len() as u64, ranks.iter().sum::<u64>());
+    let mean = size as u64 * total;
+    let far = (seen * n).abs_diff(mean);
+    let all: f64 = ways[size].values().sum();
+    ways[size].iter().filter(|(sum, _)| (**sum * n).abs_diff(mean) >= far).map(|(_, n)| n).sum::<f64>() / all
+}
+
+/// P(|Z| >= z) of the standard normal distribution, to 1.2e-7 relative.
+/// Source: Press et al., "Numerical recipes", 6.2 (erfcc).
+fn normal_two_sided(z: f64) -> f64 {
+    let x = z / std::f64::consts::SQRT_2;
+    let t = 1.0 / (1.0 + 0.5 * x);
+    const C: [f64; 10] = [
+        -1.265_512_23,
+        1.000_023_68,
+        0.374_091_96,
+        0.096_784_18,
+        -0.186_288_06,
+        0.278_868_07,
+        -1.135_203_98,
+        1.488_515_87,
+        -0.822_152_23,
+        0.170_872_77,
+    ];
+    let series = C.iter().rev().fold(0.0, |sum, c| sum * t + c);
+    (t * (-x * x + series).exp()).min(1.0)
+}
+
+/// A ratio and its 95 % interval.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Ratio {
+    /// Median of the first group over the median of the second.
+    pub ratio: f64,
+    /// Lower end of the 95 % interval.
+    pub ci95_low: f64,
+    /// Upper end of the 95 % interval.
+    pub ci95_high: f64,
+}
+
+/// The ratio of two medians, with a percentile bootstrap (Efron, Tibshirani, "An introduction to the
+/// bootstrap", 13.3) of `resamples` drawn with `seed`.
+///
+/// `None` with fewer than 6 runs in a group (no 95 % interval of a median exists below), fewer than 40
+/// resamples, a NaN, or a value not above 0.
+pub fn ratio_of_medians(a: &[f64], b: &[f64], resamples: usize, seed: u64) -> Option<Ratio> {
+    const FEWEST_RUNS: usize = 6;
+    let usable = |group: &[f64]| group.len() >= FEWEST_RUNS && group.iter().all(|v| *v > 0.0 && v.is_finite());
+    if !usable(a) || !usable(b) || resamples < 40 {
+        return None;
+    }
+    let mut random = Random::new(seed);
+    let mut draw = |group: &[f64]| {
+        let mut drawn: Vec<f64> =
+            (0..group.len()).map(|_| group[random.up_to(group.len() as u64 - 1) as usize]).collect();
+        drawn.sort_by(f64::total_cmp);
+        sorted_median(&drawn)
+    };
+    let mut ratios: Vec<f64> = (0..resamples).map(|_| draw(a) / draw(b)).collect();
+    ratios.sort_by(f64::total_cmp);
+    let cut = resamples / 40; // 2.5 % on each side
+    Some(Ratio { ratio: median(a)? / median(b)?, ci95_low: ratios[cut], ci95_high: ratios[resamples - 1 - cut] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn apart(n: usize) -> f64 {
+        let a: Vec<f64> = (0..n).map(|i| i as f64).collect();
+        let b: Vec<f64> = (0..n).map(|i| 100.0 + i as f64).collect();
+        mann_whitney(&a, &b).unwrap().p
+    }
+
+    #[test]
+    fn smallest_p_as_tabulated() {
+        assert!((apart(3) - 0.10).abs() < 1e-12);
+        assert!((apart(4) - 2.0 / 70.0).abs() < 1e-12); // 0.029
+        assert!((apart(5) - 2.0 / 252.0).abs() < 1e-12); // 0.008
+    }
+
+    #[test]
+    fn examples_with_and_without_ties() {
+        // By hand: of the 6 choices of 2 of {1, 2, 3, 4}, 4 sums are as far from 5 as 1 + 3.
+        let test = mann_whitney(&[1.0, 3.0], &[2.0, 4.0]).unwrap();
+        assert_eq!((test.u, test.exact), (1.0, true));
+        assert!((test.p - 4.0 / 6.0).abs() < 1e-12);
+        // Mid-ranks 1, 2.5 | 2.5, 4: sums 3.5 (2 of them), 5, 5, 6.5 (2): 4 of 6 as far as 3.5.
+        let tied = mann_whitney(&[1.0, 2.0], &[2.0, 3.0]).unwrap();
+        assert_eq!(tied.u, 0.5);
+        assert!((tied.p - 4.0 / 6.0).abs() < 1e-12);
+        assert_eq!(mann_whitney(&[1.0; 5], &[1.0; 5]).unwrap().p, 1.0);
+        assert_eq!(mann_whitney(&[], &[1.0]), None);
+        assert_eq!(mann_whitney(&[f64::NAN], &[1.0]), None);
+    }
+
+    #[test]
+    fn the_approximation_meets_the_exact_test() {
+        assert!((normal_two_sided(1.959_964) - 0.05).abs() < 1e-6);
+        let mut random = Random::new(5);
+        let a: Vec<f64> = (0..30).map(|_| random.unit()).collect();
+        let b: Vec<f64> = (0..30).map(|_| random.unit() + 0.15).collect();
+        let approximate = mann_whitney(&a, &b).unwrap();
+        assert!(!approximate.exact);
+        let exact = mann_whitney(&a[..25], &b[..25]).unwrap();
+        assert!(exact.exact && exact.p > 0.0 && approximate.p < 1.0);
+        assert!(mann_whitney(&[1.0; 40], &[1.0; 40]).unwrap().p == 1.0);
+    }
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[f64::NAN]), None);
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+
+    #[test]
+    fn ratio_needs_runs_and_repeats_itself() {
+        let a = [2.0, 2.1, 1.9, 2.05, 1.95, 2.0, 2.2];
+        let b = [1.0, 1.1, 0.9, 1.05, 0.95, 1.0, 1.02];
+        let ratio = ratio_of_medians(&a, &b, 2_000, 9).unwrap();
+        assert!((ratio.ratio - 2.0).abs() < 1e-9);
+        assert!(ratio.ci95_low < 2.0 && ratio.ci95_high > 2.0 && ratio.ci95_low > 1.7 && ratio.ci95_high < 2.4);
+        assert_eq!(Some(ratio), ratio_of_medians(&a, &b, 2_000, 9));
+        assert_eq!(ratio_of_medians(&a[..5], &b, 2_000, 9), None);
+        assert_eq!(ratio_of_medians(&[0.0; 6], &b, 2_000, 9), None);
+    }
+
+    proptest! {
+        #[test]
+        fn p_is_the_share_of_all_rearrangements(values in proptest::collection::vec(0u8..6, 2..9), size: prop::sample::Index) {
+            let size = 1 + size.index(values.len() - 1);
+            let values: Vec<f64> = values.into_iter().map(f64::from).collect();
+            let (a, b) = values.split_at(size);
+            let test = mann_whitney(a, b).unwrap();
+            let u_of = |chosen: u32| {
+                let mut u = 0.0;
+                for (i, x) in values.iter().enumerate().filter(|(i, _)| chosen >> i & 1 == 1) {
+                    for (_, y) in values.iter().enumerate().filter(|(j, _)| *j != i && chosen >> j & 1 == 0) {
+                        u += if x > y { 1.0 } else if x == y { 0.5 } else { 0.0 };
+                    }
+                }
+                u
+            };
+            let choices = (0..1u32 << values.len()).filter(|c| c.count_ones() as usize == size);
+            let middle = (a.len() * b.len()) as f64 / 2.0;
+            let all: Vec<f64> = choices.map(u_of).collect();
+            let far = all.iter().filter(|u| (*u - middle).abs() >= (test.u - middle).abs() - 1e-9).count();
+            prop_assert!((test.p - far as f64 / all.len() as f64).abs() < 1e-9);
+            prop_assert_eq!(test.u, u_of((1 << size) - 1));
+        }
+    }
+}
