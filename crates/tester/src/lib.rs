@@ -1,1 +1,4 @@
 //! tester
+
+pub mod lab;
+pub mod report;
