@@ -1,13 +1,12 @@
 //! Latency distributions: how many samples lie above each value, both axes logarithmic, so that the
 //! tail, which is what goals are about, takes as much room as the rest.
 
-use super::labels::Scene;
-use super::model::{Distribution, DistributionPanel, Scale, TailPoint};
+use super::labels::{self, Scene, between};
+use super::model::{Distribution, DistributionPanel, Goal, Scale, TailPoint};
 use super::plot::{self, Grid, Leftover, Named};
 use super::scale::{Mapped, Tick, drawable, number};
-use super::scatter::between;
 use super::style::{Look, MARK, Styles};
-use super::svg::{At, Markup, Rect, px};
+use super::svg::{Anchor, At, Markup, Rect, px};
 
 /// The quantiles that get a mark, as shares above, with their names.
 const MARKED: [(f64, &str); 6] =
@@ -69,11 +68,14 @@ fn draw_panel(
     plot::x_ticks(m, *area, &x.ticks(14), x);
     plot::y_ticks(m, *area, &tail_ticks(y), y, true);
     plot::edges(m, *area);
-    let mut scene = Scene { room: *area, blocked: Vec::new(), lines: Vec::new() };
+    let mut scene = Scene { room: *area, marks: Vec::new(), lines: Vec::new() };
     let mut wanted = Vec::new();
     let mut marks = Vec::new();
 
-    for goal in &panel.goals {
+    let mut goals: Vec<&Goal> = panel.goals.iter().collect();
+    goals.sort_by(|a, b| a.value.total_cmp(&b.value));
+    let mut free_from = f64::NEG_INFINITY;
+    for goal in goals {
         if !drawable(&figure.x, goal.value) {
             leftover.missing(format!("goal {} in “{}”", goal.label, panel.title));
             continue;
@@ -81,9 +83,16 @@ fn draw_panel(
         let at = x.at(goal.value);
         let (from, to) = (At { x: at, y: area.y }, At { x: at, y: area.bottom() });
         m.line("goal-line", from, to);
-        scene.lines.extend(between(from, to));
-        let beside = (0..10).map(|i| At { x: at, y: area.y + 10.0 + area.h * f64::from(i) / 11.0 }).collect();
-        wanted.push((Named::Goal(goal, &figure.x.unit), beside));
+        scene.lines.extend(between(from, to, 6.0).map(|at| (at, None)));
+        // Its name stands above it, as a tick's does below.
+        let half = labels::width(&goal.label) / 2.0;
+        let middle = at.clamp(area.x + half, (area.right() - half).max(area.x + half));
+        if middle - half < free_from {
+            leftover.goal(goal, &figure.x.unit);
+            continue;
+        }
+        m.label("goal", At { x: middle, y: area.y - 5.0 }, Anchor::Middle, &goal.label);
+        free_from = middle + half + 6.0;
     }
     for line in &panel.lines {
         let look = styles.of_series(&line.series);
@@ -101,7 +110,11 @@ fn draw_panel(
             curve(m, &all, look, "curve thin", &format!("{}, all samples", line.series));
         }
         curve(m, main, look, "curve", &line.series);
-        scene.lines.extend(main.windows(2).flat_map(|w| between(w[0], w[1])));
+        // Curves run close to each other, so the key names them all; labels are there besides.
+        leftover.key(look, &line.series);
+        let along = |points: &[At]| -> Vec<At> { points.windows(2).flat_map(|w| between(w[0], w[1], 6.0)).collect() };
+        scene.lines.extend(along(main).into_iter().map(|at| (at, Some(wanted.len()))));
+        scene.lines.extend(along(&all).into_iter().map(|at| (at, None)));
         let mut beside = Vec::new();
         for (above, name) in MARKED {
             let Some(found) = points.iter().find(|p| is_drawable(figure, p) && p.above <= above) else { continue };
@@ -111,12 +124,12 @@ fn draw_panel(
             }
             let at = At { x: x.at(found.value), y: y.at(above) };
             marks.push((look, at, format!("{}\n{name}: {} {}", line.series, number(found.value), figure.x.unit)));
-            scene.blocked.push(Rect { x: at.x - MARK, y: at.y - MARK, w: 2.0 * MARK, h: 2.0 * MARK });
+            scene.marks.push(at);
             beside.insert(0, at);
         }
         // Labels may stand anywhere along the lower, open part of the line; best at its end.
         beside.extend(main.iter().rev().step_by((main.len() / 24).max(1)));
-        wanted.push((Named::Series(look, &line.series), beside));
+        wanted.push((Named::Curve(look, &line.series), beside));
     }
     plot::write_labels(m, &scene, wanted, leftover);
     for (look, at, hover) in marks {

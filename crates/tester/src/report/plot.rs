@@ -1,6 +1,6 @@
 //! What all figures share: panels with axes, goal lines, labels with their places, and the key.
 
-use super::labels::{self, Placed, Scene, Wanted};
+use super::labels::{self, FAR, Placed, Scene, Wanted};
 use super::model::{Axis, Goal};
 use super::scale::{Mapped, Tick, number};
 use super::style::{Look, MARK};
@@ -50,7 +50,7 @@ pub(super) struct Grid {
 }
 
 const GAP: f64 = 26.0;
-const ABOVE: f64 = 34.0;
+const ABOVE: f64 = 44.0;
 const BELOW: f64 = 50.0;
 
 impl Grid {
@@ -87,7 +87,7 @@ pub(super) fn drawing(markup: &mut Markup, name: &str, height: f64, inside: impl
 
 /// A panel's title, and its name for the axis at the bottom.
 pub(super) fn titles(markup: &mut Markup, area: Rect, title: &str, x: &Axis) {
-    markup.label("panel", At { x: area.x, y: area.y - 12.0 }, Anchor::Start, title);
+    markup.label("panel", At { x: area.x, y: area.y - 23.0 }, Anchor::Start, title);
     let at = At { x: area.x + area.w / 2.0, y: area.bottom() + 38.0 };
     markup.label("axis", at, Anchor::Middle, &axis_name(x));
 }
@@ -150,7 +150,11 @@ pub(super) fn no_data(markup: &mut Markup, area: Rect) {
 
 /// What a label names.
 pub(super) enum Named<'a> {
-    Series(Look, &'a str),
+    /// A mark: a line leads to its label where that is far.
+    Mark(Look, &'a str),
+    /// A curve: its label stands at it, or else in the key.
+    Curve(Look, &'a str),
+    /// A goal, and the unit it is in.
     Goal(&'a Goal, &'a str),
 }
 
@@ -164,38 +168,35 @@ pub(super) fn write_labels(
     let texts: Vec<Wanted<'_>> = wanted
         .iter()
         .map(|(named, beside)| {
-            let text = match named {
-                Named::Series(_, series) => series,
-                Named::Goal(goal, _) => goal.label.as_str(),
+            let (text, rings) = match named {
+                Named::Mark(_, series) => (*series, FAR),
+                Named::Curve(_, series) => (*series, 1),
+                Named::Goal(goal, _) => (goal.label.as_str(), 1),
             };
-            Wanted { text, beside: beside.clone() }
+            Wanted { text, beside: beside.clone(), rings }
         })
         .collect();
     let places = labels::place(scene, &texts);
     for (((named, _), wanted), place) in wanted.iter().zip(&texts).zip(places) {
         match (named, place) {
-            (Named::Series(look, _), Some(place)) => {
-                if place.far {
-                    leader(markup, *look, &place);
-                }
+            (Named::Mark(look, _) | Named::Curve(look, _), Some(place)) => {
+                leader(markup, *look, &place);
                 markup.label("name", place.at, place.anchor, wanted.text);
             }
             (Named::Goal(..), Some(place)) => markup.label("goal", place.at, place.anchor, wanted.text),
-            (Named::Series(look, series), None) => leftover.key(*look, series),
+            (Named::Mark(look, series) | Named::Curve(look, series), None) => leftover.key(*look, series),
             (Named::Goal(goal, unit), None) => leftover.goal(goal, unit),
         }
     }
 }
 
-/// A thin line from a mark to its label, from edge to edge.
+/// A thin line from a mark to its far label, from edge to edge.
 fn leader(markup: &mut Markup, look: Look, place: &Placed) {
-    let b = place.bounds;
-    let to = At { x: place.of.x.clamp(b.x, b.right()), y: place.of.y.clamp(b.y, b.bottom()) };
-    let (dx, dy) = (to.x - place.of.x, to.y - place.of.y);
-    let length = dx.hypot(dy).max(1.0);
-    let (near, far) = ((MARK + 1.5) / length, ((length - 2.0) / length).max(0.0));
+    let Some((from, to)) = place.leader() else { return };
+    let length = (to.x - from.x).hypot(to.y - from.y).max(1.0);
+    let (near, far) = ((MARK - 1.0) / length, ((length - 2.0) / length).max(0.0));
     if near < far {
-        let along = |share: f64| At { x: place.of.x + dx * share, y: place.of.y + dy * share };
+        let along = |share: f64| At { x: from.x + (to.x - from.x) * share, y: from.y + (to.y - from.y) * share };
         markup.line(&format!("leader {}", look.colour()), along(near), along(far));
     }
 }

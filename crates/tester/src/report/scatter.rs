@@ -1,6 +1,6 @@
 //! One quantity against another: a mark a series, with the intervals, in panels that share axes.
 
-use super::labels::Scene;
+use super::labels::{Scene, between};
 use super::model::{Axis, Estimate, Scatter, ScatterPanel, ScatterPoint};
 use super::plot::{self, Grid, Leftover, Named};
 use super::scale::{Mapped, drawable, number};
@@ -63,7 +63,7 @@ fn draw_panel(
     plot::x_ticks(m, *area, &x.ticks(if area.w > 500.0 { 10 } else { 6 }), x);
     plot::y_ticks(m, *area, &y.ticks(9), y, *labelled);
     plot::edges(m, *area);
-    let mut scene = Scene { room: *area, blocked: Vec::new(), lines: Vec::new() };
+    let mut scene = Scene { room: *area, marks: Vec::new(), lines: Vec::new() };
     let mut wanted = Vec::new();
 
     for point in &panel.points {
@@ -77,20 +77,15 @@ fn draw_panel(
         if let Some((low, high)) = ends(point.x) {
             let (from, to) = (At { x: x.at(low), y: at.y }, At { x: x.at(high), y: at.y });
             bar(m, &class, from, to, At { x: 0.0, y: 4.0 });
-            scene.lines.extend(between(from, to));
+            scene.lines.extend(between(from, to, 6.0).map(|at| (at, None)));
         }
         if let Some((low, high)) = ends(point.y) {
             let (from, to) = (At { x: at.x, y: y.at(low) }, At { x: at.x, y: y.at(high) });
             bar(m, &class, from, to, At { x: 4.0, y: 0.0 });
-            scene.lines.extend(between(from, to));
+            scene.lines.extend(between(from, to, 6.0).map(|at| (at, None)));
         }
-        scene.blocked.push(Rect {
-            x: at.x - MARK - 1.0,
-            y: at.y - MARK - 1.0,
-            w: 2.0 * MARK + 2.0,
-            h: 2.0 * MARK + 2.0,
-        });
-        wanted.push((Named::Series(look, &point.series), vec![at]));
+        scene.marks.push(at);
+        wanted.push((Named::Mark(look, &point.series), vec![at]));
     }
     for goal in &panel.goals {
         if !drawable(&figure.y, goal.value) {
@@ -100,7 +95,7 @@ fn draw_panel(
         let at = y.at(goal.value);
         let (from, to) = (At { x: area.x, y: at }, At { x: area.right(), y: at });
         m.line("goal-line", from, to);
-        scene.lines.extend(between(from, to));
+        scene.lines.extend(between(from, to, 6.0).map(|at| (at, None)));
         // From the right to the left: where there is room beside the line.
         let beside = (1..=12).map(|i| At { x: area.right() - area.w * f64::from(i) / 13.0, y: at }).collect();
         wanted.push((Named::Goal(goal, &figure.y.unit), beside));
@@ -140,13 +135,4 @@ pub(super) fn bar(m: &mut Markup, class: &str, from: At, to: At, across: At) {
     for end in [from, to] {
         m.line(class, At { x: end.x - across.x, y: end.y - across.y }, At { x: end.x + across.x, y: end.y + across.y });
     }
-}
-
-/// Points along a line, near enough to each other that no label slips through.
-pub(super) fn between(from: At, to: At) -> impl Iterator<Item = At> {
-    let steps = ((to.x - from.x).hypot(to.y - from.y) / 6.0).ceil().clamp(1.0, 400.0) as u32;
-    (0..=steps).map(move |i| {
-        let share = f64::from(i) / f64::from(steps);
-        At { x: from.x + (to.x - from.x) * share, y: from.y + (to.y - from.y) * share }
-    })
 }

@@ -62,7 +62,7 @@ impl Look {
         markup.element("path", &[("class", &class), ("d", &self.outline(at, size))], |m| m.leaf("title", &[], hover));
     }
 
-    fn outline(self, at: At, size: f64) -> String {
+    pub fn outline(self, at: At, size: f64) -> String {
         let s = size;
         let polygon = |corners: &[(f64, f64)]| {
             let mut path = String::new();
@@ -107,12 +107,4 @@ fn cross(angle: f64) -> [(f64, f64); 12] {
     ];
     let (sin, cos) = angle.sin_cos();
     plus.map(|(x, y)| (x * cos - y * sin, x * sin + y * cos))
-}
-
-#[cfg(test)]
-impl Look {
-    /// Its mark's outline.
-    pub fn outline_for_tests(self) -> String {
-        self.outline(At { x: 0.0, y: 0.0 }, MARK)
-    }
 }
