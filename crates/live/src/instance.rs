@@ -249,7 +249,11 @@ fn check_spread(port: &InterfaceConfig, workers: usize) -> Result<(), Error> {
     }
     Err(Error::Invalid {
         what: format!("{workers} workers on the {} queue(s) of {}", port.queues.len(), port.name),
-        why: format!("every worker needs a queue of its own on each port; name more queues ({}:0-{})", port.name, workers - 1),
+        why: format!(
+            "every worker needs a queue of its own on each port; name more queues ({}:0-{})",
+            port.name,
+            workers - 1
+        ),
     })
 }
 

@@ -145,9 +145,8 @@ fn the_filter_takes_what_is_ours_and_the_kernel_the_rest() {
         data.resize(data.len().max(60), 0);
         data
     };
-    let tagged = |ethertype: u16, payload: &[u8]| {
-        eth(0x8100, &[&[0, 5], &ethertype.to_be_bytes()[..], payload].concat())
-    };
+    let tagged =
+        |ethertype: u16, payload: &[u8]| eth(0x8100, &[&[0, 5], &ethertype.to_be_bytes()[..], payload].concat());
     let udp = |port: u16| [&4000u16.to_be_bytes()[..], &port.to_be_bytes(), &[0, 8, 0, 0]].concat();
     let ipv4 = |protocol: u8, fragment: u16, payload: &[u8]| {
         let head = [0x45, 0, 0, 28, 0, 0, (fragment >> 8) as u8, fragment as u8, 64, protocol, 0, 0];
@@ -156,28 +155,34 @@ fn the_filter_takes_what_is_ours_and_the_kernel_the_rest() {
     let ipv6 = |next: u8, payload: &[u8]| [&[0x60, 0, 0, 0, 0, 8, next, 64], &[0; 32][..], payload].concat();
     let port_filter = Filter::UdpPorts { first: 4000, last: 4001 };
     let cases = [
-        (Filter::EtherTypes(vec![0x88b5, 0x88b6]), vec![
-            (eth(0x88b5, &[]), true),
-            (eth(0x88b6, &[]), true),
-            (eth(0x88b7, &[]), false),
-            (eth(0x0000, &[]), false), // an unused place in the list is no EtherType
-            (tagged(0x88b5, &[]), true),
-        ]),
-        (port_filter.clone(), vec![
-            (eth(0x0800, &ipv4(17, 0, &udp(4000))), true),
-            (eth(0x0800, &ipv4(17, 0, &udp(4001))), true),
-            (eth(0x0800, &ipv4(17, 0, &udp(3999))), false),
-            (eth(0x0800, &ipv4(17, 0, &udp(4002))), false),
-            (eth(0x0800, &ipv4(17, 0x4000, &udp(4000))), true), // don't fragment
-            (eth(0x0800, &ipv4(17, 0x2000, &udp(4000))), false), // more fragments
-            (eth(0x0800, &ipv4(17, 0x0007, &udp(4000))), false), // a later fragment
-            (eth(0x0800, &ipv4(6, 0, &udp(4000))), false),
-            (tagged(0x0800, &ipv4(17, 0, &udp(4000))), true),
-            (eth(0x86dd, &ipv6(17, &udp(4000))), true),
-            (eth(0x86dd, &ipv6(17, &udp(4002))), false),
-            (eth(0x86dd, &ipv6(44, &udp(4000))), false), // a fragment header
-            (eth(0x88b5, &ipv4(17, 0, &udp(4000))), false),
-        ]),
+        (
+            Filter::EtherTypes(vec![0x88b5, 0x88b6]),
+            vec![
+                (eth(0x88b5, &[]), true),
+                (eth(0x88b6, &[]), true),
+                (eth(0x88b7, &[]), false),
+                (eth(0x0000, &[]), false), // an unused place in the list is no EtherType
+                (tagged(0x88b5, &[]), true),
+            ],
+        ),
+        (
+            port_filter.clone(),
+            vec![
+                (eth(0x0800, &ipv4(17, 0, &udp(4000))), true),
+                (eth(0x0800, &ipv4(17, 0, &udp(4001))), true),
+                (eth(0x0800, &ipv4(17, 0, &udp(3999))), false),
+                (eth(0x0800, &ipv4(17, 0, &udp(4002))), false),
+                (eth(0x0800, &ipv4(17, 0x4000, &udp(4000))), true), // don't fragment
+                (eth(0x0800, &ipv4(17, 0x2000, &udp(4000))), false), // more fragments
+                (eth(0x0800, &ipv4(17, 0x0007, &udp(4000))), false), // a later fragment
+                (eth(0x0800, &ipv4(6, 0, &udp(4000))), false),
+                (tagged(0x0800, &ipv4(17, 0, &udp(4000))), true),
+                (eth(0x86dd, &ipv6(17, &udp(4000))), true),
+                (eth(0x86dd, &ipv6(17, &udp(4002))), false),
+                (eth(0x86dd, &ipv6(44, &udp(4000))), false), // a fragment header
+                (eth(0x88b5, &ipv4(17, 0, &udp(4000))), false),
+            ],
+        ),
     ];
     for (filter, frames) in cases {
         let lab = Lab::new("");
@@ -253,9 +258,8 @@ fn two_workers_share_an_interface() {
         .map(|queue| {
             let mut end = End::new();
             let End { pool, context, devices } = &mut end;
-            devices.push(
-                inside(&lab.b, || AfXdpDevice::open(&interface, &[queue], &sockets(), context, pool)).unwrap(),
-            );
+            devices
+                .push(inside(&lab.b, || AfXdpDevice::open(&interface, &[queue], &sockets(), context, pool)).unwrap());
             end
         })
         .collect();
@@ -511,8 +515,7 @@ fn without_a_napi_deferral_is_refused() {
     let lab = Lab::new("");
     // On veth generic XDP makes no NAPI.
     let deferral = Some(DEFERRAL);
-    let config =
-        InterfaceConfig { mode: XdpMode::Generic, napi_deferral: deferral, ..InterfaceConfig::new("vb") };
+    let config = InterfaceConfig { mode: XdpMode::Generic, napi_deferral: deferral, ..InterfaceConfig::new("vb") };
     let error = inside(&lab.b, || Interface::attach(&config)).unwrap_err();
     assert!(error.lacks() && error.to_string().contains("it has no NAPI"), "{error}");
     inside(&lab.b, || Interface::attach(&InterfaceConfig::new("vb"))).expect("the failed attach left nothing");

@@ -18,14 +18,17 @@ pub mod frame;
 pub mod gaps;
 pub mod histogram;
 pub mod host;
+pub mod lab;
 pub mod ledger;
 pub mod pcap;
 pub mod quantile;
 mod random;
+pub mod report;
 pub mod result;
 pub mod schedule;
 pub mod search;
 pub mod statistics;
 pub mod trial;
+
 pub use error::Error;
 pub use random::Random;

@@ -241,7 +241,7 @@ impl LatencyResult {
         let Split { all, clean, intended, excluded, unsent, lost, lost_outside_gaps } = &split;
         let counts = trial.counts;
         let none_sent = "no frame was sent";
-        let Statistics { rx_ring_full, rx_no_buffer, rx_invalid, tx_invalid } = trial.device;
+        let Statistics { rx_ring_full, rx_no_buffer, rx_invalid, tx_invalid, tx_dropped } = trial.device;
         Self {
             schedule: config.schedule.to_string(),
             seed: config.seed,
@@ -288,7 +288,7 @@ impl LatencyResult {
                 ceiling_pps: Reading::or_unknown(trial.ceiling_pps(), none_sent),
                 idle_round_ns: Reading::or_unknown(trial.idle_round_ns(), "the loop was never idle"),
                 rx_dropped: rx_ring_full + rx_no_buffer + rx_invalid,
-                tx_refused: tx_invalid,
+                tx_refused: tx_invalid + tx_dropped,
                 link_down_seen: trial.link_down_seen,
             },
             tested_cpu: tested_cpu.map(|used| (&used).into()).into(),

@@ -274,12 +274,7 @@ pub fn run(
         gaps: state.watch.into_gaps(),
         lateness: state.lateness,
         cost: state.cost,
-        device: Statistics {
-            rx_ring_full: after.rx_ring_full.saturating_sub(before.rx_ring_full),
-            rx_no_buffer: after.rx_no_buffer.saturating_sub(before.rx_no_buffer),
-            rx_invalid: after.rx_invalid.saturating_sub(before.rx_invalid),
-            tx_invalid: after.tx_invalid.saturating_sub(before.tx_invalid),
-        },
+        device: after.since(&before),
         link_down_seen,
         interrupted,
     })

@@ -138,6 +138,19 @@ pub struct Capabilities {
     pub longest_frame: u32,
 }
 
+impl Statistics {
+    /// What was counted since `earlier`; nothing where a counter started anew.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            rx_ring_full: self.rx_ring_full.saturating_sub(earlier.rx_ring_full),
+            rx_no_buffer: self.rx_no_buffer.saturating_sub(earlier.rx_no_buffer),
+            rx_invalid: self.rx_invalid.saturating_sub(earlier.rx_invalid),
+            tx_invalid: self.tx_invalid.saturating_sub(earlier.tx_invalid),
+            tx_dropped: self.tx_dropped.saturating_sub(earlier.tx_dropped),
+        }
+    }
+}
+
 impl std::iter::Sum for Statistics {
     fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
         parts.fold(Self::default(), |sum, part| Self {

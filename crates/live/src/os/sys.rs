@@ -3,9 +3,9 @@
 
 use std::io;
 use std::mem::{MaybeUninit, zeroed};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
-use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketType, socket};

@@ -228,13 +228,6 @@ impl Counts {
 
     /// What was counted since `earlier`, a snapshot of the same worker.
     pub fn since(&self, earlier: &Self) -> Self {
-        let statistics = |now: Statistics, then: Statistics| Statistics {
-            rx_ring_full: now.rx_ring_full.saturating_sub(then.rx_ring_full),
-            rx_no_buffer: now.rx_no_buffer.saturating_sub(then.rx_no_buffer),
-            rx_invalid: now.rx_invalid.saturating_sub(then.rx_invalid),
-            tx_invalid: now.tx_invalid.saturating_sub(then.tx_invalid),
-            tx_dropped: now.tx_dropped.saturating_sub(then.tx_dropped),
-        };
         Self {
             polls: self.polls.saturating_sub(earlier.polls),
             empty_polls: self.empty_polls.saturating_sub(earlier.empty_polls),
@@ -257,7 +250,7 @@ impl Counts {
                 .enumerate()
                 .map(|(i, port)| {
                     let then = earlier.ports.get(i).map_or(Statistics::default(), |p| p.statistics);
-                    PortCounts { statistics: statistics(port.statistics, then), ..port.clone() }
+                    PortCounts { statistics: port.statistics.since(&then), ..port.clone() }
                 })
                 .collect(),
             lateness: self.lateness.since(&earlier.lateness),

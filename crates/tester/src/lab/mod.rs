@@ -1,0 +1,549 @@
+//! The lab: network namespaces joined by veth pairs, made and taken down again by Apus itself.
+//!
+//! A [`Lab`] is data: namespaces, links, addresses. [`Lab::up`] makes it so with iproute2's `ip` and
+//! `ethtool`, and returns a [`Guard`] that takes it down when dropped, also when the stack unwinds.
+//! Everything a lab makes carries its name, so that [`down`] finds all of it without a state file:
+//! the namespace of role `dut` in the lab `demo` is `apus-demo-dut`.
+//!
+//! ```text
+//! pair    tx ── tx0 ═══ dut0 ── dut                                  macswap, udp-echo, drop
+//! wire    left ── left0 ═══ dutl ── dut ── dutr ═══ right0 ── right   l2fwd, one subnet
+//! routed  the same, two subnets, default routes through dut           l3fwd, IPv4 and IPv6
+//! ```
+//!
+//! What the links are set to, and why (`../shared/reference/stack.md` sections B and C):
+//! - Segmentation offload off: a 64 KiB segment is no frame that a device under test could forward;
+//!   and veth hands frames to the peer's NAPI only if the sender's TSO is off.
+//! - Transmit checksum offload off: a locally sent packet would else cross the veth with a partial
+//!   checksum (CHECKSUM_PARTIAL), which AF_XDP's copy mode passes on as if it were complete.
+//! - VLAN offload off: the tag belongs in the frame, not in the kernel's metadata beside it.
+//! - GRO on: without it, and without an XDP program, veth has no NAPI to set deferral on; with it
+//!   the NAPI's id survives attaching and detaching the program.
+//! - IPv6 off where no IPv6 address is asked for; where it is, no link-local addresses, no duplicate
+//!   address detection, no router solicitation. What is left there is one multicast listener report
+//!   for each address; a lab without addresses carries not one frame of its own.
+//! - Kernel forwarding off: what crosses the device under test was moved by Apus.
+
+mod namespace;
+mod tools;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use live::Error;
+use serde::Serialize;
+
+pub use namespace::{enter, exec, in_namespace, run, spawn};
+use tools::{Tool, lacking};
+
+/// What every namespace of every lab begins with.
+const PREFIX: &str = "apus-";
+
+/// How long the links may take to come up. Veth needs a few milliseconds; the rest is for a machine
+/// that is busy with other things.
+const UP_WITHIN: Duration = Duration::from_secs(10);
+
+/// The longest lab name: `apus-NAME-right` stays readable, and far below NAME_MAX (255).
+const NAME_MAX: usize = 32;
+
+/// The ready-made topologies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Preset {
+    /// A tester and a device under test, one link, no addresses: the bed for measurements.
+    Pair,
+    /// Two ordinary hosts in one subnet, a device under test between them: for l2fwd.
+    Wire,
+    /// Two ordinary hosts in two subnets, IPv4 and IPv6, a router between them: for l3fwd.
+    Routed,
+}
+
+impl Preset {
+    /// All of them, in the order of their size.
+    pub const ALL: [Self; 3] = [Self::Pair, Self::Wire, Self::Routed];
+}
+
+impl fmt::Display for Preset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pair => "pair",
+            Self::Wire => "wire",
+            Self::Routed => "routed",
+        })
+    }
+}
+
+impl FromStr for Preset {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::ALL.into_iter().find(|p| p.to_string() == text).ok_or_else(|| Error::Invalid {
+            what: format!("lab topology {text:?}"),
+            why: "there is no such one; use pair, wire or routed".into(),
+        })
+    }
+}
+
+/// One end of a link: the namespace's role and the interface's name.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct End {
+    /// The role of the namespace, such as `dut`.
+    pub namespace: String,
+    /// The interface's name in it, such as `dut0`.
+    pub interface: String,
+}
+
+impl End {
+    /// The interface `interface` in the namespace of role `namespace`.
+    pub fn new(namespace: &str, interface: &str) -> Self {
+        Self { namespace: namespace.into(), interface: interface.into() }
+    }
+}
+
+/// An address of an interface.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Address {
+    /// Whose it is.
+    pub end: End,
+    /// The address.
+    pub ip: IpAddr,
+    /// The length of its subnet's prefix.
+    pub prefix: u8,
+}
+
+/// An entry of a neighbour table that is known beforehand, so that nobody has to ask for it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Neighbour {
+    /// Who knows it.
+    pub end: End,
+    /// The neighbour's address.
+    pub ip: IpAddr,
+    /// The neighbour: its MAC address is that of this interface.
+    pub at: End,
+}
+
+/// A default route.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct DefaultRoute {
+    /// The role of the namespace that has it.
+    pub namespace: String,
+    /// The next hop.
+    pub via: IpAddr,
+}
+
+/// A topology. Change the fields before [`Lab::up`]: `mtu`, `queues`, further addresses.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Lab {
+    /// The lab's name: lower-case letters, digits and underscores.
+    pub name: String,
+    /// The roles of the namespaces.
+    pub namespaces: Vec<String>,
+    /// The veth pairs.
+    pub links: Vec<(End, End)>,
+    /// The addresses; none means that the lab is silent.
+    pub addresses: Vec<Address>,
+    /// What is in the neighbour tables from the start.
+    pub neighbours: Vec<Neighbour>,
+    /// The default routes.
+    pub default_routes: Vec<DefaultRoute>,
+    /// The largest packet of every link, in bytes.
+    pub mtu: u32,
+    /// Transmit and receive queues of every interface.
+    pub queues: u32,
+}
+
+impl Lab {
+    /// The topology `preset` under the name `name`: an MTU of 1500 bytes, one queue.
+    pub fn new(preset: Preset, name: &str) -> Self {
+        match preset {
+            Preset::Pair => Self::pair(name),
+            Preset::Wire => Self::wire(name),
+            Preset::Routed => Self::routed(name),
+        }
+    }
+
+    /// `tx0` in `tx`, joined to `dut0` in `dut`; no addresses, and no frame that you did not send.
+    pub fn pair(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            namespaces: vec!["tx".into(), "dut".into()],
+            links: vec![(End::new("tx", "tx0"), End::new("dut", "dut0"))],
+            addresses: Vec::new(),
+            neighbours: Vec::new(),
+            default_routes: Vec::new(),
+            mtu: 1500,
+            queues: 1,
+        }
+    }
+
+    /// `left0` (10.77.0.1/24) joined to `dutl`, and `dutr` joined to `right0` (10.77.0.2/24).
+    pub fn wire(name: &str) -> Self {
+        Self::three(name).address("left", "left0", [10, 77, 0, 1], 24).address("right", "right0", [10, 77, 0, 2], 24)
+    }
+
+    /// As [`Lab::wire`], but the left hosts are in 10.77.1.0/24 and fd77:1::/64, the right ones in
+    /// 10.77.2.0/24 and fd77:2::/64. The hosts end in `1`; the router's addresses, `dutl` and `dutr`,
+    /// end in `fe`, or `254`. Neighbours are known to each other from the start: a router that takes
+    /// every frame from the kernel would have to answer ARP and neighbour discovery itself.
+    pub fn routed(name: &str) -> Self {
+        let mut lab = Self::three(name);
+        for (net, host, host_if, dut_if) in [(1, "left", "left0", "dutl"), (2, "right", "right0", "dutr")] {
+            let v6 = |end| [0xfd77, net, 0, 0, 0, 0, 0, end];
+            let v4 = |end| [10, 77, net as u8, end];
+            let hosts: [IpAddr; 2] = [v4(1).into(), v6(1).into()];
+            let routers: [IpAddr; 2] = [v4(254).into(), v6(0xfe).into()];
+            for ((host_ip, router_ip), prefix) in hosts.into_iter().zip(routers).zip([24, 64]) {
+                lab = lab.address(host, host_if, host_ip, prefix).address("dut", dut_if, router_ip, prefix);
+                let (host_end, dut_end) = (End::new(host, host_if), End::new("dut", dut_if));
+                lab.neighbours.push(Neighbour { end: host_end.clone(), ip: router_ip, at: dut_end.clone() });
+                lab.neighbours.push(Neighbour { end: dut_end, ip: host_ip, at: host_end });
+                lab.default_routes.push(DefaultRoute { namespace: host.into(), via: router_ip });
+            }
+        }
+        lab
+    }
+
+    fn three(name: &str) -> Self {
+        Self {
+            namespaces: vec!["left".into(), "dut".into(), "right".into()],
+            links: vec![
+                (End::new("left", "left0"), End::new("dut", "dutl")),
+                (End::new("dut", "dutr"), End::new("right", "right0")),
+            ],
+            ..Self::pair(name)
+        }
+    }
+
+    /// The same with one more address: `Lab::pair(name).address("tx", "tx0", [10, 77, 0, 1], 24)`
+    /// lets an ordinary client talk to the device under test.
+    pub fn address(mut self, namespace: &str, interface: &str, ip: impl Into<IpAddr>, prefix: u8) -> Self {
+        self.addresses.push(Address { end: End::new(namespace, interface), ip: ip.into(), prefix });
+        self
+    }
+
+    /// The name under which `ip netns` knows the namespace of role `role`: `apus-demo-dut`.
+    pub fn namespace(&self, role: &str) -> String {
+        full_name(&self.name, role)
+    }
+
+    /// The MAC address of an interface: it follows from the interface's place in [`Lab::links`],
+    /// so that it is the same in every run. `None` if the lab has no such interface.
+    ///
+    /// The first octet's bit 1 marks it as locally administered (IEEE 802-2014, 8.2).
+    pub fn mac(&self, end: &End) -> Option<[u8; 6]> {
+        let ends = self.links.iter().flat_map(|(a, b)| [a, b]);
+        let at = u16::try_from(ends.into_iter().position(|e| e == end)?).ok()?;
+        let [high, low] = at.to_be_bytes();
+        Some([0x02, b'a', b'p', b'u', high, low])
+    }
+
+    /// Makes the lab. Whatever an earlier lab of this name left behind, whole or in pieces, is taken
+    /// down first, so that what stands afterwards is always the same and new.
+    pub fn up(&self) -> Result<Guard, Error> {
+        self.check()?;
+        let (ip, ethtool) = (Tool::find("ip")?, Tool::find("ethtool")?);
+        down(&self.name)?;
+        let guard = Guard { lab: self.clone(), armed: true };
+        self.make_namespaces(&ip)?;
+        self.make_links(&ip, &ethtool)?;
+        self.make_addresses(&ip)?;
+        self.wait_up(&ip)?;
+        Ok(guard)
+    }
+
+    fn make_namespaces(&self, ip: &Tool) -> Result<(), Error> {
+        for role in &self.namespaces {
+            let namespace = self.namespace(role);
+            ip.run(&["netns", "add", &namespace])?;
+            let with_ipv6 = self.addresses.iter().any(|a| a.end.namespace == *role && a.ip.is_ipv6());
+            namespace::quieten(&namespace, with_ipv6)?;
+            ip.run(&["-n", &namespace, "link", "set", "lo", "up"])?;
+        }
+        Ok(())
+    }
+
+    fn make_links(&self, ip: &Tool, ethtool: &Tool) -> Result<(), Error> {
+        let queues = self.queues.to_string();
+        let mtu = self.mtu.to_string();
+        for (a, b) in &self.links {
+            let ends = [a, b].map(|end| (self.namespace(&end.namespace), end.interface.as_str(), self.mac_text(end)));
+            let mut words = vec!["link", "add"];
+            for (which, (namespace, interface, mac)) in ends.iter().enumerate() {
+                if which == 1 {
+                    words.extend(["type", "veth", "peer"]);
+                }
+                words.extend(["name", interface, "netns", namespace, "address", mac, "mtu", &mtu]);
+                words.extend(["numtxqueues", &queues, "numrxqueues", &queues]);
+            }
+            ip.run(&words)?;
+            for (namespace, interface, _) in &ends {
+                // One call: the kernel would refuse, or undo, some of them one by one. Its words are
+                // ethtool(8)'s short ones, which veth has all of.
+                let off = ["tx", "tso", "gso", "txvlan", "rxvlan"].map(|word| [word, "off"]);
+                let mut words = vec!["-K", interface, "gro", "on"];
+                words.extend(off.as_flattened());
+                ethtool.run_in(namespace, &words)?;
+                ip.run(&["-n", namespace, "link", "set", interface, "up"])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn make_addresses(&self, ip: &Tool) -> Result<(), Error> {
+        for Address { end, ip: address, prefix } in &self.addresses {
+            let (namespace, cidr) = (self.namespace(&end.namespace), format!("{address}/{prefix}"));
+            let mut words = vec!["-n", &namespace, "address", "add", &cidr, "dev", &end.interface];
+            words.extend(address.is_ipv6().then_some("nodad"));
+            ip.run(&words)?;
+        }
+        for Neighbour { end, ip: address, at } in &self.neighbours {
+            let (namespace, address, mac) = (self.namespace(&end.namespace), address.to_string(), self.mac_text(at));
+            let words = ["-n", &namespace, "neighbour", "replace", &address, "lladdr", &mac, "nud", "permanent"];
+            ip.run(&[&words[..], &["dev", &end.interface]].concat())?;
+        }
+        for DefaultRoute { namespace, via } in &self.default_routes {
+            let family = if via.is_ipv6() { "-6" } else { "-4" };
+            let words = ["-n", &self.namespace(namespace), family, "route", "add", "default", "via", &via.to_string()];
+            ip.run(&words)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the kernel says "up" of both ends of every link.
+    fn wait_up(&self, ip: &Tool) -> Result<(), Error> {
+        let give_up = Instant::now() + UP_WITHIN;
+        for end in self.links.iter().flat_map(|(a, b)| [a, b]) {
+            let namespace = self.namespace(&end.namespace);
+            loop {
+                let links = interfaces(ip, &namespace, &["dev", &end.interface])?;
+                let state = links.first().map_or("absent", |link| link.state.as_str());
+                if state == "UP" {
+                    break;
+                }
+                if Instant::now() > give_up {
+                    return Err(lacking(
+                        format!("bring up {} in {namespace}", end.interface),
+                        format!("after {} s its state is {state}", UP_WITHIN.as_secs()),
+                        format!("look at it with: ip -n {namespace} -d link show {}", end.interface),
+                    ));
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        Ok(())
+    }
+
+    fn mac_text(&self, end: &End) -> String {
+        let mac = self.mac(end).expect("checked: every end is an end of a link");
+        mac.map(|octet| format!("{octet:02x}")).join(":")
+    }
+
+    /// Everything that a word of this topology could be wrong about, before anything is made.
+    fn check(&self) -> Result<(), Error> {
+        check_name(&self.name)?;
+        let wrong = |what: String, why: &str| {
+            Err(Error::Invalid { what: format!("lab {}: {what}", self.name), why: why.into() })
+        };
+        for (i, role) in self.namespaces.iter().enumerate() {
+            check_word("namespace", role)?;
+            if self.namespaces[..i].contains(role) {
+                return wrong(format!("namespace {role}"), "it is there twice");
+            }
+        }
+        let ends: Vec<&End> = self.links.iter().flat_map(|(a, b)| [a, b]).collect();
+        for (i, end) in ends.iter().enumerate() {
+            if !self.namespaces.contains(&end.namespace) {
+                return wrong(format!("interface {}", end.interface), "its namespace is not one of the lab's");
+            }
+            // IFNAMSIZ is 16 with the final zero; `dev_valid_name` in net/core/dev.c forbids more.
+            let valid = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            if !(1..16).contains(&end.interface.len())
+                || !end.interface.chars().all(valid)
+                || end.interface.starts_with(['-', '.'])
+            {
+                return wrong(
+                    format!("interface {:?}", end.interface),
+                    "a name has 1 to 15 letters, digits, -, _ or .",
+                );
+            }
+            if ends[..i].contains(end) || end.interface == "lo" {
+                return wrong(format!("interface {}", end.interface), "its namespace has one of that name already");
+            }
+        }
+        let used = self.addresses.iter().map(|a| &a.end).chain(self.neighbours.iter().flat_map(|n| [&n.end, &n.at]));
+        if let Some(end) = used.into_iter().find(|end| !ends.contains(end)) {
+            return wrong(format!("address of {}", end.interface), "the lab has no such interface");
+        }
+        if let Some(route) = self.default_routes.iter().find(|r| !self.namespaces.contains(&r.namespace)) {
+            return wrong(format!("route of {}", route.namespace), "the lab has no such namespace");
+        }
+        // Below: RFC 791 3.1 (68) and RFC 8200 5 (1280); above: ETH_MAX_MTU, veth's own limit.
+        let least = if self.addresses.iter().any(|a| a.ip.is_ipv6()) { 1280 } else { 68 };
+        if !(least..=65_535).contains(&self.mtu) {
+            return wrong(format!("mtu {}", self.mtu), &format!("it must be {least} to 65535 bytes"));
+        }
+        // The kernel's own limit for `numtxqueues`, rtnl_create_link in net/core/rtnetlink.c.
+        if !(1..=4096).contains(&self.queues) {
+            return wrong(format!("{} queues", self.queues), "there must be 1 to 4096");
+        }
+        Ok(())
+    }
+}
+
+/// A lab that stands. Dropping it takes the lab down.
+#[must_use = "dropping the guard takes the lab down"]
+#[derive(Debug)]
+pub struct Guard {
+    lab: Lab,
+    armed: bool,
+}
+
+impl Guard {
+    /// What stands.
+    pub fn lab(&self) -> &Lab {
+        &self.lab
+    }
+    /// The full name of the namespace of role `role`, as [`in_namespace`] and [`enter`] take it.
+    pub fn namespace(&self, role: &str) -> String {
+        self.lab.namespace(role)
+    }
+    /// Leaves the lab standing; `apus lab down NAME` takes it down.
+    pub fn keep(mut self) -> Lab {
+        self.armed = false;
+        self.lab.clone()
+    }
+    /// Takes the lab down and says how that went.
+    pub fn down(mut self) -> Result<Removed, Error> {
+        self.armed = false;
+        down(&self.lab.name)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.armed
+            && let Err(error) = down(&self.lab.name)
+        {
+            eprintln!("lab {} was not taken down: {error}", self.lab.name);
+        }
+    }
+}
+
+/// What [`down`] took away.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Removed {
+    /// The namespaces, by their full names.
+    pub namespaces: Vec<String>,
+    /// Processes that were inside and still run. They keep a nameless namespace without links until
+    /// they end; they are not killed, as the lab did not start them.
+    pub still_running: Vec<u32>,
+}
+
+/// Takes the lab `name` down: links first, then namespaces. Nothing there is fine.
+pub fn down(name: &str) -> Result<Removed, Error> {
+    check_name(name)?;
+    let mut removed = Removed::default();
+    let Some(lab) = list()?.into_iter().find(|lab| lab.name == name) else { return Ok(removed) };
+    let ip = Tool::find("ip")?;
+    for role in &lab.namespaces {
+        let namespace = full_name(name, role);
+        // `ip netns add` makes a file, then mounts the namespace on it; killed in between, it leaves
+        // the bare file. Deleting works on either.
+        if namespace::is_mounted(&namespace)? {
+            removed.still_running.extend(pids(&ip, &namespace)?);
+            // Deleting a name only lets go of the namespace: the kernel takes it apart later, and not
+            // while anyone is inside. Links go first, so that they are gone when this returns.
+            for link in interfaces(&ip, &namespace, &["type", "veth"])? {
+                ip.run(&["-n", &namespace, "link", "delete", &link.name])?;
+            }
+        }
+        ip.run(&["netns", "delete", &namespace])?;
+        removed.namespaces.push(namespace);
+    }
+    Ok(removed)
+}
+
+/// A lab as it is found on the machine.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Found {
+    /// The lab's name.
+    pub name: String,
+    /// The roles of its namespaces, sorted.
+    pub namespaces: Vec<String>,
+}
+
+/// All labs of this machine, whole or in pieces, sorted by name.
+pub fn list() -> Result<Vec<Found>, Error> {
+    let mut found: Vec<Found> = Vec::new();
+    for namespace in namespace::names()? {
+        let Some((name, role)) = namespace.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-')) else { continue };
+        if check_name(name).is_err() || check_word("namespace", role).is_err() {
+            continue; // Another's: no lab could have that name.
+        }
+        match found.last_mut() {
+            Some(lab) if lab.name == name => lab.namespaces.push(role.into()),
+            _ => found.push(Found { name: name.into(), namespaces: vec![role.into()] }),
+        }
+    }
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(found)
+}
+
+/// The namespace of role `role` in the lab `name`, as `ip netns` shows it.
+pub fn full_name(name: &str, role: &str) -> String {
+    format!("{PREFIX}{name}-{role}")
+}
+
+fn check_name(name: &str) -> Result<(), Error> {
+    check_word("lab name", name)
+}
+
+/// Neither a path nor an option can hide in such a word, and a hyphen always separates.
+fn check_word(what: &str, word: &str) -> Result<(), Error> {
+    let valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    if (1..=NAME_MAX).contains(&word.len()) && word.chars().all(valid) {
+        return Ok(());
+    }
+    Err(Error::Invalid {
+        what: format!("{what} {word:?}"),
+        why: format!("use 1 to {NAME_MAX} lower-case letters, digits or underscores"),
+    })
+}
+
+struct Interface {
+    name: String,
+    state: String,
+}
+
+/// What `ip link show` lists in a namespace; `which` narrows it down.
+fn interfaces(ip: &Tool, namespace: &str, which: &[&str]) -> Result<Vec<Interface>, Error> {
+    let text = ip.run(&[&["-n", namespace, "-j", "link", "show"], which].concat())?;
+    let unread = |why: String| Error::Invalid { what: format!("output of ip -j link show in {namespace}"), why };
+    // Nothing to list is an empty text in some releases, an empty list in others.
+    if text.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    let list: Vec<serde_json::Value> = serde_json::from_str(&text).map_err(|e| unread(e.to_string()))?;
+    // Some releases write an empty object for each link that was filtered away.
+    list.iter()
+        .filter(|link| link.as_object().is_some_and(|fields| !fields.is_empty()))
+        .map(|link| {
+            let field = |key: &str| {
+                link.get(key)
+                    .and_then(|v| v.as_str())
+                    .map(str::to_owned)
+                    .ok_or_else(|| unread(format!("{key} is missing")))
+            };
+            Ok(Interface { name: field("ifname")?, state: field("operstate")? })
+        })
+        .collect()
+}
+
+fn pids(ip: &Tool, namespace: &str) -> Result<Vec<u32>, Error> {
+    let text = ip.run(&["netns", "pids", namespace])?;
+    Ok(text.split_whitespace().filter_map(|word| word.parse().ok()).collect())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+//! Where labels go: beside what they name, upon nothing, and never upon each other.
+
+use super::style::MARK;
+use super::svg::{Anchor, At, Rect};
+
+/// The height of a label's line, in pixels; `page.css` sets the text at 12 px.
+pub(super) const LINE: f64 = 14.0;
+
+/// The width that `text` takes at most, in pixels at 12 px: fonts differ, so this is generous.
+pub(super) fn width(text: &str) -> f64 {
+    let of = |c: char| match c {
+        'i' | 'j' | 'l' | 'I' | '.' | ',' | ':' | ';' | '|' | '\'' | ' ' | '(' | ')' => 4.8,
+        'f' | 'r' | 't' => 5.2,
+        'm' | 'w' | 'M' | 'W' | '%' | '@' => 12.2,
+        '=' | '+' | '<' | '>' | '~' | '\u{2264}' | '\u{2265}' => 10.2,
+        c if c.is_ascii_uppercase() => 9.0,
+        c if (c as u32) < 0x2E80 => 7.8,
+        _ => 12.5, // CJK and the like are square.
+    };
+    text.chars().map(of).sum()
+}
+
+/// A label that wants a place.
+pub(super) struct Wanted<'a> {
+    pub text: &'a str,
+    /// What it may stand beside, best first.
+    pub beside: Vec<At>,
+    /// How far away it may stand: 1 is right beside, [`FAR`] is as far as a line can still join them.
+    pub rings: usize,
+}
+
+/// The distances between a label and its point, in pixels.
+const RINGS: [f64; 6] = [9.0, 20.0, 34.0, 50.0, 70.0, 95.0];
+
+/// All of them.
+pub(super) const FAR: usize = RINGS.len();
+
+/// A label that has one.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Placed {
+    /// Where the text's baseline begins, or ends.
+    pub at: At,
+    pub anchor: Anchor,
+    pub bounds: Rect,
+    /// The point that it stands beside; far ones want a line between.
+    pub of: At,
+    pub far: bool,
+}
+
+/// What labels keep away from.
+pub(super) struct Scene {
+    /// The room that there is.
+    pub room: Rect,
+    /// The marks: not to be covered, and not to be mistaken for a label's own.
+    pub marks: Vec<At>,
+    /// Lines, as points. Whose they are is the label's place in the list of the wanted; `None` for
+    /// those that no label could be mistaken to belong to.
+    pub lines: Vec<(At, Option<usize>)>,
+}
+
+/// How near to a label something of another would pass for what the label names, in pixels.
+const NEAR: f64 = 8.0;
+
+/// Finds a place for each label, or `None` where there is no free one. Labels improve their places
+/// in turns, each given the others', a fixed number of times: same input, same places.
+pub(super) fn place(scene: &Scene, wanted: &[Wanted<'_>]) -> Vec<Option<Placed>> {
+    // Sorted, those within a label's width are found quickly.
+    let mut lines = scene.lines.clone();
+    lines.sort_by(|a, b| a.0.x.total_cmp(&b.0.x));
+    let candidates: Vec<Vec<(f64, Placed)>> =
+        wanted.iter().enumerate().map(|(i, w)| candidates(scene, &lines, w, i)).collect();
+    let mut placed: Vec<Option<Placed>> = vec![None; wanted.len()];
+    // Those with the least choice go first.
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_by_key(|i| candidates[*i].len());
+    for _round in 0..6 {
+        for &i in &order {
+            let others = || placed.iter().enumerate().filter(|(j, _)| *j != i).filter_map(|(_, other)| other.as_ref());
+            let free = |p: &Placed| others().all(|other| !p.collides(other));
+            let found = candidates[i].iter().find(|(_, p)| free(p)).map(|(_, p)| *p);
+            placed[i] = found;
+        }
+    }
+    placed
+}
+
+impl Placed {
+    /// Whether the labels, or the line to the one and the other, lie upon each other.
+    fn collides(&self, other: &Self) -> bool {
+        let crosses = |a: &Self, b: &Self| {
+            a.leader().is_some_and(|(from, to)| between(from, to, 4.0).any(|at| b.bounds.contains(at)))
+        };
+        self.bounds.overlaps(&other.bounds) || crosses(self, other) || crosses(other, self)
+    }
+
+    /// The line from the point to the label's edge, if the label is far.
+    pub fn leader(&self) -> Option<(At, At)> {
+        let b = self.bounds;
+        let to = At { x: self.of.x.clamp(b.x, b.right()), y: self.of.y.clamp(b.y, b.bottom()) };
+        self.far.then_some((self.of, to))
+    }
+}
+
+/// Points along a line, `step` pixels from each other at the most.
+pub(super) fn between(from: At, to: At, step: f64) -> impl Iterator<Item = At> {
+    let steps = ((to.x - from.x).hypot(to.y - from.y) / step).ceil().clamp(1.0, 400.0) as u32;
+    (0..=steps).map(move |i| {
+        let share = f64::from(i) / f64::from(steps);
+        At { x: from.x + (to.x - from.x) * share, y: from.y + (to.y - from.y) * share }
+    })
+}
+
+/// All places for the label number `index` that can be told to be its, the best first.
+fn candidates(scene: &Scene, lines: &[(At, Option<usize>)], wanted: &Wanted<'_>, index: usize) -> Vec<(f64, Placed)> {
+    let (w, h) = (width(wanted.text), LINE);
+    let mut all = Vec::new();
+    for (rank, of) in wanted.beside.iter().enumerate() {
+        for (ring, gap) in RINGS.into_iter().enumerate().take(wanted.rings) {
+            for (turn, (dx, dy)) in DIRECTIONS.into_iter().enumerate() {
+                let (x, y) = (of.x + dx * gap, of.y + dy * gap);
+                let (anchor, left) = match dx {
+                    dx if dx > 0.3 => (Anchor::Start, x),
+                    dx if dx < -0.3 => (Anchor::End, x - w),
+                    _ => (Anchor::Middle, x - w / 2.0),
+                };
+                let bounds = Rect { x: left, y: y - h / 2.0, w, h };
+                let wide = Rect { x: bounds.x - NEAR, y: bounds.y - NEAR, w: w + 2.0 * NEAR, h: h + 2.0 * NEAR };
+                let far = ring > 0;
+                // A line that runs behind another's mark seems to begin there.
+                let to = At { x: of.x.clamp(bounds.x, bounds.right()), y: of.y.clamp(bounds.y, bounds.bottom()) };
+                let hidden = |mark: &At| {
+                    let apart = |a: At, b: &At| (a.x - b.x).hypot(a.y - b.y);
+                    far && between(*of, to, 3.0).any(|at| apart(at, of) > 2.0 * MARK && apart(at, mark) < MARK + 1.0)
+                };
+                let taken = scene.marks.iter().any(|mark| {
+                    let body = Rect {
+                        x: mark.x - MARK - 1.0,
+                        y: mark.y - MARK - 1.0,
+                        w: 2.0 * MARK + 2.0,
+                        h: 2.0 * MARK + 2.0,
+                    };
+                    body.overlaps(&bounds) || (mark != of && (wide.contains(*mark) || hidden(mark)))
+                });
+                if taken || !scene.room.holds(&bounds) {
+                    continue;
+                }
+                let from = lines.partition_point(|(at, _)| at.x < wide.x);
+                let within = lines[from..].iter().take_while(|(at, _)| at.x <= wide.right());
+                let (mut crossed, mut mistaken) = (0, false);
+                for (at, whose) in within {
+                    crossed += u32::from(bounds.contains(*at));
+                    mistaken |= whose.is_some_and(|whose| whose != index) && wide.contains(*at);
+                }
+                if mistaken {
+                    continue;
+                }
+                let cost = f64::from(crossed) * 8.0 + rank as f64 * 2.0 + ring as f64 * 10.0 + turn as f64 * 0.5;
+                // The baseline lies a third of the height below the middle.
+                let placed = Placed { at: At { x, y: y + h * 0.3 }, anchor, bounds, of: *of, far };
+                all.push((cost, placed));
+            }
+        }
+    }
+    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    all
+}
+
+/// Right, left, above, below, then the corners, then what is between.
+const DIRECTIONS: [(f64, f64); 16] = [
+    (1.0, 0.0),
+    (-1.0, 0.0),
+    (0.0, -1.4),
+    (0.0, 1.4),
+    (0.8, -1.0),
+    (0.8, 1.0),
+    (-0.8, -1.0),
+    (-0.8, 1.0),
+    (1.0, -0.5),
+    (1.0, 0.5),
+    (-1.0, -0.5),
+    (-1.0, 0.5),
+    (0.4, -1.3),
+    (0.4, 1.3),
+    (-0.4, -1.3),
+    (-0.4, 1.3),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ROOM: Rect = Rect { x: 0.0, y: 0.0, w: 300.0, h: 200.0 };
+
+    #[test]
+    fn a_crowd_is_spread_out_and_the_rest_is_left_to_the_key() {
+        let scene = Scene { room: ROOM, marks: vec![], lines: vec![] };
+        let crowd = |n| {
+            (0..n)
+                .map(|_| Wanted { text: "adaptive", beside: vec![At { x: 150.0, y: 100.0 }], rings: FAR })
+                .collect::<Vec<_>>()
+        };
+        assert!(place(&scene, &crowd(6)).iter().all(Option::is_some));
+        assert!(place(&scene, &crowd(60)).iter().any(Option::is_none));
+    }
+
+    proptest! {
+        #[test]
+        fn labels_cover_nothing(points in prop::collection::vec((0.0..300.0, 0.0..200.0), 1..12)) {
+            let marks: Vec<At> = points.iter().map(|&(x, y)| At { x, y }).collect();
+            let wanted: Vec<Wanted> = marks.iter().map(|a| Wanted { text: "hybrid300", beside: vec![*a], rings: FAR }).collect();
+            let scene = Scene { room: ROOM, marks: marks.clone(), lines: vec![] };
+            let placed: Vec<Placed> = place(&scene, &wanted).into_iter().flatten().collect();
+            for (i, p) in placed.iter().enumerate() {
+                prop_assert!(ROOM.holds(&p.bounds));
+                prop_assert!(marks.iter().all(|mark| !p.bounds.contains(*mark)));
+                prop_assert!(placed[..i].iter().all(|other| !other.collides(p)));
+            }
+        }
+    }
+}

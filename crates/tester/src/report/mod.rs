@@ -1,0 +1,159 @@
+//! Reports: results as one self-contained HTML file.
+//!
+//! A [`Report`](model::Report) is plain data; [`render`] makes the file's text of it, [`write`] the
+//! file. The file needs nothing else: figures are inline SVG, nothing is fetched, no script runs (a
+//! Content-Security-Policy in the file forbids both). The same data give the same bytes.
+//!
+//! The whole report, with the results that it was made from, is embedded as JSON in the element
+//! `apus-data`, so that a report can be read back and drawn anew: numbers that are not finite are
+//! `null` there, as JSON has no others; everything else is as it was.
+//!
+//! Where to start: [`model`] says what a report is made of; `scatter.rs`, `distribution.rs` and
+//! `bars.rs` draw one kind of figure each, on what `plot.rs` (panels, axes, key), `scale.rs` (ticks,
+//! numbers), `labels.rs` (places for labels) and `svg.rs` (escaping) provide.
+
+pub mod model;
+
+mod bars;
+mod distribution;
+mod labels;
+mod plot;
+mod scale;
+mod scatter;
+mod style;
+mod svg;
+mod table;
+
+use std::path::Path;
+
+use live::Error;
+use serde::Serialize;
+
+use model::{Fact, Known, Report, Section};
+use style::Styles;
+use svg::Markup;
+
+/// Nothing may be loaded and nothing may run; the style sheet stands in the file.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+
+/// What is embedded.
+#[derive(Serialize)]
+struct Embedded<'a> {
+    apus: &'static str,
+    schema: &'static str,
+    report: &'a Report,
+}
+
+/// The report as the text of an HTML file.
+pub fn render(report: &Report) -> String {
+    let styles = Styles::of(report);
+    let mut markup = Markup::default();
+    markup.whole("<!DOCTYPE html>\n");
+    markup.element("html", &[("lang", "en")], |m| {
+        m.element("head", &[], |m| head(m, report));
+        m.newline();
+        m.element("body", &[], |m| {
+            m.element("main", &[], |m| {
+                preamble(m, report);
+                for section in &report.sections {
+                    figure(m, section, &styles);
+                }
+                let text = format!(
+                    "Apus {}. The numbers behind every figure are embedded in this file as JSON, in the element “apus-data”.",
+                    env!("CARGO_PKG_VERSION")
+                );
+                m.leaf("footer", &[], &text);
+            });
+            m.newline();
+            m.element("script", &[("type", "application/json"), ("id", "apus-data")], |m| m.whole(&embedded(report)));
+        });
+    });
+    markup.newline();
+    markup.into_string()
+}
+
+/// Writes the report to `path`.
+pub fn write(report: &Report, path: &Path) -> Result<(), Error> {
+    std::fs::write(path, render(report)).map_err(|error| Error::Lacking {
+        what: format!("write the report to {}", path.display()),
+        why: error.to_string(),
+        fix: "give another place with -o".into(),
+    })
+}
+
+fn head(m: &mut Markup, report: &Report) {
+    m.empty("meta", &[("charset", "utf-8")]);
+    m.empty("meta", &[("http-equiv", "Content-Security-Policy"), ("content", POLICY)]);
+    m.empty("meta", &[("name", "viewport"), ("content", "width=device-width, initial-scale=1")]);
+    m.leaf("title", &[], &report.title);
+    m.element("style", &[], |m| m.whole(include_str!("page.css")));
+}
+
+fn preamble(m: &mut Markup, report: &Report) {
+    m.leaf("h1", &[], &report.title);
+    if !report.lead.is_empty() {
+        m.leaf("p", &[("class", "lead")], &report.lead);
+    }
+    m.newline();
+    m.element("div", &[("class", "facts")], |m| {
+        facts(m, "Host", &report.host);
+        facts(m, "Conditions", &report.conditions);
+    });
+    m.newline();
+    if !report.notes.is_empty() {
+        m.element("ul", &[("class", "notes")], |m| report.notes.iter().for_each(|note| m.leaf("li", &[], note)));
+        m.newline();
+    }
+}
+
+fn facts(m: &mut Markup, title: &str, facts: &[Fact]) {
+    if facts.is_empty() {
+        return;
+    }
+    m.element("section", &[], |m| {
+        m.leaf("h2", &[], title);
+        m.element("dl", &[], |m| {
+            for fact in facts {
+                m.leaf("dt", &[], &fact.name);
+                match &fact.value {
+                    Known::Value(value) => m.leaf("dd", &[], value),
+                    Known::Unknown(why) => m.leaf("dd", &[("class", "unknown")], &format!("unknown: {why}")),
+                }
+            }
+        });
+    });
+}
+
+fn figure(m: &mut Markup, section: &Section, styles: &Styles) {
+    let (title, caption) = match section {
+        Section::Scatter(f) => (&f.title, &f.caption),
+        Section::Distribution(f) => (&f.title, &f.caption),
+        Section::Bars(f) => (&f.title, &f.caption),
+        Section::Table(f) => (&f.title, &f.caption),
+    };
+    m.element("figure", &[], |m| {
+        m.leaf("h2", &[], title);
+        if !caption.is_empty() {
+            m.leaf("p", &[("class", "caption")], caption);
+        }
+        m.newline();
+        match section {
+            Section::Scatter(f) => scatter::draw(m, f, styles),
+            Section::Distribution(f) => distribution::draw(m, f, styles),
+            Section::Bars(f) => bars::draw(m, f, styles),
+            Section::Table(f) => table::draw(m, f),
+        }
+    });
+    m.newline();
+}
+
+/// The report as JSON that no HTML parser sees an end tag or a comment in: in JSON these characters
+/// stand in strings only, and `\u003c` there is the same string (RFC 8259, 7).
+fn embedded(report: &Report) -> String {
+    let whole = Embedded { apus: env!("CARGO_PKG_VERSION"), schema: "apus.report/1", report };
+    let json = serde_json::to_string(&whole).expect("plain data with text keys always has a JSON form");
+    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,234 @@
+//! What all figures share: panels with axes, goal lines, labels with their places, and the key.
+
+use super::labels::{self, FAR, Placed, Scene, Wanted};
+use super::model::{Axis, Goal};
+use super::scale::{Mapped, Tick, number};
+use super::style::{Look, MARK};
+use super::svg::{Anchor, At, Markup, Rect, px};
+
+/// The width of every drawing, in pixels; the page scales it.
+pub(super) const WIDTH: f64 = 1080.0;
+
+/// What a drawing could not show in place: it stands as text below.
+#[derive(Default)]
+pub(super) struct Leftover {
+    /// Series without room for a label.
+    pub key: Vec<(Look, String)>,
+    /// Goals without room for a label.
+    pub goals: Vec<String>,
+    /// Values that cannot be drawn.
+    pub missing: Vec<String>,
+}
+
+impl Leftover {
+    /// "No data: …", once for each thing.
+    pub fn missing(&mut self, what: String) {
+        if !self.missing.contains(&what) {
+            self.missing.push(what);
+        }
+    }
+
+    pub fn key(&mut self, look: Look, series: &str) {
+        if !self.key.iter().any(|(known, _)| *known == look) {
+            self.key.push((look, series.into()));
+        }
+    }
+
+    pub fn goal(&mut self, goal: &Goal, unit: &str) {
+        let text = format!("{} (at {} {unit})", goal.label, number(goal.value));
+        if !self.goals.contains(&text) {
+            self.goals.push(text);
+        }
+    }
+}
+
+/// Panels side by side, in rows: equal in size, with room for axes.
+pub(super) struct Grid {
+    columns: usize,
+    panel: (f64, f64),
+    left: f64,
+}
+
+const GAP: f64 = 26.0;
+const ABOVE: f64 = 44.0;
+const BELOW: f64 = 50.0;
+
+impl Grid {
+    /// `columns` panels a row, each `height` high, with `left` pixels for the vertical axis.
+    pub fn new(columns: usize, height: f64, left: f64) -> Self {
+        let columns = columns.max(1);
+        let width = (WIDTH - left - 12.0 - GAP * (columns - 1) as f64) / columns as f64;
+        Self { columns, panel: (width, height), left }
+    }
+
+    pub fn area(&self, i: usize) -> Rect {
+        let (column, row) = (i % self.columns, i / self.columns);
+        let (w, h) = self.panel;
+        Rect { x: self.left + column as f64 * (w + GAP), y: ABOVE + row as f64 * (h + ABOVE + BELOW), w, h }
+    }
+
+    pub fn is_first_column(&self, i: usize) -> bool {
+        i.is_multiple_of(self.columns)
+    }
+
+    pub fn height(&self, panels: usize) -> f64 {
+        panels.max(1).div_ceil(self.columns) as f64 * (self.panel.1 + ABOVE + BELOW)
+    }
+}
+
+/// The drawing itself, named for those who cannot see it.
+pub(super) fn drawing(markup: &mut Markup, name: &str, height: f64, inside: impl FnOnce(&mut Markup)) {
+    let view = format!("0 0 {} {}", px(WIDTH), px(height));
+    markup.element("div", &[("class", "scroll")], |m| {
+        m.element("svg", &[("viewBox", &view), ("role", "img"), ("aria-label", name)], inside);
+    });
+    markup.newline();
+}
+
+/// A panel's title, and its name for the axis at the bottom.
+pub(super) fn titles(markup: &mut Markup, area: Rect, title: &str, x: &Axis) {
+    markup.label("panel", At { x: area.x, y: area.y - 23.0 }, Anchor::Start, title);
+    let at = At { x: area.x + area.w / 2.0, y: area.bottom() + 38.0 };
+    markup.label("axis", at, Anchor::Middle, &axis_name(x));
+}
+
+/// The name of the axis at the left, written upwards.
+pub(super) fn left_title(markup: &mut Markup, area: Rect, text: &str) {
+    let (x, y) = (px(14.0), px(area.y + area.h / 2.0));
+    let turn = format!("rotate(-90 {x} {y})");
+    let place = [("class", "axis"), ("x", &x), ("y", &y), ("text-anchor", "middle"), ("transform", &turn)];
+    markup.leaf("text", &place, text);
+}
+
+/// "p99 latency (us, logarithmic)".
+pub(super) fn axis_name(axis: &Axis) -> String {
+    let unit = if axis.unit.is_empty() { String::new() } else { format!(", {}", axis.unit) };
+    let log = if axis.scale == super::model::Scale::Log { ", log scale" } else { "" };
+    format!("{}{unit}{log}", axis.quantity)
+}
+
+pub(super) fn x_ticks(markup: &mut Markup, area: Rect, ticks: &[Tick], x: &Mapped) {
+    let mut free_from = f64::NEG_INFINITY;
+    for tick in ticks {
+        let at = x.at(tick.value);
+        let class = if tick.label.is_some() { "grid" } else { "grid minor" };
+        markup.line(class, At { x: at, y: area.y }, At { x: at, y: area.bottom() });
+        if let Some(label) = &tick.label {
+            let half = labels::width(label) / 2.0;
+            if at - half > free_from {
+                markup.label("tick", At { x: at, y: area.bottom() + 17.0 }, Anchor::Middle, label);
+                free_from = at + half + 3.0;
+            }
+        }
+    }
+}
+
+pub(super) fn y_ticks(markup: &mut Markup, area: Rect, ticks: &[Tick], y: &Mapped, labelled: bool) {
+    for tick in ticks {
+        let at = y.at(tick.value);
+        let class = if tick.label.is_some() { "grid" } else { "grid minor" };
+        markup.line(class, At { x: area.x, y: at }, At { x: area.right(), y: at });
+        if let (true, Some(label)) = (labelled, &tick.label) {
+            markup.label("tick", At { x: area.x - 8.0, y: at + 4.0 }, Anchor::End, label);
+        }
+    }
+}
+
+/// The panel's edge at the left and the bottom.
+pub(super) fn edges(markup: &mut Markup, area: Rect) {
+    let corner = At { x: area.x, y: area.bottom() };
+    markup.line("edge", At { x: area.x, y: area.y }, corner);
+    markup.line("edge", corner, At { x: area.right(), y: area.bottom() });
+}
+
+/// A panel that has nothing to show says so.
+pub(super) fn no_data(markup: &mut Markup, area: Rect) {
+    edges(markup, area);
+    let at = At { x: area.x + area.w / 2.0, y: area.y + area.h / 2.0 };
+    markup.label("empty", at, Anchor::Middle, "no data");
+}
+
+/// What a label names.
+pub(super) enum Named<'a> {
+    /// A mark: a line leads to its label where that is far.
+    Mark(Look, &'a str),
+    /// A curve: its label stands at it, or else in the key.
+    Curve(Look, &'a str),
+    /// A goal, and the unit it is in.
+    Goal(&'a Goal, &'a str),
+}
+
+/// Places and writes labels; what finds no place goes to the key.
+pub(super) fn write_labels(
+    markup: &mut Markup,
+    scene: &Scene,
+    wanted: Vec<(Named<'_>, Vec<At>)>,
+    leftover: &mut Leftover,
+) {
+    let texts: Vec<Wanted<'_>> = wanted
+        .iter()
+        .map(|(named, beside)| {
+            let (text, rings) = match named {
+                Named::Mark(_, series) => (*series, FAR),
+                Named::Curve(_, series) => (*series, 1),
+                Named::Goal(goal, _) => (goal.label.as_str(), 1),
+            };
+            Wanted { text, beside: beside.clone(), rings }
+        })
+        .collect();
+    let places = labels::place(scene, &texts);
+    for (((named, _), wanted), place) in wanted.iter().zip(&texts).zip(places) {
+        match (named, place) {
+            (Named::Mark(look, _) | Named::Curve(look, _), Some(place)) => {
+                leader(markup, *look, &place);
+                markup.label("name", place.at, place.anchor, wanted.text);
+            }
+            (Named::Goal(..), Some(place)) => markup.label("goal", place.at, place.anchor, wanted.text),
+            (Named::Mark(look, series) | Named::Curve(look, series), None) => leftover.key(*look, series),
+            (Named::Goal(goal, unit), None) => leftover.goal(goal, unit),
+        }
+    }
+}
+
+/// A thin line from a mark to its far label, from edge to edge.
+fn leader(markup: &mut Markup, look: Look, place: &Placed) {
+    let Some((from, to)) = place.leader() else { return };
+    let length = (to.x - from.x).hypot(to.y - from.y).max(1.0);
+    let (near, far) = ((MARK - 1.0) / length, ((length - 2.0) / length).max(0.0));
+    if near < far {
+        let along = |share: f64| At { x: from.x + (to.x - from.x) * share, y: from.y + (to.y - from.y) * share };
+        markup.line(&format!("leader {}", look.colour()), along(near), along(far));
+    }
+}
+
+/// What stands below a drawing: the key for what has no label there, and what is missing.
+pub(super) fn write_leftover(markup: &mut Markup, leftover: &Leftover) {
+    if !leftover.key.is_empty() || !leftover.goals.is_empty() {
+        markup.element("ul", &[("class", "key")], |m| {
+            for (look, series) in &leftover.key {
+                m.element("li", &[], |m| {
+                    swatch(m, *look, series);
+                    m.text(series);
+                });
+            }
+            for goal in &leftover.goals {
+                m.leaf("li", &[("class", "goal")], goal);
+            }
+        });
+        markup.newline();
+    }
+    if !leftover.missing.is_empty() {
+        let text = format!("No data: {}.", leftover.missing.join("; "));
+        markup.leaf("p", &[("class", "missing")], &text);
+        markup.newline();
+    }
+}
+
+fn swatch(markup: &mut Markup, look: Look, series: &str) {
+    let place = [("class", "swatch"), ("viewBox", "0 0 34 14"), ("aria-hidden", "true")];
+    markup.element("svg", &place, |m| {
+        let class = format!("curve {}", look.colour());
+        m.empty("path", &[("class", &class), ("d", "M1 7L33 7"), ("stroke-dasharray", look.dash())]);
+        look.mark(m, At { x: 17.0, y: 7.0 }, MARK * 0.9, series);
+    });
+}
