@@ -111,9 +111,8 @@ impl End {
     pub fn open(mut self, namespace: &str, config: &InterfaceConfig) -> Result<Self, Error> {
         let interface = inside(namespace, || Interface::attach(config))?;
         let End { pool, context, devices } = &mut self;
-        devices.push(inside(namespace, || {
-            AfXdpDevice::open(&interface, interface.queues(), &sockets(), context, pool)
-        })?);
+        devices
+            .push(inside(namespace, || AfXdpDevice::open(&interface, interface.queues(), &sockets(), context, pool))?);
         Ok(self)
     }
 

@@ -98,6 +98,8 @@ pub(super) struct Queue {
     pub(super) gone: bool,
     own: Statistics,
     kernel: XdpStatistics,
+    /// A refill since the last look at the statistics found the pool empty.
+    starved: bool,
 }
 
 impl Queue {
@@ -144,6 +146,7 @@ impl Queue {
             partial: Partial::None,
             gone: false,
             own: Statistics::default(),
+            starved: false,
             kernel: sockopt::xdp_statistics(&fd).map_err(|e| Error::system("read XDP_STATISTICS", e))?,
             fd,
         };
@@ -241,7 +244,10 @@ impl Queue {
         }
         let mut added = 0;
         while added < room {
-            let Some(addr) = pool.take_addr() else { break };
+            let Some(addr) = pool.take_addr() else {
+                self.starved = true;
+                break;
+            };
             let slot = self.slot(addr);
             self.held[slot] = 1;
             self.fill.write(self.fill_at.claim(), addr);
@@ -387,21 +393,30 @@ impl Queue {
     }
 
     /// What was lost since the socket was opened. Should the kernel not answer, as it was last time.
+    ///
+    /// In copy mode each frame that found the fill ring empty is counted twice by the kernel, as
+    /// dropped too (net/xdp/xsk.c, `__xsk_rcv`). It was the pool's fault if a refill found that empty,
+    /// else the worker's, who did not come to refill. With zero-copy the kernel counts the driver's
+    /// attempts, not frames; what was lost then stands in the driver's own counters (`ethtool -S`).
     pub(super) fn statistics(&mut self) -> Statistics {
-        if let Ok(kernel) = sockopt::xdp_statistics(&self.fd) {
-            self.kernel = kernel;
-        }
+        let Ok(kernel) = sockopt::xdp_statistics(&self.fd) else { return self.own };
+        let new = |now: Option<u64>, then: Option<u64>| now.unwrap_or(0).saturating_sub(then.unwrap_or(0));
+        let then = std::mem::replace(&mut self.kernel, kernel);
         let kernel = &self.kernel;
-        let no_buffer = kernel.rx_fill_ring_empty_descs.unwrap_or(0);
-        // In copy mode a frame that found no slot is counted in both (net/xdp/xsk.c, `__xsk_rcv`).
-        let dropped = if self.zero_copy { kernel.rx_dropped } else { kernel.rx_dropped.saturating_sub(no_buffer) };
-        Statistics {
-            rx_ring_full: kernel.rx_ring_full.unwrap_or(0),
-            rx_no_buffer: no_buffer,
-            rx_invalid: dropped + kernel.rx_invalid_descs + self.own.rx_invalid,
-            tx_invalid: kernel.tx_invalid_descs + self.own.tx_invalid,
-            tx_dropped: self.own.tx_dropped,
+        let dropped = kernel.rx_dropped.saturating_sub(then.rx_dropped);
+        let unfilled = new(kernel.rx_fill_ring_empty_descs, then.rx_fill_ring_empty_descs);
+        let own = &mut self.own;
+        own.rx_ring_full += new(kernel.rx_ring_full, then.rx_ring_full);
+        own.rx_invalid += kernel.rx_invalid_descs.saturating_sub(then.rx_invalid_descs);
+        own.tx_invalid += kernel.tx_invalid_descs.saturating_sub(then.tx_invalid_descs);
+        if self.zero_copy {
+            own.rx_invalid += dropped;
+        } else {
+            own.rx_invalid += dropped.saturating_sub(unfilled);
+            *(if self.starved { &mut own.rx_no_buffer } else { &mut own.rx_ring_full }) += unfilled;
         }
+        self.starved = false;
+        self.own
     }
 
     pub(super) fn occupancy(&mut self) -> Occupancy {
@@ -462,4 +477,42 @@ fn append(pool: &mut Pool, whole: &mut Frame, part: &Frame) -> bool {
     copy.copy_from_slice(pool.bytes(part));
     pool.bytes_mut(whole)[before..].copy_from_slice(copy);
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::PoolConfig;
+
+    #[test]
+    fn a_stamp_is_believed_once() {
+        let mut pool = Pool::new(PoolConfig { frames: 1, ..PoolConfig::default() }).unwrap();
+        let mut frame = pool.take().unwrap();
+        stamp(&mut pool, &mut frame);
+        assert_eq!(frame.arrived(), None, "no stamp was written");
+        let meta = pool.metadata_mut(&frame).unwrap();
+        meta[..8].copy_from_slice(&1234u64.to_ne_bytes());
+        meta[8..].copy_from_slice(&STAMP_MAGIC.to_ne_bytes());
+        stamp(&mut pool, &mut frame);
+        assert_eq!(frame.arrived(), Some(Instant::from_nanos(1234)));
+        pool.give(frame);
+        let mut next = pool.take().unwrap();
+        stamp(&mut pool, &mut next);
+        assert_eq!(next.arrived(), None, "the slot's next frame had none");
+    }
+
+    #[test]
+    fn parts_are_put_together_up_to_the_slots_end() {
+        let config = PoolConfig { frames: 2, frame_size: 8192, huge_pages: false };
+        let mut pool = Pool::new(config).unwrap();
+        let (mut whole, mut part) = (pool.take().unwrap(), pool.take().unwrap());
+        assert!(pool.set_len(&mut whole, 3840) && pool.set_len(&mut part, 3840));
+        pool.bytes_mut(&mut part).fill(7);
+        assert!(append(&mut pool, &mut whole, &part));
+        assert_eq!(whole.len(), 7680);
+        assert!(pool.bytes(&whole)[..3840].iter().all(|b| *b == 0));
+        assert!(pool.bytes(&whole)[3840..].iter().all(|b| *b == 7));
+        assert!(!append(&mut pool, &mut whole, &part), "7936 octets fit");
+        assert_eq!(whole.len(), 7680);
+    }
 }
