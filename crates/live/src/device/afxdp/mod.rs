@@ -21,6 +21,7 @@ mod index;
 mod interface;
 mod napi;
 mod notes;
+mod parts;
 mod queue;
 mod sys;
 

@@ -9,7 +9,6 @@ use rustix::net::xdp::{
     XdpStatistics,
 };
 use rustix::net::{RecvFlags, SendFlags, sockopt};
-use units::Instant;
 
 use crate::Error;
 use crate::device::Statistics;
@@ -18,7 +17,7 @@ use crate::pool::{Frame, Pool};
 use super::busy::BusyPoll;
 use super::config::RingSizes;
 use super::index::{Consumer, Producer};
-use super::interface::STAMP_MAGIC;
+use super::parts::{Partial, append, stamp};
 use super::sys::{Desc, RingMemory, prefetch};
 
 /// The shortest frame that is sent: an Ethernet header. Shorter ones the kernel may refuse without
@@ -56,16 +55,6 @@ impl Occupancy {
     }
 }
 
-/// A frame that came in several descriptors, of which the last has not been seen.
-#[derive(Debug)]
-enum Partial {
-    None,
-    /// Put together so far.
-    Frame(Frame),
-    /// Longer than a slot; its rest goes too.
-    Discard,
-}
-
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) id: u32,
@@ -98,6 +87,8 @@ pub(super) struct Queue {
     pub(super) gone: bool,
     own: Statistics,
     kernel: XdpStatistics,
+    /// A refill since the last look at the statistics found the pool empty.
+    starved: bool,
 }
 
 impl Queue {
@@ -144,6 +135,7 @@ impl Queue {
             partial: Partial::None,
             gone: false,
             own: Statistics::default(),
+            starved: false,
             kernel: sockopt::xdp_statistics(&fd).map_err(|e| Error::system("read XDP_STATISTICS", e))?,
             fd,
         };
@@ -241,7 +233,10 @@ impl Queue {
         }
         let mut added = 0;
         while added < room {
-            let Some(addr) = pool.take_addr() else { break };
+            let Some(addr) = pool.take_addr() else {
+                self.starved = true;
+                break;
+            };
             let slot = self.slot(addr);
             self.held[slot] = 1;
             self.fill.write(self.fill_at.claim(), addr);
@@ -387,21 +382,30 @@ impl Queue {
     }
 
     /// What was lost since the socket was opened. Should the kernel not answer, as it was last time.
+    ///
+    /// In copy mode each frame that found the fill ring empty is counted twice by the kernel, as
+    /// dropped too (net/xdp/xsk.c, `__xsk_rcv`). It was the pool's fault if a refill found that empty,
+    /// else the worker's, who did not come to refill. With zero-copy the kernel counts the driver's
+    /// attempts, not frames; what was lost then stands in the driver's own counters (`ethtool -S`).
     pub(super) fn statistics(&mut self) -> Statistics {
-        if let Ok(kernel) = sockopt::xdp_statistics(&self.fd) {
-            self.kernel = kernel;
-        }
+        let Ok(kernel) = sockopt::xdp_statistics(&self.fd) else { return self.own };
+        let new = |now: Option<u64>, then: Option<u64>| now.unwrap_or(0).saturating_sub(then.unwrap_or(0));
+        let then = std::mem::replace(&mut self.kernel, kernel);
         let kernel = &self.kernel;
-        let no_buffer = kernel.rx_fill_ring_empty_descs.unwrap_or(0);
-        // In copy mode a frame that found no slot is counted in both (net/xdp/xsk.c, `__xsk_rcv`).
-        let dropped = if self.zero_copy { kernel.rx_dropped } else { kernel.rx_dropped.saturating_sub(no_buffer) };
-        Statistics {
-            rx_ring_full: kernel.rx_ring_full.unwrap_or(0),
-            rx_no_buffer: no_buffer,
-            rx_invalid: dropped + kernel.rx_invalid_descs + self.own.rx_invalid,
-            tx_invalid: kernel.tx_invalid_descs + self.own.tx_invalid,
-            tx_dropped: self.own.tx_dropped,
+        let dropped = kernel.rx_dropped.saturating_sub(then.rx_dropped);
+        let unfilled = new(kernel.rx_fill_ring_empty_descs, then.rx_fill_ring_empty_descs);
+        let own = &mut self.own;
+        own.rx_ring_full += new(kernel.rx_ring_full, then.rx_ring_full);
+        own.rx_invalid += kernel.rx_invalid_descs.saturating_sub(then.rx_invalid_descs);
+        own.tx_invalid += kernel.tx_invalid_descs.saturating_sub(then.tx_invalid_descs);
+        if self.zero_copy {
+            own.rx_invalid += dropped;
+        } else {
+            own.rx_invalid += dropped.saturating_sub(unfilled);
+            *(if self.starved { &mut own.rx_no_buffer } else { &mut own.rx_ring_full }) += unfilled;
         }
+        self.starved = false;
+        self.own
     }
 
     pub(super) fn occupancy(&mut self) -> Occupancy {
@@ -436,30 +440,4 @@ impl Queue {
         slots.for_each(|(slot, _)| pool.give_addr((slot as u64) << slot_shift));
         0
     }
-}
-
-/// Takes the arrival stamp from before the data, so that it is not believed again when the slot
-/// holds another frame.
-#[inline]
-fn stamp(pool: &mut Pool, frame: &mut Frame) {
-    let Some(meta) = pool.metadata_mut(frame) else { return };
-    let (at, magic) = meta.split_at_mut(8);
-    if *magic == STAMP_MAGIC.to_ne_bytes() {
-        let at = u64::from_ne_bytes(std::array::from_fn(|i| at[i]));
-        magic.fill(0);
-        frame.set_arrived(Instant::from_nanos(at));
-    }
-}
-
-/// Copies `part` to the end of `whole`; `false` if there is no room in its slot.
-fn append(pool: &mut Pool, whole: &mut Frame, part: &Frame) -> bool {
-    let mut copy = [0u8; 4096];
-    let (before, len) = (whole.len(), part.len());
-    let Some(copy) = copy.get_mut(..len) else { return false };
-    if !pool.set_len(whole, before + len) {
-        return false;
-    }
-    copy.copy_from_slice(pool.bytes(part));
-    pool.bytes_mut(whole)[before..].copy_from_slice(copy);
-    true
 }
