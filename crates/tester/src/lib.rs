@@ -27,5 +27,6 @@ pub mod schedule;
 pub mod search;
 pub mod statistics;
 pub mod trial;
+
 pub use error::Error;
 pub use random::Random;
