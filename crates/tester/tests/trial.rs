@@ -99,7 +99,7 @@ impl Device for Simulated {
                     self.underway.push_back((self.free_at + self.latency, octets));
                 }
                 let last = self.underway.len().wrapping_sub(1);
-                if self.count.is_multiple_of(self.swap_each) && last >= 1 && last < usize::MAX {
+                if self.count.is_multiple_of(self.swap_each) && (1..usize::MAX).contains(&last) {
                     let (a, b) = (self.underway[last].1.clone(), self.underway[last - 1].1.clone());
                     (self.underway[last].1, self.underway[last - 1].1) = (b, a);
                 }
@@ -137,7 +137,7 @@ fn config(schedule: &str) -> TrialConfig {
         size: FrameSize::SMALLEST,
     };
     let config = TrialConfig::new(layout, schedule.parse().unwrap());
-    TrialConfig { warm_up: Nanos::ZERO, duration: Nanos::from_millis(20), ..config }
+    TrialConfig { warm_up: Nanos::ZERO, duration: Nanos::from_millis(20), drain: Nanos::from_millis(3), ..config }
 }
 
 fn trial(config: &TrialConfig, clock: &Virtual, device: &mut Simulated) -> Trial {
