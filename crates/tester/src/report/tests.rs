@@ -459,7 +459,7 @@ fn estimate() -> impl Strategy<Value = Estimate> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
     fn no_numbers_make_it_fail(
         points in prop::collection::vec((estimate(), estimate()), 0..12),
