@@ -8,8 +8,16 @@ pub mod top;
 use schemars::Schema;
 use schemars::generate::SchemaSettings;
 
-/// The documents: the schema's name as in the document's `schema` field, and how to make it.
-pub const SCHEMAS: &[(&str, fn() -> Schema)] = &[(top::SCHEMA, schema_of::<top::Document>)];
+/// A document's schema.
+pub struct Published {
+    /// Its name, as in the document's `schema` field.
+    pub name: &'static str,
+    /// How to make it.
+    pub schema: fn() -> Schema,
+}
+
+/// The schemas of all documents.
+pub const SCHEMAS: &[Published] = &[Published { name: top::SCHEMA, schema: schema_of::<top::Document> }];
 
 /// The version of Apus in every document.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -17,6 +17,7 @@ pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
     /// `apus.top/1`
+    #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     /// The running instances, by name.
     pub instances: Vec<Instance>,

@@ -82,7 +82,7 @@ impl Screen {
         let mut text = format!(" {instances} instance{}, {count} worker{}", plural(instances), plural(count));
         if count > fitting {
             let last = (self.first + fitting).min(count);
-            text.push_str(&format!(", {} to {last} shown (up, down)", self.first + 1));
+            text.push_str(&format!(", {}–{last} shown (up, down)", self.first + 1));
         }
         if !document.leftovers.is_empty() {
             let n = document.leftovers.len();
@@ -90,8 +90,8 @@ impl Screen {
         }
         Line::from(vec![
             Span::styled("apus top", Style::new().add_modifier(Modifier::BOLD)),
+            Span::raw("  q quits "),
             Span::raw(text),
-            Span::raw("   q quits"),
         ])
     }
 
@@ -228,7 +228,7 @@ mod tests {
     fn a_worker_at_work() {
         let shown = text(&draw(&document(), Palette::Plain, (100, 9)));
         let expected = [
-            "apus top 1 instance, 1 worker   q quits",
+            "apus top  q quits  1 instance, 1 worker",
             "┌ edge/0  l2fwd  adaptive p99.9=50us  running  tid 4243  cpu 1  fifo:50 ───────────────────────────┐",
             "│rx 2.00kpps  1.0 Mbit/s     tx 1.80kpps  0.9 Mbit/s     veth0 up, veth1 up                        │",
             "│late p50 2.51us   p99 2.99us   p99.9 –        max 2.99us   of 2000 frames                         │",
@@ -271,6 +271,6 @@ mod tests {
         assert_eq!(screen.first, 19);
         let mut terminal = Terminal::new(TestBackend::new(100, 25)).unwrap();
         terminal.draw(|frame| screen.draw(frame, &many)).unwrap();
-        assert!(text(terminal.backend().buffer())[0].contains("18 to 20 shown"));
+        assert!(text(terminal.backend().buffer())[0].contains("18–20 shown"));
     }
 }
