@@ -18,7 +18,7 @@ mod writer;
 
 pub use histogram::Histogram;
 pub use layout::PORTS as MOST_PORTS;
-pub use process::{Process, Scheduling};
+pub use process::{Process, Scheduling, Usage};
 pub use reader::{Counts, Gaps, Leftover, PortCounts, Reader, Snapshot, Wait, instances, remove_leftovers};
 pub use writer::Telemetry;
 

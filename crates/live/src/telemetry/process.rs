@@ -3,6 +3,8 @@
 use std::io;
 use std::path::Path;
 
+use units::Nanos;
+
 /// A process for good: a pid alone may be given to another one later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Process {
@@ -19,6 +21,31 @@ pub struct Scheduling {
     pub policy: u64,
     /// The real-time priority, 0 for other policies: field 40.
     pub priority: u64,
+}
+
+/// What the kernel counted for a thread since the thread began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Usage {
+    /// Time on a CPU: the first field of schedstat.
+    pub cpu: Nanos,
+    /// Time ready to run, waiting for a CPU: the second.
+    pub run_delay: Nanos,
+    /// Times that it gave the CPU away by itself, each of which ends in a wake-up:
+    /// `voluntary_ctxt_switches` of /proc/<pid>/task/<tid>/status.
+    pub wakeups: u64,
+}
+
+impl Usage {
+    /// Of a thread. `None` where the kernel does not tell: the thread is gone, or the kernel was
+    /// built without CONFIG_SCHED_INFO.
+    pub fn of(pid: u32, tid: u32) -> Option<Self> {
+        let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/{file}")).ok();
+        let schedstat = read("schedstat")?;
+        let mut times = schedstat.split_ascii_whitespace().map(|field| field.parse().ok().map(Nanos::from_nanos));
+        let status = read("status")?;
+        let switches = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        Some(Self { cpu: times.next()??, run_delay: times.next()??, wakeups: switches.trim().parse().ok()? })
+    }
 }
 
 impl Scheduling {
@@ -99,6 +126,14 @@ mod tests {
         assert_eq!(stat.state(), "R");
         assert_eq!(stat.field(4).unwrap(), 1);
         assert!(stat.field(22).is_err());
+    }
+
+    #[test]
+    fn usage_is_that_of_the_thread() {
+        let (tid, _) = current_thread().unwrap();
+        let usage = Usage::of(std::process::id(), tid as u32).unwrap();
+        assert!(usage.cpu < Nanos::from_secs(3600));
+        assert_eq!(Usage::of(std::process::id(), u32::MAX), None);
     }
 
     #[test]

@@ -1,0 +1,101 @@
+//! What was typed. Values are parsed into the types that mean them: durations into [`Nanos`], goals
+//! into `policy::Goal`; nothing here does anything.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args as Arguments, Parser, Subcommand};
+use units::Nanos;
+
+/// Moves packets on time with the least power, and proves it.
+///
+/// Exit status: 0 done and good; 1 findings or a goal missed; 2 wrong use or bad input; 3 the
+/// environment lacks something.
+#[derive(Parser, Debug)]
+#[command(name = "apus", version, max_term_width = 100)]
+pub struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Shows what running instances do: rates, lateness, where the time goes, CPU.
+    Top(Top),
+    /// Serves the counters of running instances to Prometheus.
+    Metrics(Metrics),
+}
+
+/// Where instances leave their counters.
+#[derive(Arguments, Clone, Debug)]
+pub struct Telemetry {
+    /// Directory of the running instances' telemetry.
+    #[arg(long = "telemetry", value_name = "DIR", default_value = live::telemetry::ROOT)]
+    pub root: PathBuf,
+}
+
+/// `apus top`
+#[derive(Arguments, Debug)]
+pub struct Top {
+    /// Show this instance only.
+    pub instance: Option<String>,
+    /// Print one table, from two samples, and end.
+    #[arg(long)]
+    pub once: bool,
+    /// Print one JSON document (schema apus.top/1), from two samples, and end.
+    #[arg(long)]
+    pub json: bool,
+    /// Time between two samples [default: 1s; with --once or --json 500ms].
+    #[arg(long, value_name = "DURATION", value_parser = interval)]
+    pub interval: Option<Nanos>,
+    /// Where the counters are.
+    #[command(flatten)]
+    pub telemetry: Telemetry,
+}
+
+/// `apus metrics`
+///
+/// The counters carry the label `instance`, the Apus instance's name. Prometheus names that
+/// `exported_instance`, unless the scrape configuration says `honor_labels: true`.
+#[derive(Arguments, Debug)]
+pub struct Metrics {
+    /// Address to serve on. Anyone who reaches it can read the counters; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9469")]
+    pub listen: SocketAddr,
+    /// Where the counters are.
+    #[command(flatten)]
+    pub telemetry: Telemetry,
+}
+
+/// A sampling interval: long enough to mean something, short enough to answer a key.
+fn interval(text: &str) -> Result<Nanos, String> {
+    const SHORTEST: Nanos = Nanos::from_millis(10);
+    const LONGEST: Nanos = Nanos::from_secs(3600);
+    let interval: Nanos = text.parse().map_err(|e: units::ParseError| e.to_string())?;
+    if (SHORTEST..=LONGEST).contains(&interval) {
+        Ok(interval)
+    } else {
+        Err(format!("expected {SHORTEST} to {LONGEST}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_table_of_arguments_is_sound() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn intervals_have_a_unit_and_a_range() {
+        assert_eq!(interval("500ms"), Ok(Nanos::from_millis(500)));
+        for text in ["1", "1us", "2h", "3601s", ""] {
+            assert!(interval(text).is_err(), "{text:?} was taken");
+        }
+    }
+}

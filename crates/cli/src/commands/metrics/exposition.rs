@@ -1,0 +1,278 @@
+//! The counters as OpenMetrics text. All are cumulative since their worker was made, in base units.
+
+use std::fmt;
+use std::path::Path;
+
+use live::device::Health;
+use live::telemetry::{self, Counts, DropReason, Histogram, Snapshot, State, Usage};
+use policy::wait::{Reason, WaitKind};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use units::Nanos;
+
+use crate::documents::VERSION;
+
+/// Upper bounds of the classic histograms, 1-2-5 from 1 us to 1 s. Telemetry's own buckets are
+/// narrower than 0.8 %; one that straddles a bound here counts above it.
+const BOUNDS_US: [u64; 19] = [
+    1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000,
+    1_000_000,
+];
+
+/// The text for the workers that run now.
+pub fn read(root: &Path) -> Result<String, live::Error> {
+    let workers = telemetry::instances(root)?.0.into_iter().map(|reader| {
+        let snapshot = reader.snapshot();
+        Worker { usage: Usage::of(snapshot.process.pid, snapshot.tid), snapshot }
+    });
+    Ok(text(workers.collect()))
+}
+
+#[derive(Debug)]
+struct Worker {
+    snapshot: Snapshot,
+    usage: Option<Usage>,
+}
+
+#[derive(Debug)]
+struct Workers(Vec<Worker>);
+
+fn text(workers: Vec<Worker>) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Workers(workers)));
+    let mut text = String::new();
+    text::encode(&mut text, &registry).expect("writing to a String does not fail");
+    text
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+impl Worker {
+    fn labels(&self) -> Labels {
+        let id = &self.snapshot.identity;
+        vec![("instance", id.instance.clone()), ("worker", id.worker.to_string())]
+    }
+
+    fn with(&self, name: &'static str, value: &str) -> Labels {
+        let mut labels = self.labels();
+        labels.push((name, value.to_owned()));
+        labels
+    }
+}
+
+impl Collector for Workers {
+    fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
+        let mut to = Text { workers: &self.0, encoder };
+        let mut out = to.encoder.encode_descriptor("apus_worker", "Which worker this is", None, MetricType::Info)?;
+        for worker in to.workers {
+            let id = &worker.snapshot.identity;
+            let goal = id.goal.as_deref().unwrap_or("");
+            let about = [("app", &*id.app), ("mode", &id.mode), ("goal", goal), ("version", VERSION)];
+            out.encode_family(&worker.labels())?.encode_info(&about)?;
+        }
+        to.gauges("apus_worker_state", "1 for the state that the worker is in", |worker| {
+            let now = worker.snapshot.state;
+            State::ALL.map(|s| (worker.with("state", s.name()), f64::from(u8::from(now == Some(s))))).to_vec()
+        })?;
+        to.gauges("apus_worker_uptime_seconds", "Time since the worker was made", |worker| {
+            let up = worker.snapshot.taken.since(worker.snapshot.started);
+            up.map(|up| (worker.labels(), seconds(up))).into_iter().collect()
+        })?;
+        to.frames()?;
+        to.time()?;
+        to.devices()?;
+        to.histogram("apus_pickup_lateness_seconds", "From a frame's arrival to its pick-up", |c| &c.lateness)?;
+        to.histogram("apus_service_seconds", "From a frame's pick-up to its sending", |c| &c.service)
+    }
+}
+
+struct Text<'a, 'e> {
+    workers: &'a [Worker],
+    encoder: DescriptorEncoder<'e>,
+}
+
+impl Text<'_, '_> {
+    fn frames(&mut self) -> fmt::Result {
+        self.counter("apus_received_frames", "Frames taken from the devices", |c| c.received_frames)?;
+        self.counter("apus_received_bytes", "Octets of the frames taken from the devices", |c| c.received_bytes)?;
+        self.counter("apus_sent_frames", "Frames given to the devices", |c| c.sent_frames)?;
+        self.counter("apus_sent_bytes", "Octets of the frames given to the devices", |c| c.sent_bytes)?;
+        self.counters("apus_dropped_frames", "Frames received and not sent, by reason", |worker| {
+            let counts = &worker.snapshot.counts;
+            DropReason::ALL.map(|r| (worker.with("reason", r.name()), counts.dropped(r))).to_vec()
+        })?;
+        self.counter("apus_polls", "Polls of all queues", |c| c.polls)?;
+        self.counter("apus_empty_polls", "Polls that found nothing", |c| c.empty_polls)?;
+        self.counters("apus_decisions", "Decisions of the wait policy, by reason", |worker| {
+            let counts = &worker.snapshot.counts;
+            Reason::ALL.map(|r| (worker.with("reason", r.name()), counts.reason(r))).to_vec()
+        })
+    }
+
+    fn time(&mut self) -> fmt::Result {
+        self.counters("apus_busy_seconds", "Time spent on frames", |worker| {
+            vec![(worker.labels(), seconds(worker.snapshot.counts.busy))]
+        })?;
+        self.counters("apus_waits", "Waits, by kind", |worker| {
+            let counts = &worker.snapshot.counts;
+            WaitKind::ALL.map(|k| (worker.with("kind", k.name()), counts.wait(k).count)).to_vec()
+        })?;
+        self.counters("apus_wait_seconds", "Time in waits, by kind", |worker| {
+            let counts = &worker.snapshot.counts;
+            WaitKind::ALL.map(|k| (worker.with("kind", k.name()), seconds(counts.wait(k).time))).to_vec()
+        })?;
+        self.counter("apus_gaps", "Times that the host took the core away", |c| c.gaps)?;
+        self.counters("apus_gap_seconds", "Time that the host took away", |worker| {
+            vec![(worker.labels(), seconds(worker.snapshot.counts.gap_time))]
+        })?;
+        self.counters("apus_cpu_seconds", "Time of the worker's thread on a CPU", |worker| {
+            worker.usage.map(|usage| (worker.labels(), seconds(usage.cpu))).into_iter().collect()
+        })?;
+        self.counters("apus_wakeups", "Wake-ups of the worker's thread", |worker| {
+            worker.usage.map(|usage| (worker.labels(), usage.wakeups)).into_iter().collect()
+        })
+    }
+
+    fn devices(&mut self) -> fmt::Result {
+        self.counters("apus_device_lost_frames", "Frames that a port lost, by cause", |worker| {
+            let mut samples = Vec::new();
+            for (number, port) in worker.snapshot.counts.ports.iter().enumerate() {
+                let s = port.statistics;
+                let causes = [
+                    ("rx_ring_full", s.rx_ring_full),
+                    ("rx_no_buffer", s.rx_no_buffer),
+                    ("rx_invalid", s.rx_invalid),
+                    ("tx_invalid", s.tx_invalid),
+                ];
+                samples.extend(causes.map(|(cause, n)| {
+                    let mut labels = port_labels(worker, number, &port.name);
+                    labels.push(("cause", cause.to_owned()));
+                    (labels, n)
+                }));
+            }
+            samples
+        })?;
+        self.gauges("apus_port_up", "Whether a port works; absent if not known", |worker| {
+            let ports = worker.snapshot.counts.ports.iter().enumerate();
+            ports
+                .filter_map(|(number, port)| {
+                    let up = f64::from(u8::from(port.health? == Health::Up));
+                    Some((port_labels(worker, number, &port.name), up))
+                })
+                .collect()
+        })
+    }
+
+    /// A counter of the telemetry; the encoder adds `_total` to the name.
+    fn counter(&mut self, name: &str, help: &str, value: impl Fn(&Counts) -> u64) -> fmt::Result {
+        self.counters(name, help, |worker| vec![(worker.labels(), value(&worker.snapshot.counts))])
+    }
+
+    fn counters<V: EncodeCounterValue>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl Fn(&Worker) -> Vec<(Labels, V)>,
+    ) -> fmt::Result {
+        let mut out = self.encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (labels, value) in self.workers.iter().flat_map(samples) {
+            out.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&value, None)?;
+        }
+        Ok(())
+    }
+
+    fn gauges(&mut self, name: &str, help: &str, samples: impl Fn(&Worker) -> Vec<(Labels, f64)>) -> fmt::Result {
+        let mut out = self.encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, value) in self.workers.iter().flat_map(samples) {
+            out.encode_family(&labels)?.encode_gauge(&value)?;
+        }
+        Ok(())
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, of: impl Fn(&Counts) -> &Histogram) -> fmt::Result {
+        let mut out = self.encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        for worker in self.workers {
+            let histogram = of(&worker.snapshot.counts);
+            let sum = histogram.sum_ns() as f64 / 1e9;
+            let buckets = classic(histogram);
+            out.encode_family(&worker.labels())?.encode_histogram::<NoLabelSet>(
+                sum,
+                histogram.count(),
+                &buckets,
+                None,
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Bound in seconds, and the count between it and the one below, as the encoder adds them up.
+fn classic(histogram: &Histogram) -> Vec<(f64, u64)> {
+    let mut below = 0;
+    let mut buckets = Vec::with_capacity(BOUNDS_US.len() + 1);
+    for bound in BOUNDS_US {
+        let up_to = histogram.count_up_to(Nanos::from_micros(bound));
+        buckets.push((bound as f64 / 1e6, up_to - below));
+        below = up_to;
+    }
+    buckets.push((f64::INFINITY, histogram.count().saturating_sub(below)));
+    buckets
+}
+
+fn port_labels(worker: &Worker, number: usize, name: &str) -> Labels {
+    let mut labels = worker.with("port", &number.to_string());
+    labels.push(("name", name.to_owned()));
+    labels
+}
+
+fn seconds(span: Nanos) -> f64 {
+    span.as_nanos() as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::top::tests::sample;
+    use super::*;
+
+    fn encoded(polls: u64) -> String {
+        let sample = sample(1_000, polls);
+        text(vec![Worker { snapshot: sample.snapshot, usage: sample.usage }])
+    }
+
+    #[test]
+    fn names_carry_units_and_labels() {
+        let text = encoded(2_000);
+        for line in [
+            r#"apus_received_frames_total{instance="edge",worker="0"} 2000"#,
+            r#"apus_dropped_frames_total{instance="edge",worker="0",reason="no_route"} 200"#,
+            r#"apus_wait_seconds_total{instance="edge",worker="0",kind="sleep"} 0.5"#,
+            r#"apus_busy_seconds_total{instance="edge",worker="0"} 0.1"#,
+            r#"apus_worker_state{instance="edge",worker="0",state="running"} 1.0"#,
+            r#"apus_port_up{instance="edge",worker="0",port="1",name="veth1"} 1.0"#,
+            r#"apus_pickup_lateness_seconds_bucket{le="0.000001",instance="edge",worker="0"} 0"#,
+            r#"apus_pickup_lateness_seconds_bucket{le="0.000005",instance="edge",worker="0"} 2000"#,
+            r#"apus_pickup_lateness_seconds_bucket{le="+Inf",instance="edge",worker="0"} 2000"#,
+            r#"apus_pickup_lateness_seconds_count{instance="edge",worker="0"} 2000"#,
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line}\nis not in\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+        assert!(text.contains(r#"goal="p99.9=50us""#));
+    }
+
+    #[test]
+    fn nothing_runs() {
+        assert!(text(Vec::new()).ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn the_classic_histogram_loses_nothing() {
+        let mut histogram = Histogram::new();
+        [1, 1_000, 1_001, 5_000_000, u64::MAX].into_iter().for_each(|ns| histogram.record(Nanos::from_nanos(ns)));
+        let classic = classic(&histogram);
+        assert_eq!(classic.iter().map(|bucket| bucket.1).sum::<u64>(), 5);
+        assert_eq!(classic.last().map(|bucket| bucket.1), Some(1));
+    }
+}

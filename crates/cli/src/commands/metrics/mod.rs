@@ -1,0 +1,54 @@
+//! `apus metrics`: [`exposition`] writes the counters as text, [`server`] gives it to who asks.
+
+mod exposition;
+mod server;
+
+use std::io::{self, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixStream;
+
+use anyhow::Context as _;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::args::Metrics;
+use crate::{Failure, Status};
+
+pub(super) fn run(typed: &Metrics) -> anyhow::Result<Status> {
+    // A signal writes a byte; the server waits for connections and for this.
+    let (ended, signalled) = UnixStream::pair().context("handle signals")?;
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        let signalled = signalled.try_clone().context("handle signals")?;
+        signal_hook::low_level::pipe::register(signal, signalled).context("handle signals")?;
+    }
+    let listener = TcpListener::bind(typed.listen).map_err(|e| cannot_listen(typed.listen, &e))?;
+    let address = listener.local_addr().context("read the address served on")?;
+    let mut out = io::stdout();
+    writeln!(out, "serving http://{address}/metrics until Ctrl-C").and_then(|()| out.flush())?;
+    if !address.ip().is_loopback() {
+        let _ = writeln!(io::stderr(), "warning: anyone who reaches {address} can read the counters");
+    }
+    let root = typed.telemetry.root.clone();
+    server::serve(&listener, &ended, move || exposition::read(&root))?;
+    Ok(Status::Good)
+}
+
+fn cannot_listen(address: SocketAddr, error: &io::Error) -> Failure {
+    let fix = match error.kind() {
+        io::ErrorKind::AddrInUse => format!(
+            "choose another port, e.g. --listen {}:0 for a free one, or see who has it: ss -ltnp 'sport = :{}'",
+            shown_ip(address),
+            address.port()
+        ),
+        io::ErrorKind::AddrNotAvailable => "take an address of this host: ip -brief address".to_owned(),
+        io::ErrorKind::PermissionDenied => "take a port from 1024 on".to_owned(),
+        _ => "choose another address with --listen".to_owned(),
+    };
+    Failure::lacking(format!("serve metrics on {address}"), error.to_string(), fix)
+}
+
+fn shown_ip(address: SocketAddr) -> String {
+    match address {
+        SocketAddr::V4(v4) => v4.ip().to_string(),
+        SocketAddr::V6(v6) => format!("[{}]", v6.ip()),
+    }
+}

@@ -1,0 +1,276 @@
+//! The live view.
+
+use std::path::{Path, PathBuf};
+
+use ratatui::Frame;
+use ratatui::crossterm::event::KeyCode;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span, Text};
+use ratatui::widgets::{Block, Paragraph, Wrap};
+
+use super::table::{drops, lateness, megabits, mode, parts, per_second, percent, pps, state, time, why};
+use crate::documents::top::{Document, Instance, Rate, Worker};
+
+/// Whether colours are used. The marks of the time bar tell its parts apart without them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Palette {
+    Colours,
+    /// NO_COLOR
+    Plain,
+}
+
+/// The view's own state: how far it is scrolled.
+pub struct Screen {
+    palette: Palette,
+    filter: Option<String>,
+    root: PathBuf,
+    first: usize,
+}
+
+/// Lines of one worker, borders included.
+const PANEL: u16 = 8;
+
+impl Screen {
+    pub fn new(palette: Palette, filter: Option<&str>, root: &Path) -> Self {
+        Self { palette, filter: filter.map(str::to_owned), root: root.to_owned(), first: 0 }
+    }
+
+    /// Scrolls by whole workers.
+    pub fn key(&mut self, code: KeyCode, document: &Document) {
+        let last = workers(document).count().saturating_sub(1);
+        self.first = match code {
+            KeyCode::Down | KeyCode::Char('j') | KeyCode::PageDown => self.first + 1,
+            KeyCode::Up | KeyCode::Char('k') | KeyCode::PageUp => self.first.saturating_sub(1),
+            KeyCode::Home => 0,
+            KeyCode::End => last,
+            _ => self.first,
+        }
+        .min(last);
+    }
+
+    pub fn draw(&mut self, frame: &mut Frame, document: &Document) {
+        let [head, body] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(frame.area());
+        let count = workers(document).count();
+        let fitting = usize::from(body.height / PANEL).max(1);
+        self.first = self.first.min(count.saturating_sub(fitting));
+        frame.render_widget(self.head(document, count, fitting), head);
+        if count == 0 {
+            frame.render_widget(self.nobody(document), body);
+            return;
+        }
+        let panels = (0..fitting).map(|n| Rect {
+            y: body.y + n as u16 * PANEL,
+            height: PANEL.min(body.height - n as u16 * PANEL),
+            ..body
+        });
+        for ((instance, worker), area) in workers(document).skip(self.first).zip(panels) {
+            frame.render_widget(self.panel(instance, worker, area.width), area);
+        }
+    }
+
+    fn colour(&self, colour: Color) -> Style {
+        match self.palette {
+            Palette::Colours => Style::new().fg(colour),
+            Palette::Plain => Style::new(),
+        }
+    }
+
+    fn head(&self, document: &Document, count: usize, fitting: usize) -> Line<'static> {
+        let plural = |n: usize| if n == 1 { "" } else { "s" };
+        let instances = document.instances.len();
+        let mut text = format!(" {instances} instance{}, {count} worker{}", plural(instances), plural(count));
+        if count > fitting {
+            let last = (self.first + fitting).min(count);
+            text.push_str(&format!(", {}–{last} shown (up, down)", self.first + 1));
+        }
+        if !document.leftovers.is_empty() {
+            let n = document.leftovers.len();
+            text.push_str(&format!(", {n} file{} left behind (apus top --once names them)", plural(n)));
+        }
+        Line::from(vec![
+            Span::styled("apus top", Style::new().add_modifier(Modifier::BOLD)),
+            Span::raw("  q quits "),
+            Span::raw(text),
+        ])
+    }
+
+    fn nobody(&self, document: &Document) -> Paragraph<'static> {
+        let mut lines = vec![String::new()];
+        match &self.filter {
+            Some(name) => {
+                lines.push(format!("  No running instance is named {name:?}. It is shown as soon as it runs."))
+            }
+            None => lines.push("  No instance of Apus runs. It is shown as soon as one does.".to_owned()),
+        }
+        lines.push(String::new());
+        lines.push("  Start one:   apus run --help".to_owned());
+        lines.push("  See it all:  apus demo".to_owned());
+        lines.push(String::new());
+        lines.push(format!("  Looking in {}", self.root.display()));
+        lines.extend(document.leftovers.iter().map(|l| format!("  Left behind: {}: {}", l.path, l.why)));
+        Paragraph::new(Text::from_iter(lines.into_iter().map(Line::from))).wrap(Wrap { trim: false })
+    }
+
+    fn panel(&self, instance: &Instance, worker: &Worker, width: u16) -> Paragraph<'static> {
+        let title = Line::from(vec![
+            Span::raw(" "),
+            Span::styled(
+                format!("{}/{}", instance.instance, worker.worker),
+                self.colour(Color::Cyan).add_modifier(Modifier::BOLD),
+            ),
+            Span::raw(format!("  {}  {}  ", worker.app, mode(worker))),
+            Span::styled(state(worker).to_owned(), self.state_style(worker)),
+            Span::raw(format!("  {} ", place(worker))),
+        ]);
+        let lines = match &worker.rate {
+            Some(rate) => self.lines(worker, rate, usize::from(width.saturating_sub(2))),
+            None => vec![Line::from("counting …")],
+        };
+        Paragraph::new(lines).block(Block::bordered().title(title))
+    }
+
+    fn lines(&self, worker: &Worker, rate: &Rate, width: usize) -> Vec<Line<'static>> {
+        let flow = |name: &str, frames: f64, bits: f64| format!("{name} {:<9} {:<14}", pps(frames), megabits(bits));
+        let ports: Vec<String> = worker
+            .ports
+            .iter()
+            .map(|port| format!("{} {}", port.name, port.health.as_deref().unwrap_or("unknown")))
+            .collect();
+        let gaps = format!("host gaps {:.0}/s, {}", rate.gaps_per_second, percent(Some(rate.gap_ratio)));
+        let dropping = !rate.dropped_pps.is_empty() || rate.device_lost_pps > 0.0;
+        vec![
+            Line::from(format!(
+                "{} {} {}",
+                flow("rx", rate.received_pps, rate.received_bps),
+                flow("tx", rate.sent_pps, rate.sent_bps),
+                ports.join(", ")
+            )),
+            Line::from(format!("late {}", lateness(&rate.pickup_lateness))),
+            Line::from(format!(
+                "cpu  {:<9} wake-ups {:<9} {gaps}",
+                percent(rate.cpu_ratio),
+                per_second(rate.wakeups_per_second)
+            )),
+            self.bar(rate, width),
+            Line::from(format!("why  {}", why(rate))),
+            Line::styled(
+                format!("drop {}", drops(rate)),
+                if dropping { self.colour(Color::Red) } else { Style::new() },
+            ),
+        ]
+    }
+
+    /// `time ███zzzzzz··· busy 25.0 %, sleep 50.0 %, rest 25.0 %`
+    fn bar(&self, rate: &Rate, width: usize) -> Line<'static> {
+        const COLOURS: [Color; 6] =
+            [Color::Green, Color::Yellow, Color::LightYellow, Color::Blue, Color::Magenta, Color::DarkGray];
+        let legend = time(rate);
+        let cells = width.saturating_sub("time ".len() + 1 + legend.chars().count()).clamp(10, 40);
+        let mut spans = vec![Span::raw("time ")];
+        let (mut sum, mut drawn) = (0.0, 0);
+        for ((_, share, mark), colour) in parts(&rate.time).into_iter().zip(COLOURS) {
+            // Rounded on the sum, so that the bar has the same length always.
+            sum += share;
+            let end = ((sum * cells as f64).round() as usize).min(cells);
+            spans.push(Span::styled(mark.to_string().repeat(end - drawn), self.colour(colour)));
+            drawn = end;
+        }
+        spans.push(Span::raw(format!(" {legend}")));
+        Line::from(spans)
+    }
+
+    fn state_style(&self, worker: &Worker) -> Style {
+        match worker.state.as_deref() {
+            Some("running") => self.colour(Color::Green),
+            Some("failed" | "link_down") => self.colour(Color::Red).add_modifier(Modifier::BOLD),
+            _ => self.colour(Color::Yellow),
+        }
+    }
+}
+
+/// `pid 4242  cpu 1  fifo:50`
+fn place(worker: &Worker) -> String {
+    let cpu = worker.cpu.map_or_else(|| "any cpu".to_owned(), |cpu| format!("cpu {cpu}"));
+    let class = match worker.priority {
+        0 => worker.scheduling.clone(),
+        priority => format!("{}:{priority}", worker.scheduling),
+    };
+    format!("tid {}  {cpu}  {class}", worker.tid)
+}
+
+fn workers(document: &Document) -> impl Iterator<Item = (&Instance, &Worker)> {
+    document.instances.iter().flat_map(|instance| instance.workers.iter().map(move |worker| (instance, worker)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::tests::document;
+    use super::*;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+    use ratatui::buffer::Buffer;
+
+    fn draw(document: &Document, palette: Palette, (width, height): (u16, u16)) -> Buffer {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        let mut screen = Screen::new(palette, None, Path::new("/dev/shm/apus"));
+        terminal.draw(|frame| screen.draw(frame, document)).unwrap();
+        terminal.backend().buffer().clone()
+    }
+
+    fn text(buffer: &Buffer) -> Vec<String> {
+        let width = usize::from(buffer.area.width);
+        let symbols: Vec<&str> = buffer.content.iter().map(|cell| cell.symbol()).collect();
+        symbols.chunks(width).map(|line| line.concat().trim_end().to_owned()).collect()
+    }
+
+    #[test]
+    fn a_worker_at_work() {
+        let shown = text(&draw(&document(), Palette::Plain, (100, 9)));
+        let expected = [
+            "apus top  q quits  1 instance, 1 worker",
+            "┌ edge/0  l2fwd  adaptive p99.9=50us  running  tid 4243  cpu 1  fifo:50 ───────────────────────────┐",
+            "│rx 2.00kpps  1.0 Mbit/s     tx 1.80kpps  0.9 Mbit/s     veth0 up, veth1 up                        │",
+            "│late p50 2.51us   p99 2.99us   p99.9 –        max 2.99us   of 2000 frames                         │",
+            "│cpu  12.0 %    wake-ups 2000/s    host gaps 0/s, 0.0 %                                            │",
+            "│time ████zzzzzzzzzzzzzzzzzzzz················ busy 10.0 %, sleep 50.0 %, rest 40.0 %              │",
+            "│why  periodic 80.0 %, traffic 20.0 %                                                              │",
+            "│drop no_route 200pps                                                                              │",
+            "└──────────────────────────────────────────────────────────────────────────────────────────────────┘",
+        ];
+        assert_eq!(shown, expected, "\n{}", shown.join("\n"));
+    }
+
+    #[test]
+    fn nobody_runs() {
+        let mut document = document();
+        document.instances.clear();
+        let shown = text(&draw(&document, Palette::Plain, (80, 10))).join("\n");
+        assert!(shown.contains("No instance of Apus runs") && shown.contains("apus demo"), "{shown}");
+    }
+
+    #[test]
+    fn colours_only_where_wanted() {
+        let coloured = |palette| {
+            let buffer = draw(&document(), palette, (100, 9));
+            buffer.content.iter().any(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset)
+        };
+        assert!(coloured(Palette::Colours) && !coloured(Palette::Plain));
+    }
+
+    #[test]
+    fn any_size_and_any_number_of_workers() {
+        let mut many = document();
+        let one = many.instances[0].workers[0].clone();
+        many.instances[0].workers = vec![one; 20];
+        for size in [(1, 1), (3, 2), (20, 5), (80, 24), (300, 100)] {
+            draw(&many, Palette::Colours, size);
+        }
+        let mut screen = Screen::new(Palette::Plain, None, Path::new("/"));
+        (0..50).for_each(|_| screen.key(KeyCode::Down, &many));
+        assert_eq!(screen.first, 19);
+        let mut terminal = Terminal::new(TestBackend::new(100, 25)).unwrap();
+        terminal.draw(|frame| screen.draw(frame, &many)).unwrap();
+        assert!(text(terminal.backend().buffer())[0].contains("18–20 shown"));
+    }
+}

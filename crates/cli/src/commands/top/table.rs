@@ -1,0 +1,177 @@
+//! `apus top --once`, and the texts that the live view shares.
+
+use std::fmt::Write as _;
+
+use units::{Nanos, PacketRate};
+
+use crate::documents::distribution::Distribution;
+use crate::documents::top::{Document, Rate, TimeShares, Worker};
+
+/// Stands for what is not known, or has too few samples.
+const UNKNOWN: &str = "–";
+
+/// The kinds of time in the order in which they are shown: name, share, and a mark that tells them
+/// apart without colours.
+pub fn parts(time: &TimeShares) -> [(&'static str, f64, char); 6] {
+    [
+        ("busy", time.busy_ratio, '█'),
+        ("poll", time.poll_ratio, '▓'),
+        ("pause", time.pause_ratio, '▒'),
+        ("sleep", time.sleep_ratio, 'z'),
+        ("block", time.block_ratio, '_'),
+        ("rest", time.rest_ratio, '·'),
+    ]
+}
+
+/// One table row a worker, with what needs words below it.
+pub fn render(document: &Document) -> String {
+    let mut rows = vec![
+        ["WORKER", "APP", "MODE", "STATE", "RX", "TX", "DROPS", "P50", "P99", "P99.9", "MAX", "CPU", "WAKE-UPS"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    let mut notes = String::new();
+    for instance in &document.instances {
+        for worker in &instance.workers {
+            let name = format!("{}/{}", instance.instance, worker.worker);
+            rows.push(row(&name, worker));
+            if let Some(rate) = &worker.rate {
+                let _ = writeln!(notes, "{name}: time {}; why {}; drops {}", time(rate), why(rate), drops(rate));
+            }
+        }
+    }
+    let mut text = if rows.len() == 1 { "no instance of Apus runs\n".to_owned() } else { aligned(&rows) + &notes };
+    for leftover in &document.leftovers {
+        let _ = writeln!(text, "left behind: {}: {}", leftover.path, leftover.why);
+    }
+    text
+}
+
+fn row(name: &str, worker: &Worker) -> Vec<String> {
+    let mut row = vec![name.to_owned(), worker.app.clone(), mode(worker), state(worker).to_owned()];
+    match &worker.rate {
+        None => row.extend(std::iter::repeat_n(UNKNOWN.to_owned(), 9)),
+        Some(rate) => {
+            let late = &rate.pickup_lateness;
+            row.extend([pps(rate.received_pps), pps(rate.sent_pps), pps(rate.dropped_pps.values().sum())]);
+            row.extend([late.p50_ns, late.p99_ns, late.p99_9_ns, late.max_ns].map(span));
+            row.extend([percent(rate.cpu_ratio), per_second(rate.wakeups_per_second)]);
+        }
+    }
+    row
+}
+
+/// Columns as wide as their widest cell; the first four to the left, numbers to the right.
+fn aligned(rows: &[Vec<String>]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let _ = if column < 4 { write!(line, "{cell:<width$}  ") } else { write!(line, "{cell:>width$}  ") };
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// `adaptive p99.9=50us`
+pub fn mode(worker: &Worker) -> String {
+    worker.goal.as_ref().map_or_else(|| worker.mode.clone(), |goal| format!("{} {goal}", worker.mode))
+}
+
+pub fn state(worker: &Worker) -> &str {
+    worker.state.as_deref().unwrap_or("unknown")
+}
+
+/// `busy 12 %, sleep 80 %, rest 8 %`
+pub fn time(rate: &Rate) -> String {
+    listed(parts(&rate.time).into_iter().filter(|part| part.1 >= 0.0005).map(|part| (part.0, percent(Some(part.1)))))
+}
+
+/// The reasons of the wait policy, the most frequent first.
+pub fn why(rate: &Rate) -> String {
+    let mut reasons: Vec<_> = rate.decision_ratios.iter().collect();
+    reasons.sort_by(|a, b| b.1.total_cmp(a.1));
+    listed(reasons.into_iter().map(|(name, share)| (name.as_str(), percent(Some(*share)))))
+}
+
+/// What was lost, by the worker's reasons and by the devices.
+pub fn drops(rate: &Rate) -> String {
+    let own = rate.dropped_pps.iter().map(|(name, n)| (name.as_str(), *n));
+    let device = Some(("lost by the device", rate.device_lost_pps)).filter(|(_, n)| *n > 0.0);
+    listed(own.chain(device).map(|(name, n)| (name, pps(n))))
+}
+
+fn listed<'a>(items: impl Iterator<Item = (&'a str, String)>) -> String {
+    let items: Vec<String> = items.map(|(name, value)| format!("{name} {value}")).collect();
+    if items.is_empty() { "none".to_owned() } else { items.join(", ") }
+}
+
+/// `p50 2.1us  p99 8.4us  p99.9 –  max 21us  of 2000 frames`
+pub fn lateness(late: &Distribution) -> String {
+    let [p50, p99, p99_9, max] = [late.p50_ns, late.p99_ns, late.p99_9_ns, late.max_ns].map(span);
+    format!("p50 {p50:<8} p99 {p99:<8} p99.9 {p99_9:<8} max {max:<8} of {} frames", late.count)
+}
+
+/// A packet rate; a fraction below 10.
+pub fn pps(rate: f64) -> String {
+    match rate {
+        r if r > 0.0 && r < 10.0 => format!("{r:.1}pps"),
+        r => PacketRate::new(r.round() as u64).to_string(),
+    }
+}
+
+pub fn megabits(bits_per_second: f64) -> String {
+    format!("{:.1} Mbit/s", bits_per_second / 1e6)
+}
+
+pub fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| UNKNOWN.to_owned(), |share| format!("{:.1} %", share * 100.0))
+}
+
+pub fn per_second(rate: Option<f64>) -> String {
+    rate.map_or_else(|| UNKNOWN.to_owned(), |rate| format!("{rate:.0}/s"))
+}
+
+/// A span to three digits or so: `1.23us`, `12.3us`, `123us`.
+pub fn span(ns: Option<u64>) -> String {
+    let Some(ns) = ns else { return UNKNOWN.to_owned() };
+    let digits = ns.checked_ilog10().map_or(1, |log| log + 1);
+    let cut = 10u64.pow(digits.saturating_sub(3));
+    Nanos::from_nanos(ns / cut * cut).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::tests::document;
+    use super::*;
+
+    #[test]
+    fn the_table() {
+        let expected = "\
+WORKER  APP    MODE                 STATE          RX        TX   DROPS     P50     P99  P99.9     MAX     CPU  WAKE-UPS
+edge/0  l2fwd  adaptive p99.9=50us  running  2.00kpps  1.80kpps  200pps  2.51us  2.99us      –  2.99us  12.0 %    2000/s
+edge/0: time busy 10.0 %, sleep 50.0 %, rest 40.0 %; why periodic 80.0 %, traffic 20.0 %; drops no_route 200pps
+";
+        assert_eq!(render(&document()), expected);
+    }
+
+    #[test]
+    fn none_runs_and_none_has_a_rate() {
+        let mut document = document();
+        document.instances[0].workers[0].rate = None;
+        assert!(render(&document).lines().nth(1).unwrap().ends_with('–'));
+        document.instances.clear();
+        assert_eq!(render(&document), "no instance of Apus runs\n");
+    }
+
+    #[test]
+    fn spans_keep_three_digits() {
+        let shown = [7, 1_234, 12_345, 123_456, 1_234_567, 0].map(|ns| span(Some(ns)));
+        assert_eq!(shown, ["7ns", "1.23us", "12.3us", "123us", "1.23ms", "0ns"]);
+        assert_eq!(span(None), "–");
+    }
+}

@@ -1,0 +1,204 @@
+//! `apus top --json`, and what the live view shows.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::distribution::Distribution;
+
+/// The schema's name.
+pub const SCHEMA: &str = "apus.top/1";
+
+/// What the running instances do.
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Document {
+    /// The version of Apus that wrote this.
+    pub apus: String,
+    /// `apus.top/1`
+    #[schemars(extend("const" = SCHEMA))]
+    pub schema: String,
+    /// The running instances, by name.
+    pub instances: Vec<Instance>,
+    /// Telemetry files that are no running worker's: of killed processes, or of other versions.
+    pub leftovers: Vec<Leftover>,
+}
+
+/// A running instance.
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Instance {
+    /// Its name.
+    pub instance: String,
+    /// Its process.
+    pub pid: u32,
+    /// Its workers, by number.
+    pub workers: Vec<Worker>,
+}
+
+/// One worker: a thread with its ports.
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Worker {
+    /// Its number.
+    pub worker: u32,
+    /// Its thread.
+    pub tid: u32,
+    /// What it does to frames.
+    pub app: String,
+    /// How it waits.
+    pub mode: String,
+    /// The goal that it keeps, if it was given one: `p99.9=50us`.
+    pub goal: Option<String>,
+    /// The CPU that it is pinned to; `null` if it may move.
+    pub cpu: Option<u32>,
+    /// The kernel's scheduling class: `other`, `fifo`, …
+    pub scheduling: String,
+    /// The real-time priority; 0 in other classes.
+    pub priority: u64,
+    /// `starting`, `running`, `link_down`, `stopping`, `stopped`, `failed`; `null` if not known.
+    pub state: Option<String>,
+    /// Time since the worker was made.
+    pub uptime_ns: u64,
+    /// Time since the worker last said that it was alive; long while it waits.
+    pub silent_ns: u64,
+    /// Its ports.
+    pub ports: Vec<Port>,
+    /// Since the worker was made.
+    pub total: Total,
+    /// Between the two samples; `null` if there was only one, as for a worker that just began.
+    pub rate: Option<Rate>,
+}
+
+/// A worker's port: what the device itself says.
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Port {
+    /// Its name.
+    pub name: String,
+    /// `up`, `down`, `finished`; `null` if not known.
+    pub health: Option<String>,
+    /// Received frames lost because the worker did not free the ring in time.
+    pub rx_ring_full_frames: u64,
+    /// Received frames lost because no slot was free.
+    pub rx_no_buffer_frames: u64,
+    /// Received frames lost for another reason.
+    pub rx_invalid_frames: u64,
+    /// Frames to be sent that the kernel refused as malformed.
+    pub tx_invalid_frames: u64,
+}
+
+/// Counters since the worker was made.
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Total {
+    /// Frames taken from the devices.
+    pub received_frames: u64,
+    /// Their octets.
+    pub received_bytes: u64,
+    /// Frames given to the devices.
+    pub sent_frames: u64,
+    /// Their octets.
+    pub sent_bytes: u64,
+    /// Received and not sent, by reason.
+    pub dropped_frames: BTreeMap<String, u64>,
+    /// Polls of all queues.
+    pub polls: u64,
+    /// Those that found nothing.
+    pub empty_polls: u64,
+    /// Time spent on frames.
+    pub busy_ns: u64,
+    /// Waits by kind.
+    pub waits: BTreeMap<String, Wait>,
+    /// Decisions of the wait policy by reason.
+    pub decisions: BTreeMap<String, u64>,
+    /// Times that the host took the core away.
+    pub gaps: u64,
+    /// How long it did so.
+    pub gap_time_ns: u64,
+    /// Time on a CPU, of the thread; `null` if the kernel does not tell.
+    pub cpu_time_ns: Option<u64>,
+    /// Wake-ups of the thread; `null` if the kernel does not tell.
+    pub wakeups: Option<u64>,
+    /// From a frame's arrival to its pick-up.
+    pub pickup_lateness: Distribution,
+    /// From a frame's pick-up to its sending.
+    pub service_time: Distribution,
+}
+
+/// Waits of one kind.
+#[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Wait {
+    /// How many.
+    pub count: u64,
+    /// How long, all together.
+    pub time_ns: u64,
+}
+
+/// What happened between two samples.
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Rate {
+    /// Time between the samples.
+    pub interval_ns: u64,
+    /// Frames received a second.
+    pub received_pps: f64,
+    /// Bits received a second.
+    pub received_bps: f64,
+    /// Frames sent a second.
+    pub sent_pps: f64,
+    /// Bits sent a second.
+    pub sent_bps: f64,
+    /// Frames dropped a second, by reason; reasons without any are left out.
+    pub dropped_pps: BTreeMap<String, f64>,
+    /// Frames that the devices lost a second, over all ports and causes.
+    pub device_lost_pps: f64,
+    /// Polls a second.
+    pub polls_per_second: f64,
+    /// Where the time went, as shares of 1.
+    pub time: TimeShares,
+    /// Share of the interval that the thread was on a CPU; `null` if the kernel does not tell.
+    pub cpu_ratio: Option<f64>,
+    /// Wake-ups of the thread a second; `null` if the kernel does not tell.
+    pub wakeups_per_second: Option<f64>,
+    /// Gaps (times that the host took the core away) a second.
+    pub gaps_per_second: f64,
+    /// Share of the interval that lay in gaps.
+    pub gap_ratio: f64,
+    /// Share of the decisions by reason; reasons without any are left out.
+    pub decision_ratios: BTreeMap<String, f64>,
+    /// From a frame's arrival to its pick-up.
+    pub pickup_lateness: Distribution,
+    /// From a frame's pick-up to its sending.
+    pub service_time: Distribution,
+}
+
+/// Where a worker's time went, as shares of 1.
+#[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct TimeShares {
+    /// On frames.
+    pub busy_ratio: f64,
+    /// In waits of kind `poll`.
+    pub poll_ratio: f64,
+    /// In waits of kind `pause`.
+    pub pause_ratio: f64,
+    /// In waits of kind `sleep`.
+    pub sleep_ratio: f64,
+    /// In waits of kind `block`.
+    pub block_ratio: f64,
+    /// The rest: empty polls themselves, and a wait that has not ended yet.
+    pub rest_ratio: f64,
+}
+
+/// A file that is no running worker's.
+#[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Leftover {
+    /// Where it is.
+    pub path: String,
+    /// Why it is not shown.
+    pub why: String,
+}

@@ -1,0 +1,133 @@
+//! How a command ends, and how it says why.
+
+use std::fmt;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+/// The exit status.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Status {
+    /// 0: done, and good.
+    Good,
+    /// 1: done, with findings or a goal missed.
+    Findings,
+    /// 2: wrong use or bad input.
+    Wrong,
+    /// 3: the environment lacks something.
+    Lacking,
+}
+
+impl From<Status> for ExitCode {
+    fn from(status: Status) -> Self {
+        Self::from(status as u8)
+    }
+}
+
+/// An error that knows its remedy, printed on three lines.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// [`Status::Wrong`] or [`Status::Lacking`].
+    pub status: Status,
+    /// What was tried, with its object.
+    pub what: String,
+    /// What came in the way.
+    pub why: String,
+    /// What to do next.
+    pub fix: String,
+}
+
+impl Failure {
+    /// What was asked for cannot be.
+    pub fn wrong(what: impl Into<String>, why: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { status: Status::Wrong, what: what.into(), why: why.into(), fix: fix.into() }
+    }
+
+    /// The environment lacks something.
+    pub fn lacking(what: impl Into<String>, why: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { status: Status::Lacking, what: what.into(), why: why.into(), fix: fix.into() }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}\n  why: {}\n  fix: {}", self.what, self.why, self.fix)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Says on the standard error what went wrong; returns the exit status.
+///
+/// Whoever reads our output may stop when it has enough (`apus top --once | head -1`): that is good.
+pub fn report(error: &anyhow::Error) -> Status {
+    if is_broken_pipe(error) {
+        return Status::Good;
+    }
+    let (text, status) = describe(error);
+    let _ = writeln!(io::stderr(), "{text}");
+    status
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let kind = cause
+            .downcast_ref::<io::Error>()
+            .map(io::Error::kind)
+            .or_else(|| cause.downcast_ref::<serde_json::Error>().and_then(serde_json::Error::io_error_kind));
+        kind == Some(io::ErrorKind::BrokenPipe)
+    })
+}
+
+fn describe(error: &anyhow::Error) -> (String, Status) {
+    if let Some(failure) = error.downcast_ref::<Failure>() {
+        return (failure.to_string(), failure.status);
+    }
+    if let Some(error) = error.downcast_ref::<live::Error>() {
+        let status = if error.lacks() { Status::Lacking } else { Status::Wrong };
+        return (describe_live(error), status);
+    }
+    let mut text = format!("error: {error}");
+    for cause in error.chain().skip(1) {
+        text.push_str(&format!("\n  why: {cause}"));
+    }
+    (text, Status::Lacking)
+}
+
+fn describe_live(error: &live::Error) -> String {
+    match error {
+        live::Error::Lacking { what, why, fix } => format!("error: {what}\n  why: {why}\n  fix: {fix}"),
+        live::Error::Invalid { what, why } => format!("error: {what}\n  why: {why}"),
+        live::Error::PortLost { port, why } => format!("error: port {port} was lost\n  why: {why}"),
+        live::Error::System { what, source } => format!("error: {what}\n  why: {source}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context as _;
+
+    #[test]
+    fn statuses_are_those_of_the_design() {
+        let numbers = [Status::Good, Status::Findings, Status::Wrong, Status::Lacking].map(|status| status as u8);
+        assert_eq!(numbers, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn every_kind_of_error_says_why() {
+        let lacking = live::Error::Lacking { what: "a".into(), why: "b".into(), fix: "c".into() };
+        assert_eq!(describe(&lacking.into()), ("error: a\n  why: b\n  fix: c".to_owned(), Status::Lacking));
+        let invalid = live::Error::Invalid { what: "a".into(), why: "b".into() };
+        assert_eq!(describe(&invalid.into()), ("error: a\n  why: b".to_owned(), Status::Wrong));
+        let wrong = Failure::wrong("a", "b", "c");
+        assert_eq!(describe(&wrong.into()).1, Status::Wrong);
+        let other = Err::<(), _>(io::Error::other("b")).context("a").unwrap_err();
+        assert_eq!(describe(&other), ("error: a\n  why: b".to_owned(), Status::Lacking));
+    }
+
+    #[test]
+    fn a_reader_that_has_enough_is_no_error() {
+        let closed = anyhow::Error::from(io::Error::from(io::ErrorKind::BrokenPipe)).context("write the table");
+        assert_eq!(report(&closed), Status::Good);
+    }
+}

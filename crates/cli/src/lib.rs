@@ -1,0 +1,37 @@
+//! The `apus` command: what was typed ([`args`]) → what it means, by the types that the arguments
+//! are parsed into → what to do ([`commands`], one file each) → what is said ([`documents`]).
+//!
+//! **Law:** nothing here knows how anything works; the other crates do. Only this crate uses
+//! `anyhow`: a command returns any error, and [`failure`] turns it into text and exit status.
+//!
+//! A new command is a variant of [`args::Command`], a file in [`commands`], and, if it reports, a
+//! document in [`documents`] with its line in [`documents::SCHEMAS`].
+#![forbid(unsafe_code)]
+
+pub mod args;
+pub mod commands;
+pub mod documents;
+pub mod failure;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+pub use failure::{Failure, Status};
+
+/// The whole program.
+pub fn main() -> ExitCode {
+    let typed = match args::Args::try_parse() {
+        Ok(typed) => typed,
+        Err(error) => {
+            let status = if error.use_stderr() { Status::Wrong } else { Status::Good };
+            // Nothing is left to be done if this cannot be printed either.
+            let _ = error.print();
+            return status.into();
+        }
+    };
+    match commands::run(typed.command) {
+        Ok(status) => status.into(),
+        Err(error) => failure::report(&error).into(),
+    }
+}

@@ -1,0 +1,157 @@
+use std::fs;
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::{Root, Running, apus, run, text};
+
+/// `apus metrics` on a free port.
+struct Server {
+    running: Running,
+    address: String,
+}
+
+fn serve(root: &Root) -> Server {
+    let mut child = apus(root, &["metrics", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.strip_prefix("serving http://").and_then(|l| l.split('/').next()).expect(&line).to_owned();
+    Server { running: Running(child), address }
+}
+
+/// What comes back for these bytes; what had come, if the connection is reset as an overload does.
+fn ask(address: &str, request: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.write_all(request).unwrap();
+    let mut answer = Vec::new();
+    if let Err(e) = stream.read_to_end(&mut answer) {
+        assert_eq!(e.kind(), ErrorKind::ConnectionReset, "{e}");
+    }
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn get(address: &str, target: &str) -> String {
+    ask(address, format!("GET {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").as_bytes())
+}
+
+#[test]
+fn the_counters_of_running_instances() {
+    let root = Root::new();
+    let worker = root.worker("edge", 0);
+    let mut server = serve(&root);
+    let answer = get(&server.address, "/metrics");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\nContent-Type: application/openmetrics-text"), "{answer}");
+    let line = "\napus_received_frames_total{instance=\"edge\",worker=\"0\"} 1000\n";
+    assert!(answer.contains(line) && answer.ends_with("# EOF\n"), "{answer}");
+    assert!(answer.contains("\napus_pickup_lateness_seconds_count{instance=\"edge\",worker=\"0\"} 1000\n"));
+    drop(worker);
+    assert!(!get(&server.address, "/metrics").contains("edge"), "an instance that has ended is still there");
+    assert_eq!(server.running.end(Signal::INT), Some(0));
+}
+
+#[test]
+fn bad_requests_get_an_answer_and_end_nothing() {
+    let root = Root::new();
+    let mut server = serve(&root);
+    let status = |request: &[u8]| ask(&server.address, request).split(' ').nth(1).unwrap_or("none").to_owned();
+    assert_eq!(status(b"GET / HTTP/1.1\r\n\r\n"), "200");
+    assert_eq!(status(b"GET /nothing HTTP/1.1\r\n\r\n"), "404");
+    assert_eq!(status(b"DELETE /metrics HTTP/1.1\r\n\r\n"), "405");
+    assert_eq!(status(b"\x16\x03\x01\x02\x00\x01\r\n\r\n"), "400");
+    assert_eq!(status(&[b"GET / HTTP/1.1\r\nX: ".as_slice(), &[b'a'; 9_000]].concat()), "431");
+    let began = Instant::now();
+    assert_eq!(status(b"GET /metr"), "408");
+    assert!(began.elapsed() < Duration::from_secs(6));
+    drop(TcpStream::connect(&server.address).unwrap());
+    // Sixteen that say nothing leave no room for a while, and then they do.
+    let silent: Vec<_> = (0..20).map(|_| TcpStream::connect(&server.address).unwrap()).collect();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !get(&server.address, "/metrics").starts_with("HTTP/1.1 200") {
+        assert!(Instant::now() < deadline, "silent clients keep the server busy");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    drop(silent);
+    assert_eq!(server.running.end(Signal::TERM), Some(0));
+}
+
+#[test]
+fn a_port_in_use_is_3_and_names_the_remedy() {
+    let root = Root::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output = run(&root, &["metrics", "--listen", &address]);
+    assert_eq!(output.status.code(), Some(3));
+    let said = text(&output.stderr);
+    assert!(said.contains(&address) && said.contains("\n  fix: choose another port"), "{said}");
+    assert_eq!(run(&root, &["metrics", "--listen", "9469"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_real_prometheus_scrapes_a_running_instance() {
+    if Command::new("prometheus").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
+        println!("skipped: no prometheus here; apt-get install prometheus");
+        return;
+    }
+    let root = Root::new();
+    let _worker = root.worker("edge", 0);
+    let mut server = serve(&root);
+    let directory = Root::new();
+    let (mut prometheus, api) = prometheus(&directory.0, &server.address);
+
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let value = loop {
+        assert!(prometheus.0.try_wait().unwrap().is_none(), "{}", log(&directory.0));
+        if let Some(value) = query(&api, "apus_received_frames_total{instance=\"edge\",worker=\"0\"}") {
+            break value;
+        }
+        assert!(Instant::now() < deadline, "not scraped in a minute:\n{}", log(&directory.0));
+        std::thread::sleep(Duration::from_millis(200));
+    };
+    assert_eq!(value, "1000");
+    let median = query(&api, "histogram_quantile(0.5,apus_pickup_lateness_seconds_bucket)").unwrap();
+    let median: f64 = median.parse().unwrap();
+    assert!(median > 2e-6 && median <= 5e-6, "{median}");
+    prometheus.end(Signal::TERM);
+    assert_eq!(server.running.end(Signal::INT), Some(0));
+}
+
+/// A Prometheus server on loopback that scrapes `target` each second; its address.
+fn prometheus(directory: &Path, target: &str) -> (Running, String) {
+    let config = format!(
+        "global: {{scrape_interval: 1s, scrape_timeout: 1s}}\n\
+         scrape_configs:\n- job_name: apus\n  honor_labels: true\n  static_configs: [{{targets: ['{target}']}}]\n"
+    );
+    fs::write(directory.join("prometheus.yml"), config).unwrap();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let child = Command::new("prometheus")
+        .current_dir(directory)
+        .args(["--config.file=prometheus.yml", "--storage.tsdb.path=data"])
+        .arg(format!("--web.listen-address={free}"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(fs::File::create(directory.join("log")).unwrap())
+        .spawn()
+        .unwrap();
+    (Running(child), free)
+}
+
+/// The value of a query with one result; `None` until the server runs and has it.
+fn query(api: &str, expression: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(api).ok()?;
+    let encoded: String = expression.bytes().map(|b| format!("%{b:02X}")).collect();
+    write!(stream, "GET /api/v1/query?query={encoded} HTTP/1.0\r\nHost: {api}\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let body: Value = serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()?;
+    Some(body["data"]["result"][0]["value"][1].as_str()?.to_owned())
+}
+
+fn log(directory: &Path) -> String {
+    fs::read_to_string(directory.join("log")).unwrap_or_default()
+}

@@ -1,0 +1,93 @@
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use live::telemetry::{DropReason, Identity, State, Telemetry};
+use policy::wait::{Reason, WaitKind};
+use units::Nanos;
+
+/// A telemetry root of a test's own, removed on drop.
+pub struct Root(pub PathBuf);
+
+impl Root {
+    pub fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("it-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    /// A worker that has moved 1,000 frames.
+    pub fn worker(&self, instance: &str, number: u32) -> Telemetry {
+        let id = Identity {
+            instance: instance.to_owned(),
+            worker: number,
+            app: "macswap".to_owned(),
+            mode: "adaptive".to_owned(),
+            goal: Some("p99=40us".to_owned()),
+            ports: vec!["veth0".to_owned()],
+            cpu: None,
+        };
+        let worker = Telemetry::create(&self.0, &id).unwrap();
+        worker.state(State::Running);
+        (0..1_000).for_each(|n| round(&worker, n));
+        worker
+    }
+}
+
+/// One frame in, most of them out.
+pub fn round(worker: &Telemetry, n: u64) {
+    worker.polled(false);
+    worker.received(1, 64);
+    if n % 10 == 9 {
+        worker.dropped(DropReason::Malformed, 1);
+    } else {
+        worker.sent(1, 64);
+    }
+    worker.decided(Reason::Periodic);
+    worker.waited(WaitKind::Sleep, Nanos::from_micros(300));
+    worker.busy(Nanos::from_nanos(400));
+    worker.picked_up(Nanos::from_nanos(3_000 + n % 1_000));
+    worker.served(Nanos::from_nanos(250));
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The binary, with a telemetry root of its own.
+pub fn apus(root: &Root, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_apus"));
+    command.args(words).arg("--telemetry").arg(&root.0).stdin(Stdio::null());
+    command
+}
+
+pub fn run(root: &Root, words: &[&str]) -> Output {
+    apus(root, words).output().unwrap()
+}
+
+pub fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// A child that is killed, by its id, if the test ends without having done so.
+pub struct Running(pub Child);
+
+impl Running {
+    /// Sends a signal and waits for the end; returns the exit status.
+    pub fn end(&mut self, signal: rustix::process::Signal) -> Option<i32> {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, signal).unwrap();
+        self.0.wait().unwrap().code()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
