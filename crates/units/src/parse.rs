@@ -46,7 +46,7 @@ pub(crate) fn decimal(number: &str, factor: u64) -> Option<u64> {
     let mut place = factor;
     for digit in fraction.bytes() {
         let digit = u64::from(char::from(digit).to_digit(10)?);
-        if place % 10 != 0 && digit != 0 {
+        if !place.is_multiple_of(10) && digit != 0 {
             return None;
         }
         place /= 10;
