@@ -185,7 +185,9 @@ fn cheaper_than_a_timed_sleep_of_the_same_tail() {
             .filter(|o| o.quantile_us(0.99) <= ours.quantile_us(0.99))
             .map(|o| o.awake)
             .min();
-        assert!(rival.is_none_or(|rival| ours.awake < rival), "{goal_us} us: {} against {rival:?}", ours.awake);
+        println!("{goal_us} us: {ours}; a timed sleep {rival:?}");
+        // Where a timed sleep is the best that can be done, ours is one: then they cost the same.
+        assert!(rival.is_none_or(|rival| ours.awake <= rival), "{goal_us} us: {} against {rival:?}", ours.awake);
     }
 }
 

@@ -244,7 +244,9 @@ pub trait WaitPolicy<C> {
     fn decide(&mut self, seen: &Observation<'_, C>) -> Decision<C>;
 }
 
-/// One of the policies of this module.
+/// One of the policies of this module. The sizes differ, since without an allocator nothing can be boxed;
+/// a worker holds one.
+#[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug)]
 pub enum Policy<C> {
     /// See [`Poll`].

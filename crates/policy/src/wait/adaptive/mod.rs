@@ -9,9 +9,9 @@
 //!   empty poll
 //!      │
 //!      ├─ nothing for 50 ms ──────────────────────────────► block                       [idle]
-//!      ├─ the interrupt is in credit, and wakes
-//!      │  no more often than a timer would ───────────────► block                       [interrupt]
-//!      ├─ a period is known
+//!      ├─ the interrupt keeps the goal, is in credit, and
+//!      │  costs no more than a timer would ───────────────► block                       [interrupt]
+//!      ├─ a period is known                                       (one in 64: block)    [probe]
 //!      │     ├─ a burst is due now, or not over yet ──────► poll                        [imminent]
 //!      │     └─ it is due later ──────────────────────────► block until just before     [periodic]
 //!      ├─ the budget, less the timer's lateness,
@@ -37,6 +37,7 @@
 //! **Without a goal** the policy holds [`DEFAULT_GOAL`].
 
 mod period;
+mod risk;
 mod tail;
 
 use units::{Instant, Nanos, Quantile};
@@ -44,11 +45,12 @@ use units::{Instant, Nanos, Quantile};
 use super::{Action, Arrivals, Decision, Ended, Observation, Reason, WaitKind, WaitPolicy};
 use crate::{Goal, LossBound};
 use period::Period;
+use risk::{Account, Caution};
 use tail::Tail;
 
-/// What is held if nothing was asked for: p99 within 100 us, which a kernel network stack on an
-/// untuned host about reaches (rtla and cyclictest figures in the field: tens of microseconds of
-/// wake-up latency, [PREEMPT_RT x86, tuned: 10 to 50 us]), at a few per cent of a core.
+/// What is held if nothing was asked for: p99 within 100 us. Tight enough that no user of a kernel
+/// network stack would notice, and loose enough that interrupts and sleeps of some ten microseconds
+/// keep it on most machines, at a few per cent of a core.
 pub const DEFAULT_GOAL: Goal = Goal { quantile: Quantile::P99, latency: Nanos::from_micros(100) };
 
 /// Silence after which the interrupt alone ends the wait, whatever the goal: a core that stayed awake
@@ -67,16 +69,17 @@ const RESERVE_MOST: Nanos = Nanos::from_micros(10);
 /// percent: interrupts are used in proportion to it, sleeps plan within it.
 const INTERRUPT_SHARE: u64 = 45;
 const SLEEP_SHARE: u64 = 55;
-/// Credit is counted in millionths of a packet; this is one late packet.
-const ONE_LATE: i64 = 1_000_000;
-/// No kind of wait hoards more credit than this many late packets...
-const MOST_CREDIT: i64 = 4 * ONE_LATE;
-/// ...or owes more, so that a bad moment of the machine is not paid for without end.
-const MOST_DEBT: i64 = -8 * ONE_LATE;
 /// Classes of timed waits by their length: a core that slept longer wakes later (C-states, and the
 /// halt polling of a host). Below 16 us, then one an octave, the last from 1 ms on.
 const CLASSES: usize = 8;
 
+/// What a timed wake-up costs, in percent of what one by interrupt costs: setting the timer is extra.
+/// Measured on a 2-vCPU VM (Linux 6.18): 6.5 to 7 us of CPU time against 5.3 us.
+const TIMER_COST: u64 = 130;
+/// Waits after which the budget is worked out anew; at once when one was late.
+const REPLAN: u32 = 16;
+/// While a period is followed, one in so many bursts is left to the interrupt, to see what it costs now.
+const PROBE_EVERY: u32 = 64;
 /// Samples from which on a class's lateness is believed.
 const ENOUGH: u32 = 8;
 
@@ -117,8 +120,20 @@ pub struct Adaptive<C> {
     interrupt: Account,
     /// By how much sleeps are shorter than planned, because planned ones were late too often.
     caution: Caution,
-    /// The sleep that the budget allows; computed when something was learned.
-    budget: Option<(Nanos, Reason)>,
+    /// How late interrupts woke the core.
+    interrupt_lateness: Tail,
+    /// The goal less the reserve: arrival to departure, as the worker sees it.
+    target: Nanos,
+    /// The sleep that the budget allows.
+    timed: Option<(Nanos, Reason)>,
+    /// How long before a forecast arrival a wait of each class has to end.
+    guards: [Nanos; CLASSES],
+    /// Whether interrupts alone keep the goal.
+    interrupt_keeps_goal: bool,
+    /// Polls with frames since the interrupt was last tried.
+    since_interrupt: u32,
+    /// Waits since the budget was worked out.
+    learned: u32,
     /// Frames until `service` is sampled again.
     until_service_sample: u32,
 }
@@ -141,7 +156,13 @@ impl<C> Adaptive<C> {
             overshoot: [const { Tail::new() }; CLASSES],
             interrupt: Account::new(allowed * INTERRUPT_SHARE / 100),
             caution: Caution::new(goal.latency, allowed * SLEEP_SHARE / 100),
-            budget: None,
+            interrupt_lateness: Tail::new(),
+            target: goal.latency.saturating_sub((goal.latency / RESERVE_PART).min(RESERVE_MOST)),
+            timed: None,
+            guards: [Nanos::ZERO; CLASSES],
+            interrupt_keeps_goal: true,
+            since_interrupt: 0,
+            learned: 0,
             until_service_sample: 0,
         };
         policy.plan();
@@ -153,90 +174,100 @@ impl<C> Adaptive<C> {
         self.goal
     }
 
-    /// What of the goal is left for a wait: less the work, less the reserve.
-    fn lateness_budget(&self) -> Nanos {
-        let reserve = (self.goal.latency / RESERVE_PART).min(RESERVE_MOST);
-        self.goal.latency.saturating_sub(reserve).saturating_sub(self.service.upper_quantile(900_000))
+    /// Works out, from what was learned, what [`decide_empty`](Self::decide_empty) goes by.
+    fn plan(&mut self) {
+        let budget = self.target.saturating_sub(self.service.upper_quantile(900_000));
+        self.interrupt_keeps_goal = self.interrupt_lateness.samples() < ENOUGH
+            || self.interrupt_lateness.upper_quantile(self.goal.quantile.as_ppm()) <= budget;
+        for class in 0..CLASSES {
+            let lateness = self.lateness_of(class);
+            let usual = lateness.upper_quantile(900_000);
+            let worst = lateness.upper_quantile(1_000_000 - self.goal.quantile.above_ppm() / 2);
+            self.guards[class] = usual.max(worst.saturating_sub(budget)) + Nanos::from_micros(1);
+        }
+        self.timed = self.timed_sleep(budget.saturating_sub(self.caution.span()));
     }
 
-    /// Works out the timed sleep that the budget allows.
-    fn plan(&mut self) {
-        let budget = self.lateness_budget().saturating_sub(self.caution.span());
+    /// The timed sleep that a budget allows.
+    fn timed_sleep(&self, budget: Nanos) -> Option<(Nanos, Reason)> {
         // The margin depends on the class, the class on the sleep, and the sleep on the margin: the
         // class of the whole budget is the safe one to start from, and once more is near enough.
         let mut sleep = budget;
         for _ in 0..2 {
             // The packets of the time by which the wake-up exceeds its margin are late; such time may
             // make up the allowed share of the whole, which is the sleep and its usual lateness.
-            let lateness = self.lateness_of(sleep);
+            let lateness = self.lateness_of(class(sleep));
             let whole = sleep + lateness.upper_quantile(500_000);
             let excess = whole.scale(u64::from(self.goal.quantile.above_ppm()) * SLEEP_SHARE, 100_000_000);
             sleep = budget.saturating_sub(lateness.margin(excess));
         }
-        let ring = self.ring_time.saturating_sub(self.lateness_of(self.longest_sleep).upper_quantile(990_000));
-        self.budget = if sleep.min(ring) < SHORTEST_SLEEP {
-            None
-        } else if ring < sleep {
-            Some((ring, Reason::LossBound))
-        } else {
-            Some((sleep, Reason::Budget))
-        };
+        let ring = self.ring_time.saturating_sub(self.lateness_of(class(self.longest_sleep)).upper_quantile(990_000));
+        let (span, reason) = if ring < sleep { (ring, Reason::LossBound) } else { (sleep, Reason::Budget) };
+        (span >= SHORTEST_SLEEP).then_some((span, reason))
     }
 
-    /// How late timed waits of this length end: of the nearest class that has been tried, longer ones
+    /// How late timed waits of this class end: of the nearest class that has been tried, longer ones
     /// first, since a longer wait ends no earlier.
-    fn lateness_of(&self, span: Nanos) -> &Tail {
-        let class = class(span);
+    fn lateness_of(&self, class: usize) -> &Tail {
         let tried = |c: &usize| self.overshoot[*c].samples() >= ENOUGH;
         let nearest = (class..CLASSES).find(tried).or_else(|| (0..class).rev().find(tried));
         &self.overshoot[nearest.unwrap_or(class)]
     }
 
     fn learn(&mut self, seen: &Observation<'_, C>) {
-        let mut learned = false;
+        // A stall of the machine is no property of the wait that it happened in: not learned, not paid for.
+        let mut stalled = false;
         if let Some(wait) = &seen.ended
-            && let Some(late) = wait.overshoot()
             && wait.action.kind() != WaitKind::Pause
         {
-            let planned = wait.action.until(wait.began).and_then(|due| due.since(wait.began));
-            self.overshoot[class(planned.unwrap_or(Nanos::ZERO))].add(late);
-            learned = true;
+            if let Some(late) = wait.overshoot() {
+                let planned = wait.action.until(wait.began).and_then(|due| due.since(wait.began));
+                stalled = self.overshoot[class(planned.unwrap_or(Nanos::ZERO))].add(late);
+            } else if let Some(arrivals) = seen.queues.iter().filter_map(|q| q.arrivals.as_ref()).next() {
+                stalled = self.interrupt_lateness.add(arrivals.lateness());
+            }
+            self.learned += 1;
         }
         for queue in seen.queues {
             let (Some(arrivals), received) = (&queue.arrivals, u64::from(queue.received)) else { continue };
             if let Some(span) = self.last_arrival.and_then(|last| arrivals.last.since(last)) {
                 let gap = (span / received.max(1)).min(IDLE_AFTER);
-                self.gap = (self.gap * 15 + gap) / 16;
+                self.gap = (self.gap * 31 + gap) / 32;
             }
             self.last_arrival = Some(self.last_arrival.map_or(arrivals.last, |last| last.max(arrivals.last)));
             self.period.arrived(arrivals.first, arrivals.last);
-            self.settle(seen, arrivals, received);
+            self.since_interrupt = self.since_interrupt.saturating_add(1);
+            self.interrupt.earn(received);
+            self.caution.relax(received);
+            if !stalled {
+                self.charge(seen, arrivals, received);
+            }
             if self.until_service_sample == 0 {
                 self.until_service_sample = 16;
                 self.service.add(seen.now.since(arrivals.picked_up).unwrap_or(Nanos::ZERO));
-                learned = true;
             }
             self.until_service_sample -= 1;
         }
-        if learned {
+        if self.learned >= REPLAN {
+            self.learned = 0;
             self.plan();
         }
     }
 
-    /// Pays what these frames earn, and charges the wait before them for those that are late.
-    fn settle(&mut self, seen: &Observation<'_, C>, arrivals: &Arrivals<C>, received: u64) {
-        self.interrupt.earn(received);
-        self.caution.relax(received);
+    /// Charges the wait before these frames for those that are late.
+    fn charge(&mut self, seen: &Observation<'_, C>, arrivals: &Arrivals<C>, received: u64) {
         let Some(wait) = &seen.ended else { return };
-        let reserve = (self.goal.latency / RESERVE_PART).min(RESERVE_MOST);
-        let latest = seen.now.before(self.goal.latency.saturating_sub(reserve)).unwrap_or(Instant::ORIGIN);
+        let latest = seen.now.before(self.target).unwrap_or(Instant::ORIGIN);
         let Some(over) = latest.since(arrivals.first).filter(|over| *over > Nanos::ZERO) else { return };
         // Of the frames after the first, taken to be spread evenly, those that came before `latest`.
         let spread = arrivals.last.since(arrivals.first).unwrap_or(Nanos::ZERO).max(over);
-        let late = 1 + (received - 1) * over.as_nanos() / spread.as_nanos();
+        let late = 1 + (received.max(1) - 1) * over.as_nanos() / spread.as_nanos();
         match wait.action.kind() {
-            WaitKind::Block if !timed_out(wait) => self.interrupt.pay(late),
-            WaitKind::Block | WaitKind::Sleep => self.caution.raise(late),
+            WaitKind::Block if wait.overshoot().is_none() => self.interrupt.pay(late),
+            WaitKind::Block | WaitKind::Sleep => {
+                self.caution.raise(late);
+                self.learned = REPLAN;
+            }
             WaitKind::Poll | WaitKind::Pause => {}
         }
     }
@@ -246,10 +277,11 @@ impl<C> Adaptive<C> {
         if self.interrupts && silence.is_none_or(|s| s >= IDLE_AFTER) {
             return Decision { action: Action::BlockUntil(None), reason: Reason::Idle };
         }
-        let longest_timed = self.budget.map_or(Nanos::ZERO, |(span, _)| span);
+        let longest_timed = self.timed.map_or(Nanos::ZERO, |(span, _)| span);
         let interrupt = self.interrupts && self.interrupt.in_credit();
-        if interrupt && self.gap >= longest_timed {
-            return Decision { action: Action::BlockUntil(None), reason: Reason::Interrupt };
+        let interrupt_cheaper = self.gap.scale(TIMER_COST, 100) >= longest_timed;
+        if interrupt && interrupt_cheaper && self.interrupt_keeps_goal {
+            return self.interrupt(Reason::Interrupt);
         }
         if let Some(forecast) = self.period.forecast(now)
             && now <= forecast.to
@@ -257,26 +289,34 @@ impl<C> Adaptive<C> {
             if now < forecast.last_ends {
                 return Decision { action: Action::Poll, reason: Reason::Imminent };
             }
+            if interrupt && self.since_interrupt >= PROBE_EVERY {
+                return self.interrupt(Reason::Probe);
+            }
             return self.await_forecast(now, forecast.from);
         }
-        if let Some((span, reason)) = self.budget {
+        if interrupt && interrupt_cheaper {
+            return self.interrupt(Reason::Interrupt);
+        }
+        if let Some((span, reason)) = self.timed {
             return Decision { action: Action::SleepUntil(now + span), reason };
         }
         if interrupt {
-            return Decision { action: Action::BlockUntil(None), reason: Reason::Interrupt };
+            return self.interrupt(Reason::Interrupt);
         }
         let reason = if self.caution.span() > Nanos::ZERO { Reason::Late } else { Reason::GoalTooTight };
         Decision { action: Action::Poll, reason }
     }
 
+    /// Blocks until the next frame.
+    fn interrupt(&mut self, reason: Reason) -> Decision<C> {
+        self.since_interrupt = 0;
+        Decision { action: Action::BlockUntil(None), reason }
+    }
+
     /// Waits until shortly before `due`: as much before it as such a wait usually ends late.
     fn await_forecast(&self, now: Instant<C>, due: Instant<C>) -> Decision<C> {
         let ahead = due.since(now).unwrap_or(Nanos::ZERO);
-        let lateness = self.lateness_of(ahead);
-        let usual = lateness.upper_quantile(900_000);
-        let worst = lateness.upper_quantile(1_000_000 - self.goal.quantile.above_ppm() / 2);
-        let guard = usual.max(worst.saturating_sub(self.lateness_budget())) + Nanos::from_micros(1);
-        let wait = ahead.saturating_sub(guard);
+        let wait = ahead.saturating_sub(self.guards[class(ahead)]);
         if wait < WAKE_COST {
             return Decision { action: Action::Poll, reason: Reason::Imminent };
         }
@@ -304,79 +344,20 @@ impl<C> WaitPolicy<C> for Adaptive<C> {
     }
 }
 
-/// Whether a block ended by its time rather than by a frame.
-fn timed_out<C>(wait: &Ended<C>) -> bool {
-    wait.overshoot().is_some()
-}
-
 /// The class of a timed wait of this length.
 fn class(span: Nanos) -> usize {
     let octaves = (span.as_micros_floor() / 16).checked_ilog2().map_or(0, |o| o as usize + 1);
     octaves.min(CLASSES - 1)
 }
 
-/// What a kind of wait may spend of the late packets that the goal allows.
-#[derive(Clone, Copy, Debug)]
-struct Account {
-    credit: i64,
-    /// Millionths of a late packet that each packet earns.
-    share: i64,
-}
-
-impl Account {
-    fn new(share_ppm: u64) -> Self {
-        Self { credit: ONE_LATE, share: share_ppm as i64 }
-    }
-
-    fn earn(&mut self, packets: u64) {
-        self.credit = (self.credit + packets as i64 * self.share).min(MOST_CREDIT);
-    }
-
-    fn pay(&mut self, packets: u64) {
-        self.credit = (self.credit - packets as i64 * ONE_LATE).max(MOST_DEBT);
-    }
-
-    fn in_credit(&self) -> bool {
-        self.credit >= 0
-    }
-}
-
-/// An integral controller: late packets shorten the sleep at once, punctual ones lengthen it slowly,
-/// so that in the end the share of late packets is the allowed one (stochastic approximation of a
-/// quantile: H. Robbins and S. Monro, 1951).
-#[derive(Clone, Copy, Debug)]
-struct Caution {
-    /// In millionths of a nanosecond.
-    span: u64,
-    most: u64,
-    /// What one late packet adds, in nanoseconds.
-    step: u64,
-    /// The share of late packets that is allowed, in millionths.
-    share: u64,
-}
-
-impl Caution {
-    /// A late packet costs a 32nd of the goal.
-    fn new(latency: Nanos, share: u64) -> Self {
-        let latency = latency.as_nanos().min(1_000_000_000);
-        Self { span: 0, most: latency * 1_000_000, step: latency / 32, share }
-    }
-
-    fn relax(&mut self, packets: u64) {
-        self.span = self.span.saturating_sub(packets * self.step * self.share);
-    }
-
-    fn raise(&mut self, packets: u64) {
-        self.span = (self.span + packets * self.step * 1_000_000).min(self.most);
-    }
-
-    fn span(&self) -> Nanos {
-        Nanos::from_nanos(self.span / 1_000_000)
-    }
-}
-
 impl<C> Clone for Adaptive<C> {
     fn clone(&self) -> Self {
-        Self { period: self.period.clone(), service: self.service.clone(), overshoot: self.overshoot.clone(), ..*self }
+        Self {
+            period: self.period.clone(),
+            service: self.service.clone(),
+            overshoot: self.overshoot.clone(),
+            interrupt_lateness: self.interrupt_lateness.clone(),
+            ..*self
+        }
     }
 }

@@ -36,6 +36,24 @@ pub(super) struct Period<C> {
     late: Tail,
     /// How long it lasts, from its first frame to its last.
     length: Tail,
+    /// What the three say, worked out once a burst.
+    window: Window,
+}
+
+/// How far around its time a burst may lie.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    early: Nanos,
+    late: Nanos,
+    length: Nanos,
+}
+
+impl Window {
+    const NONE: Self = Self { early: Nanos::ZERO, late: Nanos::ZERO, length: Nanos::ZERO };
+
+    fn width(&self) -> Nanos {
+        self.early + self.late + self.length
+    }
 }
 
 #[derive(Debug)]
@@ -73,6 +91,7 @@ impl<C> Period<C> {
             early: Tail::new(),
             late: Tail::new(),
             length: Tail::new(),
+            window: Window::NONE,
         }
     }
 
@@ -93,6 +112,11 @@ impl<C> Period<C> {
         }
         if let Some(interval) = self.last_start.replace(first).and_then(|s| first.since(s)) {
             self.started(first, interval);
+            self.window = Window {
+                early: self.early.upper_quantile(980_000),
+                late: self.late.upper_quantile(950_000),
+                length: self.length.upper_quantile(980_000),
+            };
         }
     }
 
@@ -157,11 +181,9 @@ impl<C> Period<C> {
                 return None;
             }
         }
-        let early = self.early.upper_quantile(980_000);
-        let late = self.late.upper_quantile(950_000);
-        let length = self.length.upper_quantile(980_000);
+        let Window { early, late, length } = self.window;
         // A forecast as wide as half the period forecasts nothing.
-        (early + late + length <= period / 2).then(|| Forecast {
+        (self.window.width() <= period / 2).then(|| Forecast {
             from: due.before(early).unwrap_or(*due),
             to: *due + late + Nanos::from_micros(2),
             last_ends: self.last_start.map_or(now, |start| start + length),
@@ -199,6 +221,7 @@ impl<C> Clone for Period<C> {
             early: self.early.clone(),
             late: self.late.clone(),
             length: self.length.clone(),
+            window: self.window,
         }
     }
 }

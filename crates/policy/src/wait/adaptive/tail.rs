@@ -5,6 +5,7 @@ use units::Nanos;
 /// Eight buckets an octave from 1 us to 2 ms, and eight of 128 ns below.
 const BUCKETS: usize = 96;
 /// When so many samples are in, all counts are halved: older waits count for less and less.
+/// Also what keeps a count within 16 bits.
 const MEMORY: u32 = 1024;
 /// A sample this many times the median...
 const STALL_FACTOR: u64 = 16;
@@ -16,7 +17,7 @@ const STALL_LEAST: Nanos = Nanos::from_micros(200);
 /// A decaying distribution of lateness.
 #[derive(Clone, Debug)]
 pub(super) struct Tail {
-    counts: [u32; BUCKETS],
+    counts: [u16; BUCKETS],
     total: u32,
 }
 
@@ -36,7 +37,7 @@ impl Tail {
             self.total = 0;
             for count in &mut self.counts {
                 *count /= 2;
-                self.total += *count;
+                self.total += u32::from(*count);
             }
         }
         false
