@@ -257,6 +257,7 @@ pub mod tests {
                             name: name.to_owned(),
                             statistics: live::device::Statistics::default(),
                             health: Some(Health::Up),
+                            busy_poll: None,
                         })
                         .to_vec(),
                     lateness,
