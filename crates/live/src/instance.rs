@@ -74,10 +74,23 @@ pub struct Instance {
 /// How an instance ended.
 #[derive(Debug)]
 pub struct Outcome {
+    /// What ended it.
+    pub cause: Cause,
     /// One entry a worker.
     pub workers: Vec<WorkerEnd>,
     /// What the wrappers have to say; empty without any.
     pub wrappers: Vec<WrapperReport>,
+}
+
+/// What ended an instance.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cause {
+    /// A termination signal, or whoever called [`Instance::finish`].
+    Asked,
+    /// The time was over.
+    Duration,
+    /// A worker ended: its ports were exhausted, or one was lost.
+    Worker,
 }
 
 /// How one worker ended.
@@ -180,22 +193,29 @@ impl Instance {
     /// Calls `look` some ten times a second meanwhile.
     pub fn run(self, signals: &Signals, duration: Option<Duration>, mut look: impl FnMut(&Self)) -> Outcome {
         let end = duration.map(|span| std::time::Instant::now() + span);
-        loop {
+        let cause = loop {
             let left = end.map(|at| at.saturating_duration_since(std::time::Instant::now()));
             let slice = left.unwrap_or(Duration::MAX).min(Duration::from_millis(100));
-            if signals.wait(slice).is_some() || left.is_some_and(|l| l.is_zero()) {
-                break;
+            if signals.wait(slice).is_some() {
+                break Cause::Asked;
             }
             if self.workers.iter().any(JoinHandle::is_finished) {
-                break;
+                break Cause::Worker;
+            }
+            if left.is_some_and(|l| l.is_zero()) {
+                break Cause::Duration;
             }
             look(&self);
-        }
-        self.finish()
+        };
+        self.end(cause)
     }
 
     /// Ends all workers and gathers what they have to say.
     pub fn finish(self) -> Outcome {
+        self.end(Cause::Asked)
+    }
+
+    fn end(self, cause: Cause) -> Outcome {
         self.stop.request();
         let ended = self.workers.into_iter().map(|thread| {
             thread.join().unwrap_or_else(|panic| WorkerEnd {
@@ -208,14 +228,15 @@ impl Instance {
                 record: None,
             })
         });
-        Outcome { workers: ended.collect(), wrappers: self.wrappers }
+        Outcome { cause, workers: ended.collect(), wrappers: self.wrappers }
     }
 }
 
 fn with_loss_bound(mode: Mode, ports: &[PortReport]) -> Mode {
     match mode {
         Mode::Adaptive { goal, interrupts, .. } => {
-            let bound = |p: &PortReport| p.peak.map(|peak| LossBound { descriptors: p.rx_descriptors, peak: peak.rate });
+            let bound =
+                |p: &PortReport| p.peak.map(|peak| LossBound { descriptors: p.rx_descriptors, peak: peak.rate });
             let bounds = ports.iter().filter_map(bound);
             Mode::Adaptive { goal, loss: bounds.min_by_key(|bound| bound.longest_absence()), interrupts }
         }
