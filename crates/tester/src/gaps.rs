@@ -83,8 +83,8 @@ pub struct Recovery {
 }
 
 impl Default for Recovery {
-    /// 20 us (a blocking round trip's median on veth, reference/stack.md B2) and a quarter of the gap: up
-    /// to a load of 20 %.
+    /// 20 us (a blocking round trip's median on veth, measured on a 2-vCPU VM: 21 us) and a quarter of
+    /// the gap: up to a load of 20 %.
     fn default() -> Self {
         Self { fixed: Nanos::from_micros(20), share_ppm: 250_000 }
     }

@@ -4,7 +4,7 @@
 //! **Checksums.** Swapping source and destination keeps the sum, so a reply carries its question's
 //! checksum, and a datagram that was corrupted on the way stays recognisable: its sender drops the
 //! echo. One thing has to be repaired: a checksum that its sender left to hardware (see
-//! [`offload`](super::offload)) is finished here.
+//! [`offload`]) is finished here.
 
 use super::headers::checksum::pseudo_header;
 use super::headers::{

@@ -98,7 +98,7 @@ pub struct Header {
     pub size: Cell,
     pub worker: Cell,
     pub pid: Cell,
-    /// /proc/<pid>/stat, field 22: with the pid, it names a process for good.
+    /// `/proc/<pid>/stat`, field 22: with the pid, it names a process for good.
     pub process_start_ticks: Cell,
     pub started_ns: Cell,
     pub state: Cell,

@@ -1,4 +1,4 @@
-//! Which process and thread this is, as /proc/<pid>/stat says (proc_pid_stat(5)).
+//! Which process and thread this is, as `/proc/<pid>/stat` says (proc_pid_stat(5)).
 
 use std::io;
 use std::path::Path;
@@ -31,7 +31,7 @@ pub struct Usage {
     /// Time ready to run, waiting for a CPU: the second.
     pub run_delay: Nanos,
     /// Times that it gave the CPU away by itself, each of which ends in a wake-up:
-    /// `voluntary_ctxt_switches` of /proc/<pid>/task/<tid>/status.
+    /// `voluntary_ctxt_switches` of `/proc/<pid>/task/<tid>/status`.
     pub wakeups: u64,
 }
 

@@ -1,6 +1,6 @@
 //! Reports: results as one self-contained HTML file.
 //!
-//! A [`Report`](model::Report) is plain data; [`render`] makes the file's text of it, [`write`] the
+//! A [`Report`] is plain data; [`render`] makes the file's text of it, [`write()`] the
 //! file. The file needs nothing else: figures are inline SVG, nothing is fetched, no script runs (a
 //! Content-Security-Policy in the file forbids both). The same data give the same bytes.
 //!

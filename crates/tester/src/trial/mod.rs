@@ -73,7 +73,7 @@ impl TrialConfig {
             batch: 64,
             gap_threshold: Nanos::from_micros(30),
             // 6,900 cycles a frame at about 2 GHz for tx and the peer's receive softirq on veth
-            // (reference/stack.md B1), with room for a slower machine.
+            // (measured on a 2-vCPU VM), with room for a slower machine.
             tx_allowance: Nanos::from_micros(5),
             max_frames: 20_000_000,
         }

@@ -193,7 +193,7 @@ impl Interface {
     }
 }
 
-/// The network namespace of this thread, as its link says: "net:[4026531840]".
+/// The network namespace of this thread, as its link says: `net:[4026531840]`.
 pub(super) fn namespace() -> Result<String, Error> {
     let link = std::fs::read_link("/proc/thread-self/ns/net")
         .map_err(|e| Error::system("read /proc/thread-self/ns/net", e))?;
