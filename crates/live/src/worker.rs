@@ -180,6 +180,8 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
                 if self.check_health(now)? == Health::Finished && received == 0 {
                     return Ok(Finish::Exhausted);
                 }
+                // Asking the kernel took its time, but nobody had taken the core away.
+                self.running_since = self.cpu.now();
             }
             if self.stop.requested() {
                 return Ok(Finish::Stopped);

@@ -1,6 +1,9 @@
 //! The AF_XDP backend on real veth pairs. Needs root; says so and passes without it.
 
 mod afxdp_lab;
+/// Counts calls of the allocator.
+#[path = "worker/sys.rs"]
+mod allocator;
 
 use std::fs;
 use std::net::UdpSocket;
@@ -573,4 +576,60 @@ fn no_permission_is_told() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(["CAP_NET_ADMIN", "CAP_BPF", "root"].iter().all(|t| text.contains(t)), "{text}");
+}
+
+#[test]
+fn the_loop_over_sockets_never_calls_the_allocator() {
+    use live::app::macswap::MacSwap;
+    use live::cpu::LinuxCpu;
+    use live::mode::Mode;
+    use live::telemetry::{Identity, Reader, Telemetry};
+    use live::worker::{Finish, Stop, Worker};
+
+    if !is_root("the_loop_over_sockets_never_calls_the_allocator") {
+        return;
+    }
+    let lab = Lab::new("");
+    let mut a = End::new().open(&lab.a, &InterfaceConfig::new("va")).unwrap();
+    for (number, mode) in [Mode::Poll, Mode::Interrupt, Mode::Adaptive { goal: None, loss: None, interrupts: true }]
+        .into_iter()
+        .enumerate()
+    {
+        let End { pool, devices, .. } = End::new().open(&lab.b, &InterfaceConfig::new("vb")).unwrap();
+        let id = Identity {
+            instance: format!("allocations-{}-{number}", std::process::id()),
+            worker: 0,
+            app: "macswap".into(),
+            mode: mode.name().into(),
+            goal: None,
+            ports: vec!["vb".into()],
+            cpu: None,
+        };
+        let telemetry = Telemetry::create(env!("CARGO_TARGET_TMPDIR").as_ref(), &id).unwrap();
+        let reader = Reader::open(telemetry.path()).unwrap();
+        let stop = Stop::default();
+        let devices = devices.into_iter().map(|device| Box::new(device) as Box<dyn Device>).collect();
+        let worker = Worker::new(devices, pool, MacSwap, mode.policy(), LinuxCpu, telemetry, stop.clone());
+        let mut worker = worker.unwrap();
+        let (calls, returned) = std::thread::scope(|threads| {
+            let running = threads.spawn(move || {
+                let before = allocator::calls();
+                assert_eq!(worker.run().unwrap(), Finish::Stopped);
+                allocator::calls() - before
+            });
+            // Long enough for some looks at the port's health, which come each 100 ms.
+            let began = Wall::now();
+            let mut returned = 0;
+            while began.elapsed() < Duration::from_millis(350) || returned < 20 {
+                assert!(began.elapsed() < Duration::from_secs(60), "only {returned} frames came back");
+                a.send(0, 0, &[numbered(1, 64), numbered(2, 1_400)]);
+                returned += a.receive(0, 0, 2).len();
+            }
+            stop.request();
+            (running.join().unwrap(), returned)
+        });
+        let counts = reader.snapshot().counts;
+        println!("{mode}: {} frames, {} polls, {returned} came back", counts.received_frames, counts.polls);
+        assert_eq!(calls, 0, "{mode}");
+    }
 }

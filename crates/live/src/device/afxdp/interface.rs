@@ -151,8 +151,8 @@ impl Interface {
     pub(super) fn health(&self) -> Result<Health, Error> {
         let Shared { name, ifindex, control, .. } = &*self.shared;
         let lost = |e| Error::PortLost { port: name.clone(), why: format!("the interface was deleted or moved ({e})") };
-        let name_now = netdevice::index_to_name(control, *ifindex).map_err(lost)?;
-        let flags = sys::interface_flags(control.as_fd(), &name_now).map_err(|e| Error::PortLost {
+        let name_now = netdevice::index_to_name_inlined(control, *ifindex).map_err(lost)?;
+        let flags = sys::interface_flags(control.as_fd(), name_now.as_str()).map_err(|e| Error::PortLost {
             port: name.clone(),
             why: format!("the interface's state cannot be read ({e})"),
         })?;

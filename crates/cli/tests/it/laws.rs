@@ -1,0 +1,113 @@
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Who may depend on whom. A new edge is a decision on the design: it goes into ARCHITECTURE.md first.
+const EDGES: [(&str, &[&str]); 5] = [
+    ("units", &[]),
+    ("policy", &["units"]),
+    ("live", &["units", "policy"]),
+    ("tester", &["units", "live"]),
+    ("cli", &["units", "policy", "live", "tester"]),
+];
+/// The same for tests, benchmarks and examples alone.
+const DEV_EDGES: [(&str, &[&str]); 1] = [("tester", &["policy"])];
+/// Crates in which `unsafe` can stand nowhere at all, and the one that has files for it.
+const FORBID_UNSAFE: [&str; 4] = ["units", "policy", "tester", "cli"];
+const DENY_UNSAFE: [&str; 1] = ["live"];
+/// Crates that run without an operating system.
+const NO_STD: [&str; 2] = ["units", "policy"];
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+fn written(edges: &[(&str, &[&str])]) -> BTreeSet<String> {
+    edges.iter().flat_map(|(from, to)| to.iter().map(move |to| format!("{from} -> {to}"))).collect()
+}
+
+#[test]
+fn dependencies_between_crates_are_the_written_ones() {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--format-version", "1", "--offline", "--manifest-path"])
+        .arg(root().join("Cargo.toml"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    let names: BTreeSet<&str> = packages.iter().map(|package| package["name"].as_str().unwrap()).collect();
+    assert_eq!(names, EDGES.iter().map(|(name, _)| *name).collect(), "crates of the workspace");
+    let edges = |dev: bool| -> BTreeSet<String> {
+        let all = packages.iter().flat_map(|package| {
+            let from = package["name"].as_str().unwrap();
+            package["dependencies"].as_array().unwrap().iter().map(move |dependency| (from, dependency))
+        });
+        all.filter(|(_, to)| to["path"].is_string() && (to["kind"] == "dev") == dev)
+            .map(|(from, to)| format!("{from} -> {}", to["name"].as_str().unwrap()))
+            .collect()
+    };
+    assert_eq!(edges(false), written(&EDGES));
+    assert_eq!(edges(true), written(&DEV_EDGES));
+}
+
+#[test]
+fn unsafe_stands_only_in_files_named_sys() {
+    let mut looked_at = 0;
+    for file in rust_files(&root().join("crates")) {
+        looked_at += 1;
+        let text = fs::read_to_string(&file).unwrap();
+        let is_sys = file.file_name().is_some_and(|name| name == "sys.rs");
+        if let Some(line) = text.lines().position(uses_unsafe)
+            && !is_sys
+        {
+            panic!("{}:{}: unsafe code belongs into a file named sys.rs", file.display(), line + 1);
+        }
+    }
+    assert!(looked_at > 100, "only {looked_at} files: are these the sources?");
+}
+
+/// The keyword, outside comments, texts and the names of lints.
+fn uses_unsafe(line: &str) -> bool {
+    let code = line.split("//").next().unwrap_or_default();
+    let outside_texts: String = code.split('"').step_by(2).collect();
+    outside_texts.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == "unsafe")
+}
+
+#[test]
+fn the_search_for_unsafe_finds_it() {
+    for code in ["unsafe { f() }", "    unsafe impl Send for A {}", "pub unsafe fn f()", "x = unsafe{ 1 };"] {
+        assert!(uses_unsafe(code), "{code}");
+    }
+    for code in ["#![forbid(unsafe_code)]", "// unsafe", "let a = \"unsafe\";", "fn unsafe_stands() {"] {
+        assert!(!uses_unsafe(code), "{code}");
+    }
+}
+
+#[test]
+fn every_crate_says_its_law_and_keeps_it() {
+    for (name, _) in EDGES {
+        let text = fs::read_to_string(root().join("crates").join(name).join("src/lib.rs")).unwrap();
+        let has = |attribute: &str| text.lines().any(|line| line == attribute);
+        assert!(text.starts_with("//! ") && text.contains("//! **Law:**"), "{name}: its law is missing");
+        assert_eq!(has("#![forbid(unsafe_code)]"), FORBID_UNSAFE.contains(&name), "{name}: forbid(unsafe_code)");
+        assert_eq!(has("#![deny(unsafe_code)]"), DENY_UNSAFE.contains(&name), "{name}: deny(unsafe_code)");
+        assert_eq!(has("#![no_std]"), NO_STD.contains(&name), "{name}: no_std");
+        let manifest = fs::read_to_string(root().join("crates").join(name).join("Cargo.toml")).unwrap();
+        assert!(manifest.contains("[lints]\nworkspace = true"), "{name}: does not take the workspace's lints");
+    }
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}

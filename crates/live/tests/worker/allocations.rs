@@ -1,0 +1,133 @@
+use live::app::drop::Drop as DropAll;
+use live::app::headers::Mac;
+use live::app::l2fwd::L2Fwd;
+use live::app::l3fwd::L3Fwd;
+use live::app::macswap::MacSwap;
+use live::app::routes::Table;
+use live::app::udp_echo::UdpEcho;
+use live::app::{AnyApp, PortInfo};
+use live::mode::Mode;
+use live::record::Recording;
+use policy::wait::{Decision, Observation, Policy, WaitPolicy};
+use policy::{Goal, LossBound};
+use units::{Monotonic, Nanos, PacketRate, Quantile};
+
+use super::scripted::{Event, Script, udp};
+
+const OURS: [u8; 4] = [10, 0, 0, 1];
+const FAR: [u8; 4] = [10, 1, 3, 3];
+
+fn modes() -> Vec<Mode> {
+    let goal = |us| Some(Goal { quantile: Quantile::P99, latency: Nanos::from_micros(us) });
+    let loss = Some(LossBound { descriptors: 512, peak: PacketRate::new(1_000_000) });
+    let mut modes = vec![
+        Mode::Poll,
+        Mode::Interrupt,
+        Mode::Backoff { max: Nanos::from_micros(60) },
+        Mode::Hybrid300,
+        Mode::Adaptive { goal: None, loss: None, interrupts: true },
+    ];
+    for us in [15, 40, 250] {
+        modes.push(Mode::Adaptive { goal: goal(us), loss, interrupts: true });
+        modes.push(Mode::Adaptive { goal: goal(us), loss, interrupts: false });
+    }
+    modes
+}
+
+fn apps() -> Vec<(&'static str, AnyApp)> {
+    let macs = [Mac::new([2, 0, 0, 0, 0, 0x10]), Mac::new([2, 0, 0, 0, 0, 0x11])];
+    let ports = macs.map(|mac| PortInfo { name: format!("p{}", mac.octets()[5] - 0x10), mac });
+    let routes = r#"
+        [[port]]
+        name = "p0"
+        addresses = ["10.0.0.1/24"]
+        [[route]]
+        prefix = "10.1.0.0/16"
+        port = "p1"
+        mac = "02:00:00:00:00:21"
+    "#;
+    vec![
+        ("drop", AnyApp::Drop(DropAll)),
+        ("macswap", AnyApp::MacSwap(MacSwap)),
+        ("l2fwd", AnyApp::L2Fwd(L2Fwd::rewriting(macs).finish_checksums(true))),
+        ("udp-echo", AnyApp::UdpEcho(UdpEcho::new(&macs, &[OURS.into()], "any".parse().unwrap(), true))),
+        ("l3fwd", AnyApp::L3Fwd(L3Fwd::new(Table::parse(routes, "routes", &ports).unwrap()))),
+    ]
+}
+
+/// Traffic of all kinds for 160 ms of virtual time: periodic, then dense, with bursts, then silence; with a
+/// link that fails, and a core that is stolen.
+fn script() -> Script {
+    let mut script = Script::new(2);
+    script.late = Nanos::from_micros(6);
+    let truncated = udp(OURS)[..20].to_vec();
+    let frames = [udp(OURS), udp(FAR), udp([192, 0, 2, 1]), truncated, vec![0xff; 60]];
+    let mut at = Nanos::from_micros(50);
+    for number in 0..400 {
+        at += if number < 100 { Nanos::from_micros(350) } else { Nanos::from_micros(20) };
+        let burst = if number % 40 == 38 { 100 } else { 1 };
+        for n in 0..burst {
+            script.frame(at, number % 2, &frames[(number + n) % frames.len()]);
+        }
+    }
+    script.at(Nanos::from_millis(20), Event::Stolen(Nanos::from_millis(4)));
+    script.at(Nanos::from_millis(60), Event::Link { port: 1, state: live::device::memory::LinkState::Down });
+    script.at(Nanos::from_millis(110), Event::Link { port: 1, state: live::device::memory::LinkState::Up });
+    script.frame(Nanos::from_millis(150), 0, &frames[0]);
+    script.at(Nanos::from_millis(160), Event::Stop);
+    script
+}
+
+#[test]
+fn the_loop_never_calls_the_allocator() {
+    for mode in modes() {
+        for (name, app) in apps() {
+            let ended = script().run(app, mode.policy());
+            let counts = &ended.snapshot.counts;
+            assert_eq!(ended.allocator_calls, 0, "{mode} {name}");
+            let (received, polls) = (counts.received_frames, counts.polls);
+            assert!(received == 1_391 && polls > 400, "{mode} {name}: {received} frames in {polls} polls");
+        }
+    }
+}
+
+/// A policy that is recorded; cloned at the end, when it is no longer counted.
+#[derive(Clone)]
+struct Recorded(std::rc::Rc<std::cell::RefCell<Recording<Policy<Monotonic>>>>);
+
+impl WaitPolicy<Monotonic> for Recorded {
+    fn decide(&mut self, seen: &Observation<'_, Monotonic>) -> Decision<Monotonic> {
+        self.0.borrow_mut().decide(seen)
+    }
+}
+
+#[test]
+fn nor_does_it_when_its_policy_is_recorded() {
+    for (limit, all) in [(100, false), (10_000_000, true)] {
+        let mode = Mode::Adaptive { goal: None, loss: None, interrupts: true };
+        let recording = Recording::new(mode.policy(), limit);
+        let policy = Recorded(std::rc::Rc::new(std::cell::RefCell::new(recording)));
+        let ended = script().run(MacSwap, policy);
+        assert_eq!(ended.allocator_calls, 0);
+        let mut file = Vec::new();
+        ended.policy.0.borrow().write(&mode.into(), &mut file).unwrap();
+        let replay = live::record::replay(&file[..], "recorded").unwrap();
+        assert_eq!(replay.first_difference, None);
+        assert_eq!(replay.left_out == 0, all);
+    }
+}
+
+#[test]
+fn the_count_counts() {
+    /// Allocates, as no policy may.
+    #[derive(Clone)]
+    struct Wasteful;
+    impl WaitPolicy<Monotonic> for Wasteful {
+        fn decide(&mut self, seen: &Observation<'_, Monotonic>) -> Decision<Monotonic> {
+            drop(std::hint::black_box(Box::new(seen.now)));
+            policy::wait::Poll.decide(seen)
+        }
+    }
+    let ended = script().run(MacSwap, Wasteful);
+    assert_eq!(ended.allocator_calls, 2 * ended.snapshot.counts.reason(policy::wait::Reason::Fixed));
+}

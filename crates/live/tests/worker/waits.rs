@@ -1,0 +1,173 @@
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use live::app::drop::Drop as DropAll;
+use live::app::l2fwd::L2Fwd;
+use live::telemetry::State;
+use live::worker::{Finish, HEALTH_INTERVAL};
+use policy::wait::{Action, Decision, Ended, Interrupt, Observation, Poll, Reason, WaitKind, WaitPolicy};
+use units::{Instant, Monotonic, Nanos};
+
+use super::scripted::{Event, Quirky, Script, TICK, udp};
+
+const US: Nanos = Nanos::from_micros(1);
+const MS: Nanos = Nanos::from_millis(1);
+const OURS: [u8; 4] = [10, 0, 0, 1];
+
+/// Waits the same way after each empty poll, and notes what it was told of its waits.
+#[derive(Clone)]
+struct Always {
+    wait: fn(Instant<Monotonic>) -> Action<Monotonic>,
+    told: Rc<RefCell<Vec<Told>>>,
+}
+
+/// One observation: frames, how late the first was, and the wait before.
+#[derive(Clone, Copy)]
+struct Told {
+    now: Instant<Monotonic>,
+    received: u32,
+    lateness: Option<Nanos>,
+    ended: Option<Ended<Monotonic>>,
+}
+
+impl Always {
+    fn new(wait: fn(Instant<Monotonic>) -> Action<Monotonic>) -> Self {
+        Self { wait, told: Rc::default() }
+    }
+}
+
+impl WaitPolicy<Monotonic> for Always {
+    fn decide(&mut self, seen: &Observation<'_, Monotonic>) -> Decision<Monotonic> {
+        let lateness = seen.queues[0].arrivals.map(|arrivals| arrivals.lateness());
+        self.told.borrow_mut().push(Told { now: seen.now, received: seen.received(), lateness, ended: seen.ended });
+        let action = if seen.received() > 0 { Action::Poll } else { (self.wait)(seen.now) };
+        Decision { action, reason: Reason::Fixed }
+    }
+}
+
+#[test]
+fn a_policy_is_told_how_late_its_waits_end() {
+    let waits: [fn(Instant<Monotonic>) -> Action<Monotonic>; 2] =
+        [|now| Action::SleepUntil(now + US * 20), |now| Action::BlockUntil(Some(now + US * 20))];
+    for wait in waits {
+        let mut script = Script::new(1);
+        script.late = US * 7;
+        script.at(MS, Event::Stop);
+        let ended = script.run(DropAll, Always::new(wait));
+        assert_eq!(ended.finish.unwrap(), Finish::Stopped);
+        let told = ended.policy.told.borrow();
+        assert!(told.len() > 20);
+        assert!(told[0].ended.is_none());
+        for pair in told.windows(2) {
+            let wait = pair[1].ended.unwrap();
+            assert_eq!(wait.overshoot(), Some(US * 7 + TICK));
+            assert!(wait.began >= pair[0].now && wait.ended <= pair[1].now);
+        }
+    }
+}
+
+#[test]
+fn a_frame_ends_a_block_and_its_lateness_is_that_of_the_wake_up() {
+    let mut script = Script::new(1);
+    script.late = US * 9;
+    script.frame(MS, 0, &udp(OURS)).at(MS * 2, Event::Stop);
+    let ended = script.run(DropAll, Always::new(|_| Action::BlockUntil(None)));
+    let told = ended.policy.told.borrow();
+    let frame = told.iter().find(|told| told.received == 1).unwrap();
+    let wait = frame.ended.unwrap();
+    assert_eq!((wait.action, wait.overshoot()), (Action::BlockUntil(None), None));
+    let lateness = frame.lateness.unwrap();
+    assert!(lateness >= US * 9 && lateness <= US * 9 + TICK * 4, "{lateness}");
+    assert_eq!(ended.snapshot.counts.lateness.count(), 1);
+}
+
+#[test]
+fn a_frame_between_the_empty_poll_and_the_arming_is_handled_without_a_wait() {
+    let mut script = Script::new(1);
+    let wire = script.wires[0].clone();
+    script.wrap(0, |inner| Box::new(Quirky { before_arming: Some((wire, udp(OURS))), ..Quirky::new(inner) }));
+    // The stop comes while the worker works on that frame: any block would be one too many.
+    script.at(TICK * 5, Event::Stop);
+    let ended = script.run(DropAll, Always::new(|_| Action::BlockUntil(None)));
+    let counts = &ended.snapshot.counts;
+    assert_eq!((counts.received_frames, ended.waits.blocks.get(), counts.wait(WaitKind::Block).count), (1, 0, 0));
+    let told = ended.policy.told.borrow();
+    assert!(told.iter().all(|told| told.ended.is_none()), "a wait was reported that did not take place");
+}
+
+#[test]
+fn a_stop_is_seen_within_the_health_interval_however_the_worker_waits() {
+    let waits: [fn(Instant<Monotonic>) -> Action<Monotonic>; 4] = [
+        |_| Action::Poll,
+        |_| Action::Pause(US),
+        |now| Action::SleepUntil(now + Nanos::from_secs(3600)),
+        |_| Action::BlockUntil(None),
+    ];
+    for wait in waits {
+        let mut script = Script::new(1);
+        script.at(MS, Event::Stop);
+        let ended = script.run(DropAll, Always::new(wait));
+        assert_eq!(ended.finish.unwrap(), Finish::Stopped);
+        assert!(ended.time <= Instant::ORIGIN + MS + HEALTH_INTERVAL + TICK * 8, "{}", ended.time.as_nanos());
+        assert_eq!(ended.snapshot.state, Some(State::Stopped));
+    }
+}
+
+#[test]
+fn only_time_lost_while_running_is_a_gap() {
+    // In a poll, and in a pause: the core was kept, and someone took it.
+    for wait in [|_| Action::Poll, |_| Action::Pause(US * 2)] {
+        let mut script = Script::new(1);
+        script.at(MS, Event::Stolen(US * 200)).at(MS * 2, Event::Stop);
+        let gaps = script.run(DropAll, Always::new(wait)).gaps;
+        assert_eq!(gaps.len(), 1, "{gaps:?}");
+        let span = gaps[0].1.since(gaps[0].0).unwrap();
+        assert!(span >= US * 200 && span <= US * 202 + TICK, "{span}");
+    }
+    // In a sleep and in a block it had been given away: late, but no gap.
+    let waits: [fn(Instant<Monotonic>) -> Action<Monotonic>; 2] =
+        [|now| Action::SleepUntil(now + US * 50), |now| Action::BlockUntil(Some(now + US * 50))];
+    for wait in waits {
+        let mut script = Script::new(1);
+        script.late = US * 300;
+        script.at(MS * 2, Event::Stop);
+        let ended = script.run(DropAll, Always::new(wait));
+        assert!(ended.waits.sleeps.get() + ended.waits.blocks.get() > 4);
+        assert_eq!(ended.gaps, []);
+    }
+}
+
+#[test]
+fn looking_after_a_port_is_no_gap() {
+    let mut script = Script::new(1);
+    let time = script.time.clone();
+    script.wrap(0, |inner| Box::new(Quirky { health_takes: Some((time, US * 80)), ..Quirky::new(inner) }));
+    script.at(HEALTH_INTERVAL * 2, Event::Stop);
+    assert_eq!(script.run(DropAll, Poll).gaps, []);
+}
+
+#[test]
+fn frames_for_a_port_whose_link_is_down_are_counted_as_such_until_it_is_up() {
+    use live::device::memory::LinkState;
+    use live::telemetry::DropReason;
+    let mut script = Script::new(2);
+    script.at(MS, Event::Link { port: 1, state: LinkState::Down });
+    script.at(MS * 300, Event::Link { port: 1, state: LinkState::Up });
+    // One a millisecond: the health is looked at each 100 ms, so the loss is noticed, and then its end.
+    for ms in 0..600 {
+        script.frame(MS * ms + US, 0, &udp(OURS));
+    }
+    script.at(MS * 600, Event::Stop);
+    let ended = script.run(L2Fwd::transparent(), Interrupt);
+    let counts = &ended.snapshot.counts;
+    let down = counts.dropped(DropReason::LinkDown);
+    // What was sent before the worker noticed is the wire's loss.
+    let (lost, delivered) = (ended.wires[1].lost(0), std::iter::from_fn(|| ended.wires[1].take_sent(0)).count() as u64);
+    let overflow = ended.wires[1].sent_overflow(0);
+    assert_eq!(counts.received_frames, 600);
+    assert_eq!(counts.sent_frames + down, 600);
+    assert_eq!(lost + delivered + overflow, counts.sent_frames);
+    assert!((200..=400).contains(&down), "{down}");
+    assert!(lost <= 101, "{lost}");
+    assert_eq!(ended.snapshot.state, Some(State::Stopped));
+}

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Installs what Apus needs and this machine lacks. Quick, and quiet, when all is there.
+#
+#   tools/setup.sh run      to build, and to run the demo
+#   tools/setup.sh test     ... and the tests, with real clients and Prometheus
+#   tools/setup.sh bench    ... and the comparison with DPDK
+#   tools/setup.sh ci       ... and all of it, with what rebuilds the XDP program and the fuzz targets
+#
+# Installs with apt-get as root on Debian and Ubuntu; elsewhere it says what is missing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# program:package, in the order in which they are first needed
+run=(cc:gcc /usr/include/stdlib.h:libc6-dev ip:iproute2 ethtool:ethtool nsenter:util-linux sysctl:procps)
+test=("${run[@]}" ping:iputils-ping iperf3:iperf3 sockperf:sockperf prometheus:prometheus)
+bench=("${run[@]}" python3:python3 dpdk-testpmd:dpdk clang:clang llvm-strip:llvm
+	/usr/include/bpf/bpf_helpers.h:libbpf-dev /usr/include/linux/bpf.h:linux-libc-dev)
+ci=("${test[@]}" "${bench[@]}" g++:g++)
+
+case "${1:-run}" in
+run) wanted=("${run[@]}") ;;
+test) wanted=("${test[@]}") ;;
+bench) wanted=("${bench[@]}") ;;
+ci) wanted=("${ci[@]}") ;;
+*)
+	echo "usage: $0 [run|test|bench|ci]" >&2
+	exit 2
+	;;
+esac
+
+export PATH="$PATH:/usr/sbin:/sbin:$HOME/.cargo/bin"
+missing=()
+for pair in "${wanted[@]}"; do
+	case "${pair%%:*}" in
+	/*) [ -e "${pair%%:*}" ] || missing+=("${pair#*:}") ;;
+	*) command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}") ;;
+	esac
+done
+if [ "${#missing[@]}" -gt 0 ]; then
+	mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
+	if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+		echo "setup: installing ${missing[*]}" >&2
+		export DEBIAN_FRONTEND=noninteractive
+		apt-get update -qq </dev/null
+		apt-get install -qq -y --no-install-recommends "${missing[@]}" </dev/null >/dev/null
+	else
+		echo "setup: missing: ${missing[*]} (the names of Debian's packages)" >&2
+		if command -v apt-get >/dev/null; then
+			echo "setup: install them: sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
+		else
+			echo "setup: install what your distribution calls these, and run this again" >&2
+		fi
+		exit 3
+	fi
+fi
+
+# rust-version in Cargo.toml, which Debian's cargo is older than.
+needed=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+if ! command -v cargo >/dev/null; then
+	echo "setup: cargo is missing. Apus needs Rust $needed or later, newer than Debian's package;" >&2
+	echo "setup: install it with rustup, as https://rustup.rs says, and run this again" >&2
+	exit 3
+fi
+has=$(cargo --version | cut -d' ' -f2)
+if [ "$(printf '%s\n%s\n' "$needed" "${has%%-*}" | sort -V | head -n 1)" != "$needed" ]; then
+	echo "setup: cargo is $has; Apus needs $needed or later: rustup update stable" >&2
+	exit 3
+fi
