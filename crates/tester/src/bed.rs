@@ -261,7 +261,7 @@ impl Session {
         duration: Nanos,
         stop: &AtomicBool,
     ) -> Result<Measurement, Error> {
-        let config = TrialConfig { seed, ..self.trial_config(schedule, duration, SETTLE.min(duration)) };
+        let config = TrialConfig { seed, ..self.trial_config(schedule, duration, SETTLE.min(duration / 10)) };
         let (tid, pid) = (self.reader.snapshot().tid, self.reader.process().pid);
         let threads = Threads::These(vec![tid as u32]);
         let sample = || cpu::sample(Path::new("/"), pid, &threads, MonotonicClock.now());

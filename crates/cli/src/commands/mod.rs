@@ -1,5 +1,6 @@
 //! What to do: one file a command.
 
+mod demo;
 mod metrics;
 mod top;
 
@@ -16,6 +17,7 @@ pub fn run(command: Command) -> anyhow::Result<Status> {
     match command {
         Command::Top(typed) => top::run(&typed),
         Command::Metrics(typed) => metrics::run(&typed),
+        Command::Demo(typed) => demo::run(&typed),
     }
 }
 

@@ -17,7 +17,10 @@ pub struct Published {
 }
 
 /// The schemas of all documents.
-pub const SCHEMAS: &[Published] = &[Published { name: top::SCHEMA, schema: schema_of::<top::Document> }];
+pub const SCHEMAS: &[Published] = &[
+    Published { name: top::SCHEMA, schema: schema_of::<top::Document> },
+    Published { name: tester::demo::result::SCHEMA, schema: schema_of::<tester::demo::DemoResult> },
+];
 
 /// The version of Apus in every document.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -20,7 +20,7 @@ mod tests;
 
 pub use plan::Plan;
 pub use result::DemoResult;
-pub use run::run;
+pub use run::{Ended, run};
 
 #[allow(unused_imports)] // for the documentation
 use crate::bed::Bed;

@@ -10,11 +10,11 @@ use crate::schedule::Schedule;
 use crate::search::SearchConfig;
 
 /// Lab up and down, and the report.
-const FIXED: Nanos = Nanos::from_secs(2);
+const FIXED: Nanos = Nanos::from_secs(1);
 /// Starting and ending an instance and the tester's device.
-const SESSION: Nanos = Nanos::from_millis(250);
+const SESSION: Nanos = Nanos::from_millis(200);
 /// What a trial costs besides its duration: settling, draining, sorting.
-const TRIAL: Nanos = Nanos::from_millis(60);
+const TRIAL: Nanos = Nanos::from_millis(30);
 /// The part of the rest that goes to the paced loads, in hundredths; the searches get the other.
 const PACED_PERCENT: u64 = 70;
 /// The longest time that a mode gets to learn the traffic.
@@ -34,6 +34,8 @@ const SEARCH_PPS: (u64, u64) = (20_000, 1_200_000);
 const SEARCH_WIDTH_PPM: u32 = 60_000;
 /// The time of a search in its trials' lengths: about 10 that steer and 2 that confirm, twice as long.
 const SEARCH_TRIALS: u64 = 14;
+/// After so many trials a search gives up: a machine that disturbs each other one would never be done.
+const SEARCH_MOST_TRIALS: u32 = 20;
 /// Latency is measured at this share of a mode's highest loss-free rate, in hundredths: at the rate
 /// itself any disturbance fills a queue, and what is measured then is the queue.
 pub const NEAR_PERCENT: u64 = 90;
@@ -106,6 +108,7 @@ impl Plan {
             width_ppm: SEARCH_WIDTH_PPM,
             trial,
             confirm_trial: trial * 2,
+            max_trials: SEARCH_MOST_TRIALS,
             ..SearchConfig::short(SEARCH_PPS.0, SEARCH_PPS.1)
         }
     }
@@ -169,9 +172,17 @@ fn loads() -> Vec<Schedule> {
 /// A load in words.
 pub fn title(load: &Schedule) -> String {
     match load {
-        Schedule::ConstantGap(gap) => format!("one packet each {gap}"),
+        Schedule::ConstantGap(gap) => format!("one packet each {}", spaced(&gap.to_string())),
         Schedule::Poisson(rate) if rate.as_pps() % 1000 == 0 => format!("Poisson, {} kpps", rate.as_pps() / 1000),
         Schedule::Poisson(rate) => format!("Poisson, {rate}"),
         other => other.to_string(),
+    }
+}
+
+/// `350us` as `350 us`.
+pub fn spaced(quantity: &str) -> String {
+    match quantity.rfind(|c: char| c.is_ascii_digit()) {
+        Some(last) => format!("{} {}", &quantity[..=last], &quantity[last + 1..]),
+        None => quantity.into(),
     }
 }

@@ -1,5 +1,6 @@
 //! The result as a report: figures, tables, and what one must know to read them.
 
+use super::plan::spaced;
 use super::result::{DemoResult, LoadDocument, NEAR};
 use super::summary::{Rate, Row, Spread, lead, rates, rows};
 use super::table;
@@ -11,9 +12,9 @@ use crate::report::model::{
     ScatterPanel, ScatterPoint, Section, Table, TailLine, TailPoint,
 };
 
-/// Two points of a distribution's line are at least this far apart, in either direction, as a factor:
-/// a third of a pixel in the figures.
-const STEP: f64 = 1.004;
+/// Two points of a distribution's line are at least this far apart in one of the directions, as a
+/// factor: about a pixel in the figures.
+const APART: (f64, f64) = (1.01, 1.03);
 
 /// The report of a demo.
 pub fn report(result: &DemoResult) -> Result<Report, Error> {
@@ -34,6 +35,8 @@ pub fn report(result: &DemoResult) -> Result<Report, Error> {
 fn sections(result: &DemoResult, rows: &[Row], rates: &[Rate]) -> Vec<Section> {
     let paced: Vec<&LoadDocument> = result.plan.loads.iter().filter(|load| load.id != NEAR).collect();
     let goals = goals(result);
+    let bound = |goal: &Goal| Goal { label: format!("\u{2264} {} us", goal.value), value: goal.value };
+    let bounds: Vec<Goal> = goals.iter().map(bound).collect();
     let of = |load: &LoadDocument| rows.iter().filter(|row| row.load.id == load.id).collect::<Vec<_>>();
     let panels = paced.iter().map(|load| ScatterPanel {
         title: load.title.clone(),
@@ -53,7 +56,8 @@ fn sections(result: &DemoResult, rows: &[Row], rates: &[Rate]) -> Vec<Section> {
             .into_iter()
             .map(|row| TailLine { series: row.mode.name.clone(), all: tail(&row.all), clean: tail(&row.clean) })
             .collect(),
-        goals: if load.id == NEAR { Vec::new() } else { goals.clone() },
+        // Their quantile is on the other axis, and short names fit side by side.
+        goals: if load.id == NEAR { Vec::new() } else { bounds.clone() },
     });
     let bars = rates.iter().map(|rate| Bar {
         series: rate.mode.name.clone(),
@@ -111,7 +115,7 @@ fn goals(result: &DemoResult) -> Vec<Goal> {
     modes
         .filter_map(|mode| {
             let (goal, ns) = (mode.goal.as_deref()?, mode.goal_latency_ns?);
-            Some(Goal { label: goal.replace('=', " \u{2264} "), value: ns as f64 / 1e3 })
+            Some(Goal { label: spaced(&goal.replace('=', " \u{2264} ")), value: ns as f64 / 1e3 })
         })
         .collect()
 }
@@ -134,7 +138,7 @@ fn tail(histogram: &Histogram) -> Vec<TailPoint> {
         let last = i + 1 == document.counts.len();
         let apart = points
             .last()
-            .is_none_or(|last: &TailPoint| point.value > last.value * STEP || last.above > point.above * STEP);
+            .is_none_or(|last: &TailPoint| point.value > last.value * APART.0 || last.above > point.above * APART.1);
         // The very last one, above which nothing lies, has no place on a logarithmic axis but ends the line.
         if apart || last {
             points.push(point);

@@ -88,7 +88,7 @@ pub struct LoadDocument {
 }
 
 /// The test bed.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BedDocument {
     /// The lab's name.

@@ -19,26 +19,33 @@ use crate::search::SearchConfig;
 /// How far over its budget the demo may run before it leaves things out, in hundredths.
 const OVERRUN_PERCENT: u64 = 110;
 
+/// How a demo ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// What was measured.
+    pub result: DemoResult,
+    /// What ended it before its time; what had been measured is in `result` all the same.
+    pub failure: Option<Error>,
+}
+
 /// Makes the bed, does what `plan` says and takes the bed down. `progress` is told what comes next.
 ///
-/// `stop` ends it early and cleanly: what was measured until then is in the result.
-pub fn run(
-    plan: &Plan,
-    config: BedConfig,
-    stop: &AtomicBool,
-    progress: &mut dyn FnMut(&str),
-) -> Result<DemoResult, Error> {
+/// `stop` ends it early and cleanly: what was measured until then is in the result. An error is
+/// returned as such only if there is no bed.
+pub fn run(plan: &Plan, config: BedConfig, stop: &AtomicBool, progress: &mut dyn FnMut(&str)) -> Result<Ended, Error> {
     let began = MonotonicClock.now();
     progress("making the lab");
     let bed = Bed::up(config)?;
     let mut demo = Demo { plan, bed: &bed, stop, progress, began, result: empty(plan, bed.config()), done: 0 };
     let measured = demo.all();
     let mut result = demo.result;
-    bed.down()?;
-    measured?;
+    let failure = measured.and(bed.down()).err();
+    if let Some(error) = &failure {
+        result.not_done.push(format!("all that follows: {error}"));
+    }
     result.interrupted = stop.load(Ordering::Relaxed);
     result.elapsed_ns = MonotonicClock.now().since(began).unwrap_or(Nanos::ZERO).as_nanos();
-    Ok(result)
+    Ok(Ended { result, failure })
 }
 
 struct Demo<'a> {

@@ -2,6 +2,7 @@
 
 use units::Quantile;
 
+use super::plan::spaced;
 use super::result::{DemoResult, LoadDocument, ModeDocument, Run};
 use crate::Error;
 use crate::histogram::Histogram;
@@ -183,7 +184,7 @@ pub fn lead(result: &DemoResult, rows: &[Row]) -> String {
                 })
                 .collect();
             let goal = mode.goal.as_deref().unwrap_or_default().replace('=', " within ");
-            format!("Asked for {goal}, Apus held it. {}.", parts.join("; "))
+            format!("Asked for {}, adaptive waiting held it. {}.", spaced(&goal), capital(&parts.join("; ")))
         }
     };
     let missed: Vec<String> = rows
@@ -195,4 +196,9 @@ pub fn lead(result: &DemoResult, rows: &[Row]) -> String {
         text += &format!(" Missed: {}.", missed.join("; "));
     }
     text
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
