@@ -33,6 +33,8 @@ pub enum Command {
     Top(Top),
     /// Serves the counters of running instances to Prometheus.
     Metrics(Metrics),
+    /// Compares all ways of waiting on real packets: latency beside the CPU time that it costs.
+    Demo(Demo),
 }
 
 /// `apus run`
@@ -82,6 +84,33 @@ pub struct Metrics {
     /// Where the counters are.
     #[command(flatten)]
     pub telemetry: Telemetry,
+}
+
+/// `apus demo`
+///
+/// Makes a lab of two network namespaces, measures in it, and takes it down, also on Ctrl-C. Needs
+/// root and two CPUs, which it keeps busy.
+#[derive(Arguments, Debug)]
+pub struct Demo {
+    /// Where the report goes: one HTML file with figures and numbers.
+    #[arg(short, long, value_name = "FILE", default_value = "demo-report.html")]
+    pub output: PathBuf,
+    /// Where the JSON document (schema apus.demo/1) goes; `-` prints it in place of the table.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Time for all of it; less time means shorter and fewer runs.
+    #[arg(long, value_name = "DURATION", default_value = "150s", value_parser = budget)]
+    pub budget: Nanos,
+    /// Name of the lab and of the instances in it.
+    #[arg(long, value_name = "NAME", default_value = "demo")]
+    pub name: String,
+}
+
+/// The time for a demo, an hour at the most.
+fn budget(text: &str) -> Result<Nanos, String> {
+    const LONGEST: Nanos = Nanos::from_secs(3600);
+    let budget: Nanos = text.parse().map_err(|e: units::ParseError| e.to_string())?;
+    if budget <= LONGEST { Ok(budget) } else { Err(format!("expected {LONGEST} at the most")) }
 }
 
 /// A sampling interval: long enough to mean something, short enough to answer a key.

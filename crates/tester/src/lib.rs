@@ -11,8 +11,10 @@
 //! [`pcap`] read the system, the last three below a root folder or path that the caller gives.
 #![forbid(unsafe_code)]
 
+pub mod bed;
 pub mod clock;
 pub mod cpu;
+pub mod demo;
 mod error;
 pub mod frame;
 pub mod gaps;

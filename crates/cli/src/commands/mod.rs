@@ -1,5 +1,6 @@
 //! What to do: one file a command.
 
+mod demo;
 mod metrics;
 mod run;
 mod top;
@@ -18,6 +19,7 @@ pub fn run(command: Command) -> anyhow::Result<Status> {
         Command::Run(typed) => run::run(typed),
         Command::Top(typed) => top::run(&typed),
         Command::Metrics(typed) => metrics::run(&typed),
+        Command::Demo(typed) => demo::run(&typed),
     }
 }
 

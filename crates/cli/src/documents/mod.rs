@@ -23,6 +23,7 @@ pub struct Published {
 pub const SCHEMAS: &[Published] = &[
     Published { name: top::SCHEMA, schema: schema_of::<top::Document> },
     Published { name: run::SCHEMA, schema: schema_of::<run::Document> },
+    Published { name: tester::demo::result::SCHEMA, schema: schema_of::<tester::demo::DemoResult> },
 ];
 
 /// The version of Apus in every document.

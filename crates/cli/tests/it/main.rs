@@ -1,5 +1,7 @@
 //! All tests of the `apus` binary: one program, so that it is linked once.
 
+/// `apus demo`: as root, a short one, and one that is interrupted.
+mod demo;
 /// What the crates may depend on and contain.
 mod laws;
 /// `apus metrics`: HTTP, its limits, and a real Prometheus server.

@@ -228,6 +228,11 @@ impl Counts {
         self.reasons[reason as usize]
     }
 
+    /// Decisions by the name of their reason.
+    pub fn decisions(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Reason::ALL.into_iter().map(|reason| (reason.name(), self.reason(reason)))
+    }
+
     /// What was counted since `earlier`, a snapshot of the same worker.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {

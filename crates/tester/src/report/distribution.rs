@@ -14,7 +14,7 @@ const MARKED: [(f64, &str); 6] =
 
 pub(super) fn draw(markup: &mut Markup, figure: &Distribution, styles: &Styles) {
     let mut leftover = Leftover::default();
-    let grid = Grid::new(1, 330.0, 116.0);
+    let grid = Grid::new(1, 330.0, 138.0);
     let first = grid.area(0);
     let points = || {
         let lines = figure.panels.iter().flat_map(|p| &p.lines);

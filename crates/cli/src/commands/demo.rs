@@ -1,0 +1,134 @@
+//! `apus demo`: the tester does it; this says when to stop, and writes what came of it.
+
+use std::fs;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use live::os::{Scheduling, Signals, place_this_thread};
+use rustix::fs::{Access, access};
+use tester::bed::BedConfig;
+use tester::demo::{self, DemoResult, Plan};
+
+use super::print_json;
+use crate::args::Demo;
+use crate::{Failure, Status};
+
+/// Above the measured threads, which spin and would else keep a Ctrl-C waiting.
+const SIGNALS_PRIORITY: u8 = 60;
+
+pub(super) fn run(typed: &Demo) -> anyhow::Result<Status> {
+    // Before any thread is started: they inherit what is held back.
+    let signals = Signals::hold()?;
+    let plan = Plan::for_budget(typed.budget).map_err(of_tester)?;
+    let config = BedConfig::new(typed.name.clone()).map_err(of_tester)?;
+    check_writable(&typed.output)?;
+    if let Some(json) = typed.json.as_deref().filter(|path| !is_stdout(path)) {
+        check_writable(json)?;
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    watch(signals, Arc::clone(&stop))?;
+
+    let mut progress = Progress::new();
+    progress.line(&plan.to_string());
+    let ended = demo::run(&plan, config, &stop, &mut |what| progress.now(what)).map_err(of_tester)?;
+    progress.clear();
+    write(typed, &ended.result)?;
+    match ended.failure {
+        Some(error) => Err(of_tester(error)),
+        None => Ok(Status::Good),
+    }
+}
+
+fn write(typed: &Demo, result: &DemoResult) -> anyhow::Result<()> {
+    let report = demo::report::report(result).map_err(of_tester)?;
+    tester::report::write(&report, &typed.output)?;
+    match typed.json.as_deref() {
+        Some(path) if is_stdout(path) => print_json(result)?,
+        Some(path) => {
+            let text = serde_json::to_string(result).context("write the document")?;
+            fs::write(path, text + "\n").with_context(|| format!("write the document to {}", path.display()))?;
+        }
+        None => {}
+    }
+    let mut out = io::stdout().lock();
+    if !typed.json.as_deref().is_some_and(is_stdout) {
+        out.write_all(demo::table::render(result).map_err(of_tester)?.as_bytes()).context("write the table")?;
+        writeln!(out, "report: {}", typed.output.display()).context("write the table")?;
+    }
+    out.flush().context("write the table")
+}
+
+/// Sets `stop` when a termination signal comes.
+fn watch(signals: Signals, stop: Arc<AtomicBool>) -> anyhow::Result<()> {
+    let wait = move || {
+        // Without the privilege the demo itself will say so.
+        let _ = place_this_thread(Scheduling { cpu: None, fifo: Some(SIGNALS_PRIORITY) });
+        loop {
+            if signals.wait(Duration::from_secs(3600)).is_some() {
+                stop.store(true, Ordering::Relaxed);
+            }
+        }
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(wait).context("start a thread for signals")?;
+    Ok(())
+}
+
+fn is_stdout(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// Some minutes of measuring should not end at a file that cannot be written.
+fn check_writable(path: &Path) -> Result<(), Failure> {
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let why = if path.is_dir() {
+        Some("it is a directory".to_owned())
+    } else if path.exists() {
+        access(path, Access::WRITE_OK).err().map(|e| e.to_string())
+    } else {
+        access(folder, Access::WRITE_OK).err().map(|e| format!("{}: {e}", folder.display()))
+    };
+    why.map_or(Ok(()), |why| {
+        Err(Failure::lacking(format!("write {}", path.display()), why, "name another file: see apus demo --help"))
+    })
+}
+
+/// The tester's errors that are not those of `live` are wrong use, or name a file.
+fn of_tester(error: tester::Error) -> anyhow::Error {
+    match error {
+        tester::Error::Device(error) => error.into(),
+        tester::Error::Invalid { what, expected } => Failure::wrong(what, expected, "see apus demo --help").into(),
+        other => other.into(),
+    }
+}
+
+/// What is going on, on a terminal; nothing elsewhere.
+struct Progress {
+    terminal: bool,
+}
+
+impl Progress {
+    fn new() -> Self {
+        Self { terminal: io::stderr().is_terminal() }
+    }
+    fn line(&self, text: &str) {
+        if self.terminal {
+            let _ = writeln!(io::stderr(), "{text}");
+        }
+    }
+    /// Replaces the current line: erase it (ECMA-48, EL), and write.
+    fn now(&mut self, text: &str) {
+        if self.terminal {
+            let _ = write!(io::stderr(), "\r\x1b[K{text}");
+        }
+    }
+    fn clear(&mut self) {
+        self.now("");
+    }
+}

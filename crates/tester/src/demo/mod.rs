@@ -1,0 +1,26 @@
+//! The demo: every way of waiting on real packets, latency beside CPU time, in a few minutes.
+//!
+//! ```text
+//!  Plan ─► run: round 1, all modes, both loads; round 2 in the other order; …       ─► DemoResult
+//!               then for each mode the highest loss-free rate, and latency near it      ├─► table (text)
+//!                                                                                       └─► report (HTML)
+//! ```
+//! [`plan`] is data and arithmetic, [`run()`] does it on a [`Bed`], [`result`] is the document
+//! `apus.demo/1` with every run, [`summary`] makes medians of it, [`table`] and [`report`] show them.
+
+pub mod plan;
+pub mod report;
+pub mod result;
+mod run;
+pub mod summary;
+pub mod table;
+
+#[cfg(test)]
+mod tests;
+
+pub use plan::Plan;
+pub use result::DemoResult;
+pub use run::{Ended, run};
+
+#[allow(unused_imports)] // for the documentation
+use crate::bed::Bed;

@@ -1,0 +1,188 @@
+//! What the demo does, and how long each part may take: a time budget cut into pieces.
+
+use std::fmt;
+
+use live::mode::Mode;
+use units::{Nanos, PacketRate};
+
+use crate::Error;
+use crate::schedule::Schedule;
+use crate::search::SearchConfig;
+
+/// Lab up and down, and the report.
+const FIXED: Nanos = Nanos::from_secs(1);
+/// Starting and ending an instance and the tester's device.
+const SESSION: Nanos = Nanos::from_millis(200);
+/// What a trial costs besides its duration: settling, draining, sorting.
+const TRIAL: Nanos = Nanos::from_millis(30);
+/// The part of the rest that goes to the paced loads, in hundredths; the searches get the other.
+const PACED_PERCENT: u64 = 70;
+/// The longest time that a mode gets to learn the traffic.
+const LEARN: Nanos = Nanos::from_millis(500);
+/// One packet each 350 us, for so long, is 3,714 samples: enough for p99.9 (3,688).
+const LONG_ENOUGH: Nanos = Nanos::from_millis(1300);
+/// Below, a run says nothing.
+const SHORTEST_RUN: Nanos = Nanos::from_millis(20);
+/// From three runs on there is a middle one.
+const ROUNDS: u32 = 3;
+/// More would say little more.
+const MOST_ROUNDS: u32 = 15;
+
+/// The rates between which the searches look: what every mode can do, and what no veth can.
+const SEARCH_PPS: (u64, u64) = (20_000, 1_200_000);
+/// How exact a rate is.
+const SEARCH_WIDTH_PPM: u32 = 60_000;
+/// The time of a search in its trials' lengths: about 10 that steer and 2 that confirm, twice as long.
+const SEARCH_TRIALS: u64 = 14;
+/// After so many trials a search gives up: a machine that disturbs each other one would never be done.
+const SEARCH_MOST_TRIALS: u32 = 20;
+/// Latency is measured at this share of a mode's highest loss-free rate, in hundredths: at the rate
+/// itself any disturbance fills a queue, and what is measured then is the queue.
+pub const NEAR_PERCENT: u64 = 90;
+
+/// The demo.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Plan {
+    /// The time for all of it.
+    pub budget: Nanos,
+    /// What is compared.
+    pub modes: Vec<Mode>,
+    /// The loads at which all modes are compared.
+    pub loads: Vec<Schedule>,
+    /// Times that all modes are run at these loads.
+    pub rounds: u32,
+    /// Traffic before each run, left out.
+    pub learn: Nanos,
+    /// A run at one of the loads.
+    pub run: Nanos,
+    /// The search for one mode's highest loss-free rate.
+    pub search: Nanos,
+    /// The run near that rate.
+    pub near: Nanos,
+}
+
+impl Plan {
+    /// All modes at all loads, in the time that there is.
+    pub fn for_budget(budget: Nanos) -> Result<Self, Error> {
+        let (modes, loads) = (modes(), loads());
+        let (m, l) = (modes.len() as u64, loads.len() as u64);
+        let cut = |rounds: u32| {
+            let runs = u64::from(rounds) * m * l;
+            let overhead = FIXED + SESSION * (u64::from(rounds) + 1) * m + TRIAL * 2 * (runs + m);
+            let left = budget.saturating_sub(overhead);
+            let slot = left.scale(PACED_PERCENT, 100) / runs;
+            let learn = LEARN.min(slot / 4);
+            let own = left.scale(100 - PACED_PERCENT, 100) / m;
+            let near = own / 5;
+            let (learn, run, near) = (learn, slot.saturating_sub(learn), near.saturating_sub(learn.min(near / 2)));
+            let search = own.scale(4, 5);
+            Self { budget, modes: modes.clone(), loads: loads.clone(), rounds, learn, run, search, near }
+        };
+        // As many rounds as leave each run long enough; one, if not even three do.
+        let rounds = (ROUNDS..=MOST_ROUNDS).rev().step_by(2).find(|rounds| cut(*rounds).run >= LONG_ENOUGH);
+        let plan = cut(rounds.unwrap_or(if cut(ROUNDS).run >= LONG_ENOUGH / 4 { ROUNDS } else { 1 }));
+        if plan.run < SHORTEST_RUN {
+            return Err(Error::invalid(
+                format!("a demo in {budget}"),
+                format!("expected a longer budget: {} modes need some seconds; 150s is usual", plan.modes.len()),
+            ));
+        }
+        Ok(plan)
+    }
+
+    /// The order of the modes in round `round`: every other round backwards (A B B A), so that a drift
+    /// of the machine meets all alike, and each round begins with another mode.
+    pub fn order(&self, round: u32) -> Vec<usize> {
+        let n = self.modes.len();
+        let mut order: Vec<usize> = (0..n).map(|i| (i + round as usize / 2 * 2) % n).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        order
+    }
+
+    /// A search that takes about `time`.
+    pub fn search_in(time: Nanos) -> SearchConfig {
+        let trial = (time / SEARCH_TRIALS).saturating_sub(TRIAL).max(Nanos::from_millis(10));
+        SearchConfig {
+            width_ppm: SEARCH_WIDTH_PPM,
+            trial,
+            confirm_trial: trial * 2,
+            max_trials: SEARCH_MOST_TRIALS,
+            ..SearchConfig::short(SEARCH_PPS.0, SEARCH_PPS.1)
+        }
+    }
+
+    /// The time of the searches and the runs near the rates that they find, one mode.
+    pub fn own_part(&self) -> Nanos {
+        SESSION + TRIAL * 2 + self.search + self.learn.min(self.near) + self.near
+    }
+
+    /// The time of one mode in one round.
+    pub fn round_part(&self) -> Nanos {
+        SESSION + (TRIAL * 2 + self.learn + self.run) * self.loads.len() as u64
+    }
+
+    /// The time of everything, as planned.
+    pub fn expected(&self) -> Nanos {
+        let m = self.modes.len() as u64;
+        FIXED + self.round_part() * m * u64::from(self.rounds) + self.own_part() * m
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let s = |span: Nanos| format!("{:.1} s", span.as_nanos() as f64 / 1e9);
+        let loads: Vec<String> = self.loads.iter().map(title).collect();
+        let rounds = if self.rounds == 1 { "1 round".into() } else { format!("{} rounds", self.rounds) };
+        writeln!(
+            f,
+            "{} modes: {}",
+            self.modes.len(),
+            self.modes.iter().map(Mode::to_string).collect::<Vec<_>>().join(", ")
+        )?;
+        writeln!(
+            f,
+            "latency at {}: {rounds}, {} a run after {} to learn",
+            loads.join(" and at "),
+            s(self.run),
+            s(self.learn)
+        )?;
+        write!(
+            f,
+            "highest loss-free rate: {} a mode, then latency at {NEAR_PERCENT} % of it; about {} in all",
+            s(self.search),
+            s(self.expected())
+        )
+    }
+}
+
+/// What is compared: the two extremes, the two schemes of others, and ours with three goals.
+fn modes() -> Vec<Mode> {
+    let adaptive = |us| Mode::Adaptive { goal: format!("p99={us}us").parse().ok(), loss: None, interrupts: true };
+    let backoff = Mode::Backoff { max: Nanos::from_micros(100) };
+    vec![Mode::Poll, Mode::Interrupt, backoff, Mode::Hybrid300, adaptive(30), adaptive(60), adaptive(250)]
+}
+
+/// A packet now and then, evenly; and many at random.
+fn loads() -> Vec<Schedule> {
+    vec![Schedule::ConstantGap(Nanos::from_micros(350)), Schedule::Poisson(PacketRate::new(20_000))]
+}
+
+/// A load in words.
+pub fn title(load: &Schedule) -> String {
+    match load {
+        Schedule::ConstantGap(gap) => format!("one packet each {}", spaced(&gap.to_string())),
+        Schedule::Poisson(rate) if rate.as_pps() % 1000 == 0 => format!("Poisson, {} kpps", rate.as_pps() / 1000),
+        Schedule::Poisson(rate) => format!("Poisson, {rate}"),
+        other => other.to_string(),
+    }
+}
+
+/// `350us` as `350 us`.
+pub fn spaced(quantity: &str) -> String {
+    match quantity.rfind(|c: char| c.is_ascii_digit()) {
+        Some(last) => format!("{} {}", &quantity[..=last], &quantity[last + 1..]),
+        None => quantity.into(),
+    }
+}

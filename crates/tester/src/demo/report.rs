@@ -1,0 +1,344 @@
+//! The result as a report: figures, tables, and what one must know to read them.
+
+use super::plan::spaced;
+use super::result::{DemoResult, LoadDocument, NEAR};
+use super::summary::{Rate, Row, Spread, lead, rates, rows};
+use super::table;
+use crate::Error;
+use crate::histogram::Histogram;
+use crate::host::{HostState, Reading};
+use crate::report::model::{
+    Axis, Bar, Bars, Cell, Column, Distribution, DistributionPanel, Estimate, Fact, Goal, Report, Scatter,
+    ScatterPanel, ScatterPoint, Section, Table, TailLine, TailPoint,
+};
+
+/// Two points of a distribution's line are at least this far apart in one of the directions, as a
+/// factor: about a pixel in the figures.
+const APART: (f64, f64) = (1.01, 1.03);
+
+/// The report of a demo.
+pub fn report(result: &DemoResult) -> Result<Report, Error> {
+    let rows = rows(result)?;
+    let rates = rates(result);
+    let results = serde_json::to_value(result).expect("plain data with text keys always has a JSON form");
+    Ok(Report {
+        title: "Apus demo: latency beside the CPU time that it costs".into(),
+        lead: lead(result, &rows),
+        host: host(&result.host),
+        conditions: conditions(result, &rows),
+        notes: notes(result, &rows),
+        sections: sections(result, &rows, &rates),
+        results,
+    })
+}
+
+fn sections(result: &DemoResult, rows: &[Row], rates: &[Rate]) -> Vec<Section> {
+    let paced: Vec<&LoadDocument> = result.plan.loads.iter().filter(|load| load.id != NEAR).collect();
+    let goals = goals(result);
+    let bound = |goal: &Goal| Goal { label: format!("\u{2264} {} us", goal.value), value: goal.value };
+    let bounds: Vec<Goal> = goals.iter().map(bound).collect();
+    let of = |load: &LoadDocument| rows.iter().filter(|row| row.load.id == load.id).collect::<Vec<_>>();
+    let panels = paced.iter().map(|load| ScatterPanel {
+        title: load.title.clone(),
+        points: of(load)
+            .into_iter()
+            .map(|row| ScatterPoint {
+                series: row.mode.name.clone(),
+                x: estimate(row.cpu_percent),
+                y: estimate(row.p99_us),
+            })
+            .collect(),
+        goals: goals.clone(),
+    });
+    let tails = result.plan.loads.iter().filter(|load| !of(load).is_empty()).map(|load| DistributionPanel {
+        title: load.title.clone(),
+        lines: of(load)
+            .into_iter()
+            .map(|row| TailLine { series: row.mode.name.clone(), all: tail(&row.all), clean: tail(&row.clean) })
+            .collect(),
+        // Their quantile is on the other axis, and short names fit side by side.
+        goals: if load.id == NEAR { Vec::new() } else { bounds.clone() },
+    });
+    let bars = rates.iter().map(|rate| Bar {
+        series: rate.mode.name.clone(),
+        value: match (rate.passed_pps, rate.failed_pps) {
+            (Some(passed), Some(failed)) => {
+                Estimate::between(passed as f64 / 1e3, passed as f64 / 1e3, failed as f64 / 1e3)
+            }
+            (Some(passed), None) => Estimate::exact(passed as f64 / 1e3),
+            (None, _) => Estimate::exact(f64::NAN),
+        },
+    });
+    let mut sections = vec![
+        Section::Scatter(Scatter {
+            title: "p99 latency against CPU time".into(),
+            caption: "Lower is sooner, further left is cheaper. Marks are medians over the runs, bars reach from the \
+                      least to the greatest run. Dashed: the goals that the adaptive modes were given."
+                .into(),
+            x: Axis::log("CPU time", "% of one core"),
+            y: Axis::log("p99 latency", "us"),
+            panels: panels.collect(),
+        }),
+        Section::Distribution(Distribution {
+            title: "Latency distributions".into(),
+            caption: "The share of packets that were later than the value below. Thick: outside the gaps in which the \
+                      host took a CPU away; thin: all samples. All runs together."
+                .into(),
+            x: Axis::log("latency", "us"),
+            panels: tails.collect(),
+        }),
+    ];
+    if !rates.is_empty() {
+        sections.push(Section::Bars(Bars {
+            title: "Highest loss-free rate".into(),
+            caption: format!(
+                "{}-byte frames, evenly spaced, one core, from a short search. The bar is the highest rate that \
+                 passed, its whisker ends at the lowest that failed.",
+                result.bed.frame_octets
+            ),
+            quantity: "rate without loss".into(),
+            unit: "kpps".into(),
+            bars: bars.collect(),
+        }));
+    }
+    let tables = result.plan.loads.iter().filter(|load| !of(load).is_empty());
+    sections.extend(tables.map(|load| Section::Table(numbers(load, &of(load)))));
+    if !rates.is_empty() {
+        sections.push(Section::Table(searches(rates)));
+    }
+    sections
+}
+
+/// Each goal once.
+fn goals(result: &DemoResult) -> Vec<Goal> {
+    let modes = result.plan.modes.iter();
+    modes
+        .filter_map(|mode| {
+            let (goal, ns) = (mode.goal.as_deref()?, mode.goal_latency_ns?);
+            Some(Goal { label: spaced(&goal.replace('=', " \u{2264} ")), value: ns as f64 / 1e3 })
+        })
+        .collect()
+}
+
+fn estimate(spread: Option<Spread>) -> Estimate {
+    spread.map_or(Estimate::exact(f64::NAN), |s| match s.greatest > s.least {
+        true => Estimate::between(s.median, s.least, s.greatest),
+        false => Estimate::exact(s.median),
+    })
+}
+
+/// The share of samples above each value, thinned out to what can be seen.
+fn tail(histogram: &Histogram) -> Vec<TailPoint> {
+    let document = histogram.to_document();
+    let n = histogram.len();
+    let (mut points, mut below) = (Vec::<TailPoint>::new(), 0);
+    for (i, (value, count)) in document.counts.iter().enumerate() {
+        below += count;
+        let point = TailPoint { value: *value as f64 / 1e3, above: (n - below) as f64 / n as f64 };
+        let last = i + 1 == document.counts.len();
+        let apart = points
+            .last()
+            .is_none_or(|last: &TailPoint| point.value > last.value * APART.0 || last.above > point.above * APART.1);
+        // The very last one, above which nothing lies, has no place on a logarithmic axis but ends the line.
+        if apart || last {
+            points.push(point);
+        }
+    }
+    points
+}
+
+fn numbers(load: &LoadDocument, rows: &[&Row]) -> Table {
+    let cell = |spread: Option<Spread>| match spread {
+        Some(spread) => Cell::Number(estimate(Some(spread))),
+        None => Cell::Unknown("too few samples".into()),
+    };
+    let near = load.id == NEAR;
+    let mut columns = vec![Column::new("mode", ""), Column::new("runs", "")];
+    columns.extend(near.then(|| Column::new("received", "kpps")));
+    columns.extend([
+        Column::new("p50", "us"),
+        Column::new("p99", "us"),
+        Column::new("p99.9", "us"),
+        Column::new("p99, all samples", "us"),
+        Column::new("CPU", "% of one core"),
+        Column::new("wake-ups", "1/s"),
+        Column::new("lost", "frames"),
+        Column::new("lost in gaps", "frames"),
+        Column::new("left out", "%"),
+        Column::new("goal", ""),
+    ]);
+    let rows = rows.iter().map(|row| {
+        let mut cells = vec![Cell::Text(row.mode.name.clone()), Cell::Count(row.runs as u64)];
+        let received = row.received_pps.map(|pps| Cell::Number(Estimate::exact(pps / 1e3)));
+        cells.extend(near.then(|| received.unwrap_or_else(|| Cell::Unknown("nothing came back".into()))));
+        cells.extend([row.p50_us, row.p99_us, row.p99_9_us, row.all_p99_us].map(cell));
+        let cpu = [row.cpu_percent, row.wakeups_per_s];
+        cells.extend(
+            cpu.map(|s| s.map_or_else(|| Cell::Unknown("not read".into()), |s| Cell::Number(estimate(Some(s))))),
+        );
+        cells.push(Cell::Count(row.lost_outside_gaps));
+        cells.push(Cell::Count(row.lost.saturating_sub(row.lost_outside_gaps)));
+        cells.push(row.left_out_percent.map_or_else(
+            || Cell::Unknown("no frame was due".into()),
+            |percent| Cell::Number(Estimate::exact((percent * 100.0).round() / 100.0)),
+        ));
+        cells.push(match (row.goal_held, &row.mode.goal) {
+            (_, None) => Cell::Text(String::new()),
+            (Some(true), _) => Cell::Text("held".into()),
+            (Some(false), _) => Cell::Text("missed".into()),
+            (None, _) => Cell::Unknown("too few samples".into()),
+        });
+        cells
+    });
+    Table {
+        title: format!("Numbers: {}", load.title),
+        caption: "Medians over the runs, with the least and the greatest run beside them.".into(),
+        columns,
+        rows: rows.collect(),
+    }
+}
+
+fn searches(rates: &[Rate]) -> Table {
+    let kpps = |pps: Option<u64>, why: &str| match pps {
+        Some(pps) => Cell::Number(Estimate::exact(pps as f64 / 1e3)),
+        None => Cell::Unknown(why.into()),
+    };
+    let rows = rates.iter().map(|rate| {
+        vec![
+            Cell::Text(rate.mode.name.clone()),
+            kpps(rate.passed_pps, "none passed"),
+            kpps(rate.failed_pps, "none failed"),
+            Cell::Text(table::end(rate.end).into()),
+        ]
+    });
+    Table {
+        title: "Numbers: highest loss-free rate".into(),
+        caption: String::new(),
+        columns: vec![
+            Column::new("mode", ""),
+            Column::new("highest that passed", "kpps"),
+            Column::new("lowest that failed", "kpps"),
+            Column::new("the search", ""),
+        ],
+        rows: rows.collect(),
+    }
+}
+
+fn host(host: &Reading<HostState>) -> Vec<Fact> {
+    let state = match (&host.value, &host.unknown_because) {
+        (Some(state), _) => state,
+        (None, why) => return vec![Fact::unknown("Host", why.clone().unwrap_or_default())],
+    };
+    fn fact<T>(name: &str, reading: &Reading<T>, show: impl Fn(&T) -> String) -> Fact {
+        match (&reading.value, &reading.unknown_because) {
+            (Some(value), _) => Fact::new(name, show(value)),
+            (None, why) => Fact::unknown(name, why.clone().unwrap_or_default()),
+        }
+    }
+    let list = |text: &String| if text.is_empty() { "none".to_owned() } else { text.clone() };
+    vec![
+        fact("CPU", &state.cpu_model, String::clone),
+        fact("CPUs online", &state.cpus_online, String::clone),
+        fact("Kernel", &state.kernel, String::clone),
+        fact("Virtual machine", &state.virtualised, |yes| if *yes { "yes" } else { "no" }.into()),
+        fact("Governor", &state.governors, |names| names.join(", ")),
+        fact("Idle states", &state.c_states, |states| format!("{}: {}", states.driver, states.enabled.join(", "))),
+        fact("Isolated CPUs", &state.isolated_cpus, list),
+        fact("CPUs without tick", &state.nohz_full_cpus, list),
+    ]
+}
+
+fn conditions(result: &DemoResult, rows: &[Row]) -> Vec<Fact> {
+    let (bed, plan) = (&result.bed, &result.plan);
+    let seconds = |ns: u64| format!("{:.1} s", ns as f64 / 1e9);
+    let cpu = |cpu: Option<u64>| cpu.map_or_else(|| "any CPU".into(), |cpu| format!("CPU {cpu}"));
+    let class = bed.tested_fifo_priority.map_or_else(String::new, |n| format!(", SCHED_FIFO {n}"));
+    let port = match (&bed.xdp_mode.value, bed.zero_copy.value) {
+        (Some(mode), Some(zero_copy)) => {
+            format!("AF_XDP, {mode}, {}", if zero_copy { "zero copy" } else { "copy mode" })
+        }
+        _ => "AF_XDP".into(),
+    };
+    let paced = plan.loads.iter().filter(|load| load.id != NEAR);
+    let runs = rows.iter().filter(|row| row.load.id != NEAR).map(|row| row.runs);
+    let runs = match (runs.clone().min(), runs.max()) {
+        (Some(least), Some(most)) if least < most => format!("{least} to {most}"),
+        (_, most) => most.unwrap_or(0).to_string(),
+    };
+    // The tester's limits, from all runs.
+    let idle = result.runs.iter().filter_map(|run| run.latency.tester.idle_round_ns.value);
+    let ceiling = result.runs.iter().filter_map(|run| run.latency.tester.ceiling_pps.value).fold(0.0, f64::max);
+    let looks = idle.fold(0.0, f64::max);
+    let mut facts = vec![
+        Fact::new("Under test", format!("macswap on a veth pair ({port}), {}{class}", cpu(bed.tested_cpu))),
+        Fact::new("Tester", format!("spinning on {}, open loop, at the other end of the pair", cpu(bed.tester_cpu))),
+        Fact::new("Frames", format!("{} bytes with check sequence", bed.frame_octets)),
+        Fact::new("Paced loads", paced.map(|load| load.title.clone()).collect::<Vec<_>>().join("; ")),
+        Fact::new(
+            "Runs",
+            format!(
+                "{runs} a mode and load, {} each after {} to learn, interleaved (A B B A)",
+                seconds(plan.run_ns),
+                seconds(plan.learn_ns)
+            ),
+        ),
+        Fact::new("Loss bound", {
+            let ring = bed.rx_descriptors.value.map_or_else(String::new, |n| format!("{n} descriptors at "));
+            format!("{ring}{} Mpps at the most", bed.peak_rate_pps as f64 / 1e6)
+        }),
+        Fact::new("All of it took", seconds(result.elapsed_ns)),
+    ];
+    if ceiling > 0.0 {
+        let text = format!("up to {:.0} kpps; looks every {looks:.0} ns when idle", ceiling / 1e3);
+        facts.insert(2, Fact::new("Tester's limits", text));
+    }
+    facts
+}
+
+fn notes(result: &DemoResult, rows: &[Row]) -> Vec<String> {
+    let mut notes = vec![
+        "Latency is the round trip from the time at which a frame was meant to be sent to its pick-up by the tester, \
+         with software clocks; what the tester's own loop and the veth pair take is in it, and is the same for all modes."
+            .to_owned(),
+        "CPU time is that of the worker's thread, as the kernel counts it, over exactly the run. Softirq time on the \
+         tester's CPU is not in it."
+            .to_owned(),
+    ];
+    let virtualised = result.host.value.as_ref().and_then(|host| host.virtualised.value);
+    if virtualised == Some(true) {
+        notes.push(
+            "This is a virtual machine: its host takes the CPUs away now and then, and waking up costs what the \
+             hypervisor makes of it. Compare the modes with each other, not with bare metal."
+                .into(),
+        );
+    }
+    let (intended, left_out) = rows.iter().fold((0.0, 0.0), |(all, out), row| {
+        let n = row.intended as f64;
+        (all + n, out + n * row.left_out_percent.unwrap_or(0.0) / 100.0)
+    });
+    if intended > 0.0 {
+        notes.push(format!(
+            "Both spinning loops notice when they do not run. Frames under way in such a gap, or right after it, are \
+             left out of the latencies unless it says “all samples”: {:.1} % of all. A frame is left out for \
+             when it was under way, never for how late it was.",
+            left_out * 100.0 / intended
+        ));
+    }
+    notes.push(
+        "Watts are not measured: this needs RAPL or a meter. Time on a CPU is what a resting core gives back.".into(),
+    );
+    notes.push(format!(
+        "Loss bound: no wait of the adaptive modes is longer than the receive ring lasts at {} Mpps, about the most \
+         that this kind of veth pair carries.",
+        result.bed.peak_rate_pps as f64 / 1e6
+    ));
+    if !result.searches.is_empty() {
+        notes.push(
+            "Highest loss-free rate: losses while the host had taken a CPU away are not counted against a mode. A \
+             search of some seconds finds a rate for a demonstration; RFC 2544 asks for trials of 60 s."
+                .into(),
+        );
+    }
+    notes.extend((!result.not_done.is_empty()).then(|| format!("Not done: {}.", result.not_done.join("; "))));
+    notes
+}

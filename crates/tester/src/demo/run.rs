@@ -1,0 +1,223 @@
+//! Doing what the plan says.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use live::device::afxdp::XdpMode;
+use live::mode::Mode;
+use live::port::PortKind;
+use units::{Instant, Monotonic, Nanos, PacketRate};
+
+use super::plan::{NEAR_PERCENT, Plan};
+use super::result::{BedDocument, DemoResult, NEAR, PlanDocument, Run, SCHEMA, Search};
+use crate::Error;
+use crate::bed::{Bed, BedConfig, Measurement, Session};
+use crate::clock::{MonotonicClock, TrialClock as _};
+use crate::host::Reading;
+use crate::result::LoadResult;
+use crate::schedule::Schedule;
+use crate::search::SearchConfig;
+
+/// How far over its budget the demo may run before it leaves things out, in hundredths.
+const OVERRUN_PERCENT: u64 = 110;
+
+/// How a demo ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// What was measured.
+    pub result: DemoResult,
+    /// What ended it before its time; what had been measured is in `result` all the same.
+    pub failure: Option<Error>,
+}
+
+/// Makes the bed, does what `plan` says and takes the bed down. `progress` is told what comes next.
+///
+/// `stop` ends it early and cleanly: what was measured until then is in the result. An error is
+/// returned as such only if there is no bed.
+pub fn run(plan: &Plan, config: BedConfig, stop: &AtomicBool, progress: &mut dyn FnMut(&str)) -> Result<Ended, Error> {
+    let began = MonotonicClock.now();
+    progress("making the lab");
+    let bed = Bed::up(config)?;
+    let mut demo = Demo { plan, bed: &bed, stop, progress, began, result: empty(plan, bed.config()), done: 0 };
+    let measured = demo.all();
+    let mut result = demo.result;
+    let failure = measured.and(bed.down()).err();
+    if let Some(error) = &failure {
+        result.not_done.push(format!("all that follows: {error}"));
+    }
+    result.interrupted = stop.load(Ordering::Relaxed);
+    result.elapsed_ns = MonotonicClock.now().since(began).unwrap_or(Nanos::ZERO).as_nanos();
+    Ok(Ended { result, failure })
+}
+
+struct Demo<'a> {
+    plan: &'a Plan,
+    bed: &'a Bed,
+    stop: &'a AtomicBool,
+    progress: &'a mut dyn FnMut(&str),
+    began: Instant<Monotonic>,
+    result: DemoResult,
+    done: usize,
+}
+
+impl Demo<'_> {
+    fn all(&mut self) -> Result<(), Error> {
+        let plan = self.plan;
+        for round in 0..plan.rounds {
+            for index in plan.order(round) {
+                let mode = plan.modes[index];
+                // The first round is done in any case: without it there is nothing to compare.
+                let what = format!("{mode}, round {} of {}", round + 1, plan.rounds);
+                if self.ends_before(&what, round > 0) {
+                    continue;
+                }
+                self.paced(mode, round, &what)?;
+            }
+        }
+        for index in plan.order(0) {
+            let mode = plan.modes[index];
+            let what = format!("{mode}, highest loss-free rate");
+            if !self.ends_before(&what, true) {
+                self.highest(mode, &what)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there is no more time for this; if not, says that it begins.
+    fn ends_before(&mut self, what: &str, may_be_left_out: bool) -> bool {
+        if self.stop.load(Ordering::Relaxed) {
+            self.result.not_done.push(format!("{what}: interrupted"));
+            return true;
+        }
+        if may_be_left_out && self.left() == Nanos::ZERO {
+            self.result.not_done.push(format!("{what}: the time was used up"));
+            return true;
+        }
+        let steps = self.plan.modes.len() * (self.plan.rounds as usize + 1);
+        self.done += 1;
+        (self.progress)(&format!("{:>2}/{steps}  {what}", self.done));
+        false
+    }
+
+    fn left(&self) -> Nanos {
+        let gone = MonotonicClock.now().since(self.began).unwrap_or(Nanos::ZERO);
+        self.plan.budget.scale(OVERRUN_PERCENT, 100).saturating_sub(gone)
+    }
+
+    /// One mode at all paced loads, in one round.
+    fn paced(&mut self, mode: Mode, round: u32, what: &str) -> Result<(), Error> {
+        let (plan, stop) = (self.plan, self.stop);
+        let measured = self.with(mode, |session| {
+            let mut measured = Vec::new();
+            for load in &plan.loads {
+                session.learn(load, plan.learn, stop)?;
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                // The same arrivals for all modes in a round, others in the next.
+                measured.push((load.to_string(), session.measure(load, u64::from(round) + 1, plan.run, stop)?));
+            }
+            Ok(measured)
+        })?;
+        for (load, measurement) in measured {
+            self.keep(mode, load, round, &measurement, what);
+        }
+        Ok(())
+    }
+
+    /// One mode's highest loss-free rate, and latency near it.
+    fn highest(&mut self, mode: Mode, what: &str) -> Result<(), Error> {
+        let (plan, stop) = (self.plan, self.stop);
+        // What earlier parts took too long for is missing here.
+        let modes_left = (plan.modes.len() - self.result.searches.len()).max(1) as u64;
+        let share = (self.left() / modes_left).min(plan.own_part());
+        let config = Plan::search_in(share.min(plan.search));
+        let (search, near) = self.with(mode, |session| {
+            let search = session.search(config, stop)?;
+            let (Some(rate), false) = (search.bounds().0, stop.load(Ordering::Relaxed)) else {
+                return Ok((search, None));
+            };
+            let load = Schedule::ConstantRate(PacketRate::new((rate * NEAR_PERCENT / 100).max(1)));
+            session.learn(&load, plan.learn.min(plan.near), stop)?;
+            let near = session.measure(&load, 1, plan.near, stop)?;
+            Ok((search, Some(near)))
+        })?;
+        self.keep_search(mode, &config, &search);
+        if let Some(near) = near {
+            self.keep(mode, NEAR.into(), 0, &near, what);
+        }
+        Ok(())
+    }
+
+    fn with<T: Send>(
+        &mut self,
+        mode: Mode,
+        work: impl FnOnce(&mut Session) -> Result<T, Error> + Send,
+    ) -> Result<T, Error> {
+        let (done, host, ports) = self.bed.with(mode, |session| {
+            let host = session.host();
+            let ports = session.ports().to_vec();
+            work(session).map(|done| (done, host, ports))
+        })?;
+        self.result.host = Reading::known(host);
+        if let Some(port) = ports.first() {
+            let bed = &mut self.result.bed;
+            bed.rx_descriptors = Reading::known(port.rx_descriptors);
+            if let PortKind::AfXdp { xdp_mode, zero_copy, .. } = &port.kind {
+                bed.zero_copy = Reading::known(*zero_copy);
+                bed.xdp_mode = Reading::known(match xdp_mode {
+                    XdpMode::Native => "native".into(),
+                    XdpMode::Generic => "generic".into(),
+                    XdpMode::Auto => "auto".into(),
+                });
+            }
+        }
+        Ok(done)
+    }
+
+    fn keep(&mut self, mode: Mode, load: String, round: u32, measurement: &Measurement, what: &str) {
+        if measurement.trial.interrupted {
+            self.result.not_done.push(format!("{what}, {load}: interrupted"));
+        }
+        let reasons = measurement.counts.decisions().filter(|(_, n)| *n > 0).map(|(name, n)| (name.into(), n));
+        self.result.runs.push(Run {
+            mode: mode.to_string(),
+            load,
+            round,
+            latency: measurement.document(),
+            reasons: reasons.collect(),
+        });
+    }
+
+    fn keep_search(&mut self, mode: Mode, config: &SearchConfig, search: &crate::search::BinarySearch) {
+        let elsewhere = Err(format!("see the run at the load {NEAR}"));
+        let load = LoadResult::new(config, search, elsewhere);
+        self.result.searches.push(Search { mode: mode.to_string(), load });
+    }
+}
+
+fn empty(plan: &Plan, bed: &BedConfig) -> DemoResult {
+    const NO_RUN: &str = "no instance was started";
+    DemoResult {
+        apus: env!("CARGO_PKG_VERSION").into(),
+        schema: SCHEMA.into(),
+        host: Reading::unknown(NO_RUN),
+        plan: PlanDocument::from(plan),
+        bed: BedDocument {
+            name: bed.name.clone(),
+            tester_cpu: bed.tester.cpu.map(|cpu| cpu as u64),
+            tested_cpu: bed.tested.cpu.map(|cpu| cpu as u64),
+            tested_fifo_priority: bed.tested.fifo,
+            frame_octets: bed.frame.octets(),
+            peak_rate_pps: bed.peak_rate.as_pps(),
+            rx_descriptors: Reading::unknown(NO_RUN),
+            xdp_mode: Reading::unknown(NO_RUN),
+            zero_copy: Reading::unknown(NO_RUN),
+        },
+        runs: Vec::new(),
+        searches: Vec::new(),
+        not_done: Vec::new(),
+        interrupted: false,
+        elapsed_ns: 0,
+    }
+}
