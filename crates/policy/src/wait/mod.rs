@@ -246,6 +246,7 @@ pub trait WaitPolicy<C> {
 
 /// One of the policies of this module.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant)] // there is one a worker, and no allocator to box it with
 pub enum Policy<C> {
     /// See [`Poll`].
     Poll(Poll),
