@@ -248,6 +248,7 @@ pub trait WaitPolicy<C> {
 /// a worker holds one.
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant)] // there is one a worker, and no allocator to box it with
 pub enum Policy<C> {
     /// See [`Poll`].
     Poll(Poll),

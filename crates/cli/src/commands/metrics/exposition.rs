@@ -145,6 +145,7 @@ impl Text<'_, '_> {
                     ("rx_no_buffer", s.rx_no_buffer),
                     ("rx_invalid", s.rx_invalid),
                     ("tx_invalid", s.tx_invalid),
+                    ("tx_dropped", s.tx_dropped),
                 ];
                 samples.extend(causes.map(|(cause, n)| {
                     let mut labels = port_labels(worker, number, &port.name);

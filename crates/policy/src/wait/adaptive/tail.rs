@@ -19,11 +19,14 @@ const STALL_LEAST: Nanos = Nanos::from_micros(200);
 pub(super) struct Tail {
     counts: [u16; BUCKETS],
     total: u32,
+    /// All samples lie in buckets from `first` to `last`: no search need look elsewhere.
+    first: usize,
+    last: usize,
 }
 
 impl Tail {
     pub(super) const fn new() -> Self {
-        Self { counts: [0; BUCKETS], total: 0 }
+        Self { counts: [0; BUCKETS], total: 0, first: BUCKETS - 1, last: 0 }
     }
 
     /// Takes in one sample; says whether it was a stall, which is not learned.
@@ -31,8 +34,11 @@ impl Tail {
         if self.total >= 16 && sample >= STALL_LEAST && sample > self.upper_quantile(500_000) * STALL_FACTOR {
             return true;
         }
-        self.counts[bucket(sample.as_nanos())] += 1;
+        let bucket = bucket(sample.as_nanos());
+        self.counts[bucket] += 1;
         self.total += 1;
+        self.first = self.first.min(bucket);
+        self.last = self.last.max(bucket);
         if self.total >= MEMORY {
             self.total = 0;
             for count in &mut self.counts {
@@ -53,7 +59,7 @@ impl Tail {
     pub(super) fn upper_quantile(&self, ppm: u32) -> Nanos {
         let rank = (u64::from(self.total) * u64::from(ppm)).div_ceil(1_000_000);
         let mut seen = 0;
-        for (index, count) in self.counts.iter().enumerate() {
+        for (index, count) in self.counts.iter().enumerate().take(self.last + 1).skip(self.first) {
             seen += u64::from(*count);
             if seen >= rank && seen > 0 {
                 return upper_edge(index);
@@ -65,16 +71,17 @@ impl Tail {
     /// The least margin m for which the samples exceed m by no more than `allowed` on average,
     /// E[max(0, x - m)] <= allowed: the mean time in which a packet could be later than planned.
     pub(super) fn margin(&self, allowed: Nanos) -> Nanos {
-        let allowed = u128::from(allowed.as_nanos()) * u128::from(self.total);
-        let (mut above, mut sum) = (0u128, 0u128);
-        for index in (0..BUCKETS).rev() {
-            let edge = u128::from(upper_edge(index).as_nanos());
+        // A sum of at most MEMORY edges, each below 2^22 ns, is far from its end; `allowed` may be there.
+        let allowed = allowed.as_nanos().saturating_mul(u64::from(self.total));
+        let (mut above, mut sum) = (0u64, 0u64);
+        for index in (0..=self.last).rev() {
+            let edge = upper_edge(index).as_nanos();
             // With the margin at this bucket's upper edge, the samples in and below it exceed nothing.
             if sum - above * edge > allowed {
                 return upper_edge(index + 1);
             }
-            above += u128::from(self.counts[index]);
-            sum += u128::from(self.counts[index]) * edge;
+            above += u64::from(self.counts[index]);
+            sum += u64::from(self.counts[index]) * edge;
         }
         upper_edge(0)
     }
