@@ -26,7 +26,8 @@ pub const SCHEMA: &str = "apus.bench/1";
 pub struct Document {
     /// Version of the program.
     pub apus: String,
-    /// [`SCHEMA`].
+    /// `apus.bench/1`
+    #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     /// The host on which it was measured.
     pub host: HostState,
