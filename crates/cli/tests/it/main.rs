@@ -4,8 +4,14 @@
 mod demo;
 /// What the crates may depend on and contain.
 mod laws;
+/// `apus run` and `apus bench` on real interfaces in a lab; as root only.
+mod lab;
 /// `apus metrics`: HTTP, its limits, and a real Prometheus server.
 mod metrics;
+/// `apus replay` and `apus report`: what they read.
+mod replay;
+/// `apus run` without privilege: memory and pcap ports, wrong use.
+mod run;
 /// The schemas in `schemas/` are those of the code.
 mod schemas;
 /// What the tests share: a worker that pretends, and the binary.

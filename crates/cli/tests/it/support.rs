@@ -69,6 +69,11 @@ pub fn run(root: &Root, words: &[&str]) -> Output {
     apus(root, words).output().unwrap()
 }
 
+/// The binary, bare.
+pub fn bare(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_apus")).args(words).stdin(Stdio::null()).output().unwrap()
+}
+
 pub fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
