@@ -2,7 +2,7 @@
 
 use super::plan::spaced;
 use super::result::{DemoResult, LoadDocument, NEAR};
-use super::summary::{Rate, Row, Spread, lead, rates, rows};
+use super::summary::{Rate, Row, Spread, disturbance, lead, rates, rows};
 use super::table;
 use crate::Error;
 use crate::histogram::Histogram;
@@ -184,6 +184,7 @@ fn numbers(load: &LoadDocument, rows: &[&Row]) -> Table {
         ));
         cells.push(match (row.goal_held, &row.mode.goal) {
             (_, None) => Cell::Text(String::new()),
+            _ if row.only_disturbed => Cell::Unknown("disturbed".into()),
             (Some(true), _) => Cell::Text("held".into()),
             (Some(false), _) => Cell::Text("missed".into()),
             (None, _) => Cell::Unknown("too few samples".into()),
@@ -339,6 +340,7 @@ fn notes(result: &DemoResult, rows: &[Row]) -> Vec<String> {
                 .into(),
         );
     }
+    notes.extend(disturbance(rows));
     notes.extend((!result.not_done.is_empty()).then(|| format!("Not done: {}.", result.not_done.join("; "))));
     notes
 }

@@ -10,6 +10,11 @@ use crate::quantile;
 use crate::result::{Distribution, SearchEnd};
 use crate::statistics;
 
+/// From this share of a run on, in hundredths, in which the worker was ready but another thread had its
+/// CPU, the run says more of that thread than of the mode. A spinning worker loses 5 % on any busy
+/// machine: the kernel keeps so much from real-time threads (`sched_rt_runtime_us`, or its fair server).
+pub const DISTURBED_PERCENT: f64 = 10.0;
+
 /// A value over runs.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Spread {
@@ -31,15 +36,21 @@ impl Spread {
     }
 }
 
-/// One mode at one load, over all complete runs.
+/// One mode at one load, over its complete runs. Runs in which another process had the worker's CPU
+/// are left out if there are others: told by how long the worker stood in the kernel's queue, never by
+/// the latencies.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Row {
     /// The mode.
     pub mode: ModeDocument,
     /// The load.
     pub load: LoadDocument,
-    /// Complete runs.
+    /// Runs that count.
     pub runs: usize,
+    /// Complete runs in which another process had the worker's CPU for more than [`DISTURBED_PERCENT`].
+    pub disturbed: usize,
+    /// Whether there were no others, so that the numbers are those of disturbed runs.
+    pub only_disturbed: bool,
     /// Frames a second that came back, median over the runs.
     pub received_pps: Option<f64>,
     /// Latency outside the gaps; `None` if no run had enough samples.
@@ -90,8 +101,11 @@ pub fn rows(result: &DemoResult) -> Result<Vec<Row>, Error> {
         for mode in &result.plan.modes {
             let of = |run: &&Run| run.mode == mode.name && run.load == load.id && !run.latency.interrupted;
             let runs: Vec<&Run> = result.runs.iter().filter(of).collect();
-            if !runs.is_empty() {
-                rows.push(row(mode, load, &runs)?);
+            let (disturbed, calm): (Vec<&Run>, Vec<&Run>) = runs.into_iter().partition(|run| is_disturbed(run));
+            let counted = if calm.is_empty() { &disturbed } else { &calm };
+            if !counted.is_empty() {
+                let row = row(mode, load, counted)?;
+                rows.push(Row { disturbed: disturbed.len(), only_disturbed: calm.is_empty(), ..row });
             }
         }
     }
@@ -110,6 +124,33 @@ pub fn rates(result: &DemoResult) -> Vec<Rate> {
         })
     };
     result.plan.modes.iter().filter_map(of).collect()
+}
+
+fn is_disturbed(run: &Run) -> bool {
+    let used = run.latency.tested_cpu.value;
+    used.is_some_and(|used| used.run_delay_ns as f64 * 100.0 > used.interval_ns as f64 * DISTURBED_PERCENT)
+}
+
+/// What is to be said of disturbed runs; `None` without any.
+pub fn disturbance(rows: &[Row]) -> Option<String> {
+    let disturbed: usize = rows.iter().map(|row| row.disturbed).sum();
+    let total: usize =
+        rows.iter().map(|row| if row.only_disturbed { row.runs } else { row.runs + row.disturbed }).sum();
+    let only: Vec<String> = rows
+        .iter()
+        .filter(|row| row.only_disturbed)
+        .map(|row| format!("{} at {}", row.mode.name, row.load.title))
+        .collect();
+    (disturbed > 0).then(|| {
+        let mut text = format!(
+            "In {disturbed} of {total} runs another process had the worker's CPU for more than {DISTURBED_PERCENT} % \
+             of the time; they do not count."
+        );
+        if !only.is_empty() {
+            text += &format!(" Without another run, and so not to be trusted: {}.", only.join("; "));
+        }
+        text + " On a machine that is doing nothing else there are none."
+    })
 }
 
 fn row(mode: &ModeDocument, load: &LoadDocument, runs: &[&Run]) -> Result<Row, Error> {
@@ -137,6 +178,8 @@ fn row(mode: &ModeDocument, load: &LoadDocument, runs: &[&Run]) -> Result<Row, E
         mode: mode.clone(),
         load: load.clone(),
         runs: runs.len(),
+        disturbed: 0,
+        only_disturbed: false,
         received_pps: statistics::median(&received),
         p50_us: over(Quantile::P50),
         p99_us: over(Quantile::P99),
@@ -162,7 +205,9 @@ pub fn lead(result: &DemoResult, rows: &[Row]) -> String {
         |mode: &str, load: &LoadDocument| rows.iter().find(|row| row.mode.name == mode && row.load.id == load.id);
     let held = |mode: &&ModeDocument| {
         mode.goal.is_some()
-            && paced.iter().all(|load| find(&mode.name, load).is_some_and(|row| row.goal_held == Some(true)))
+            && paced.iter().all(|load| {
+                find(&mode.name, load).is_some_and(|row| row.goal_held == Some(true) && !row.only_disturbed)
+            })
     };
     let cpu = |row: &Row| row.cpu_percent.map(|spread| spread.median);
     // Of those that were held, the one that saved most.
@@ -189,7 +234,7 @@ pub fn lead(result: &DemoResult, rows: &[Row]) -> String {
     };
     let missed: Vec<String> = rows
         .iter()
-        .filter(|row| row.goal_held == Some(false) && row.load.id != super::result::NEAR)
+        .filter(|row| row.goal_held == Some(false) && !row.only_disturbed && row.load.id != super::result::NEAR)
         .map(|row| format!("{} at {}", row.mode.goal.as_deref().unwrap_or_default(), row.load.title))
         .collect();
     if !missed.is_empty() {

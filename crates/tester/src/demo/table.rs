@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::result::DemoResult;
-use super::summary::{Rate, Row, Spread, lead, rates, rows};
+use super::summary::{Rate, Row, Spread, disturbance, lead, rates, rows};
 use crate::Error;
 use crate::result::SearchEnd;
 
@@ -32,6 +32,7 @@ pub fn render(result: &DemoResult) -> Result<String, Error> {
     }
     text += "\nLatencies: round trip from the intended send time, outside the gaps in which the host took a CPU.\n\
              CPU: the worker's thread, of one core. Watts: not measured here.\n";
+    text.extend(disturbance(&rows).map(|said| said + "\n"));
     for what in &result.not_done {
         let _ = writeln!(text, "not done: {what}");
     }
@@ -45,6 +46,7 @@ fn line(row: &Row) -> Vec<String> {
     };
     let goal = match (row.goal_held, &row.mode.goal) {
         (_, None) => String::new(),
+        _ if row.only_disturbed => "disturbed".into(),
         (Some(true), _) => "held".into(),
         (Some(false), _) => "missed".into(),
         (None, _) => "too few samples".into(),

@@ -239,6 +239,27 @@ fn what_is_missing_is_said_and_breaks_nothing() {
 }
 
 #[test]
+fn runs_that_another_process_disturbed_do_not_count() {
+    let mut result = usual();
+    let mut delay = |mode: &str, rounds: std::ops::Range<u32>| {
+        for run in result.runs.iter_mut().filter(|run| run.mode == mode && rounds.contains(&run.round)) {
+            run.latency.tested_cpu.value.as_mut().unwrap().run_delay_ns = 110_000_000;
+        }
+    };
+    delay("interrupt", 1..2);
+    delay("adaptive p99=250us", 0..9);
+    let rows = rows(&result).unwrap();
+    let row = |mode: &str| rows.iter().find(|row| row.mode.name == mode).unwrap();
+    let rounds = result.plan.rounds as usize;
+    assert_eq!((row("poll").runs, row("poll").disturbed), (rounds, 0));
+    assert_eq!((row("interrupt").runs, row("interrupt").disturbed), (rounds - 1, 1));
+    assert!(row("adaptive p99=250us").only_disturbed);
+    let text = table::render(&result).unwrap();
+    assert!(text.contains("not to be trusted: adaptive p99=250us at one packet each 350 us"), "{text}");
+    assert!(lead(&result, &rows).contains("p99 within 60 us"), "the lead trusts a disturbed run");
+}
+
+#[test]
 fn a_document_survives_json() {
     let result = usual();
     let text = serde_json::to_string(&result).unwrap();
