@@ -1,6 +1,9 @@
 //! What was typed. Values are parsed into the types that mean them: durations into [`Nanos`], goals
 //! into `policy::Goal`; nothing here does anything.
 
+pub mod run;
+pub mod values;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -22,10 +25,22 @@ pub struct Args {
 /// The commands.
 #[derive(Subcommand, Debug)]
 pub enum Command {
+    /// Moves packets between ports, choosing the cheapest safe wait each time.
+    ///
+    /// Prints what it counted when it ends: at Ctrl-C, after --duration, or when its ports are exhausted.
+    Run(Run),
     /// Shows what running instances do: rates, lateness, where the time goes, CPU.
     Top(Top),
     /// Serves the counters of running instances to Prometheus.
     Metrics(Metrics),
+}
+
+/// `apus run`
+#[derive(Arguments, Debug)]
+pub struct Run {
+    /// What is done to each frame.
+    #[command(subcommand)]
+    pub app: run::App,
 }
 
 /// Where instances leave their counters.

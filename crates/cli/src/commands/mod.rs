@@ -1,6 +1,7 @@
 //! What to do: one file a command.
 
 mod metrics;
+mod run;
 mod top;
 
 use std::io::{self, Write};
@@ -14,6 +15,7 @@ use crate::args::Command;
 /// Does what was typed.
 pub fn run(command: Command) -> anyhow::Result<Status> {
     match command {
+        Command::Run(typed) => run::run(typed),
         Command::Top(typed) => top::run(&typed),
         Command::Metrics(typed) => metrics::run(&typed),
     }
