@@ -1,12 +1,13 @@
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use live::telemetry::{Counts, Reader, Snapshot, State};
 use rustix::process::Signal;
+use serde_json::Value;
 
 use super::{Bed, collect, wait_for};
 use crate::support::Running;
@@ -39,10 +40,12 @@ impl Apus {
 
     /// The same, of which `change` changes something.
     pub fn launch_as(bed: &Bed, role: &str, name: &str, words: &[&str], change: impl FnOnce(&mut Command)) -> Self {
-        let mut command = Command::new(binary());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_apus"));
         command.arg("run").args(words).args(["--json", "--name", name]).arg("--telemetry").arg(&bed.root.0);
+        command.args(["--netns", &bed.guard.namespace(role)]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         change(&mut command);
-        Self::adopt(bed.start(role, &mut command), bed.root.0.join(name).join("worker-0"))
+        Self::adopt(Running(command.spawn().unwrap()), bed.root.0.join(name).join("worker-0"))
     }
 
     /// A child that was started otherwise; `file` is where its telemetry will be.
@@ -119,6 +122,8 @@ impl Apus {
         rustix::process::kill_process(pid, Signal::TERM).unwrap();
         let ended = self.ended(END);
         assert_eq!(ended.status, Some(0), "{}{}", ended.stdout, ended.stderr);
+        let document: Value = serde_json::from_str(&ended.stdout).expect(&ended.stdout);
+        assert_eq!((&document["accounted"], &document["error"]), (&Value::Bool(true), &Value::Null), "{document:#}");
         ended
     }
 
@@ -155,15 +160,10 @@ impl Apus {
     }
 }
 
-/// The binary.
-pub fn binary() -> PathBuf {
-    std::env::var_os("APUS_TEST_BIN").map_or(env!("CARGO_BIN_EXE_apus").into(), PathBuf::from)
-}
-
 /// A copy of the binary that everybody may run, in a directory in which everybody may write.
 pub fn public_copy(directory: &Path) -> PathBuf {
     let copy = directory.join("apus");
-    std::fs::copy(binary(), &copy).unwrap();
+    std::fs::copy(env!("CARGO_BIN_EXE_apus"), &copy).unwrap();
     std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o755)).unwrap();
     std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o777)).unwrap();
     copy
