@@ -30,12 +30,21 @@ fn echo(bed: &Bed) -> Apus {
     Apus::start(bed, "dut", "echo", &[&["udp-echo", "dut0", "--address", "10.78.0.2"], &ADAPTIVE[..]].concat())
 }
 
+/// TCP fills whatever queue lies before the slowest part of its way, until its window ends: 6 MiB
+/// (tcp(7), tcp_rmem), or 4,345 frames of 1,448 octets. Rings that hold these lose none of a stream;
+/// the 2,048 that are the default may, if the worker is the slowest part.
+const TCP_RING: &str = "8192";
+
 fn forwarder(bed: &Bed, more: &[&str]) -> Apus {
-    Apus::start(bed, "dut", "wire", &[&["l2fwd", "dutl", "dutr"], &ADAPTIVE[..], more].concat())
+    let words = [&["l2fwd", "dutl", "dutr"], &["--ring", TCP_RING][..], &ADAPTIVE, more].concat();
+    Apus::start(bed, "dut", "wire", &words)
 }
 
 /// A worker that waited longer for its CPU than this was disturbed: the machine was not its own.
 const DISTURBED: Duration = Duration::from_millis(10);
+
+/// What TCP sends through a veth pair here is below this.
+const MOST_FRAMES_A_MILLISECOND: u128 = 500;
 
 /// Apus lost nothing, nor did its ports; but while others have the worker's CPU a ring can overflow.
 /// Returns how many frames it so lost.
@@ -51,7 +60,8 @@ fn assert_lossless(apus: &Apus) -> (Counts, u64) {
     }
     if overflow > 0 {
         println!("DISTURBED: the worker was kept from its CPU for {waited:?}; its rings lost {overflow} frames");
-        assert!(waited > DISTURBED, "{overflow} frames lost, and only {waited:?} without a CPU: {:?}", counts.ports);
+        let explained = waited > DISTURBED && u128::from(overflow) <= waited.as_millis() * MOST_FRAMES_A_MILLISECOND;
+        assert!(explained, "{overflow} frames lost, and only {waited:?} without a CPU: {:?}", counts.ports);
     }
     (counts, overflow)
 }
@@ -230,16 +240,17 @@ impl Server {
 
 #[test]
 fn iperf3_streams_through_without_loss() {
-    let Some(bed) = Bed::new("iperf3_streams_through_without_loss", &["iperf3"], Lab::wire) else { return };
+    let test = "iperf3_streams_through_without_loss";
+    let Some(bed) = Bed::new(test, &["iperf3"], Lab::wire) else { return };
     let apus = forwarder(&bed, &[]);
-    for more in ["", "--reverse -P 4"] {
+    for (more, seconds) in [("", seconds(5, 20)), ("--reverse", 2), ("--reverse -P 4", 2)] {
         let _server = Server::start(&bed, &["iperf3", "-4", "-s", "-1"], "tcp", 5201);
-        let said = bed.good("left", &format!("iperf3 -4 -J -c 10.77.0.2 -t {} {more}", seconds(5, 20)));
+        let said = bed.good("left", &format!("iperf3 -4 -J -c 10.77.0.2 -t {seconds} {more}"));
         let result: Value = serde_json::from_str(&said).unwrap();
         let (sent, received) = (&result["end"]["sum_sent"], &result["end"]["sum_received"]);
         let again = sent["retransmits"].as_u64().expect(&said);
         let rate = received["bits_per_second"].as_f64().expect(&said) / 1e6;
-        println!("iperf3 {more}: {rate:.0} Mbit/s, {again} retransmissions");
+        println!("iperf3 -t {seconds} {more}: {rate:.0} Mbit/s, {again} retransmissions");
         assert!(received["bytes"].as_u64().expect(&said) > 1_000_000, "{said}");
     }
     // Whatever TCP had to repeat, it was not lost here: all that went in came out. What the senders'
