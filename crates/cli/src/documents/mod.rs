@@ -3,6 +3,8 @@
 //! Keys are in snake case and carry their unit; what is not known is `null`.
 
 pub mod distribution;
+pub mod lab;
+pub mod replay;
 pub mod run;
 pub mod top;
 
@@ -23,6 +25,9 @@ pub struct Published {
 pub const SCHEMAS: &[Published] = &[
     Published { name: top::SCHEMA, schema: schema_of::<top::Document> },
     Published { name: run::SCHEMA, schema: schema_of::<run::Document> },
+    Published { name: tester::result::SCHEMA, schema: schema_of::<tester::result::Document> },
+    Published { name: lab::SCHEMA, schema: schema_of::<lab::Document> },
+    Published { name: replay::SCHEMA, schema: schema_of::<replay::Document> },
 ];
 
 /// The version of Apus in every document.

@@ -5,7 +5,7 @@ mod say;
 
 use std::fs;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context as _;
 use live::instance::{Instance, Outcome};
@@ -119,9 +119,4 @@ fn trace(outcome: &Outcome) -> String {
         }
     }
     text
-}
-
-/// Where a file of the user's lies, as text.
-pub(super) fn shown(path: &Option<PathBuf>) -> Option<String> {
-    path.as_ref().map(|path| path.display().to_string())
 }

@@ -13,17 +13,14 @@ mod run;
 mod sys;
 
 use std::process::{Command, Output, Stdio};
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tester::lab::{Guard, Lab, in_namespace, spawn};
 
-use crate::support::{Root, Running};
-
-/// The machine has few CPUs, and these tests need two: one lab at a time.
-static TURN: Mutex<()> = Mutex::new(());
+use crate::support::{Root, Running, turn};
 
 /// A lab of a test's own, and a directory for telemetry.
 pub struct Bed {
@@ -37,17 +34,17 @@ impl Bed {
     /// says why, if this machine lacks root or one of `programs`.
     pub fn new(test: &str, programs: &[&str], make: impl FnOnce(&str) -> Lab) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            println!("SKIPPED lab::{test}: needs root (CAP_NET_ADMIN, CAP_SYS_ADMIN)");
+            println!("SKIPPED veth::{test}: needs root (CAP_NET_ADMIN, CAP_SYS_ADMIN)");
             return None;
         }
         for program in programs {
             if !is_installed(program) {
-                println!("SKIPPED lab::{test}: {program} is not installed (apt-get install {program})");
+                println!("SKIPPED veth::{test}: {program} is not installed (apt-get install {program})");
                 return None;
             }
         }
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = turn();
         let name = format!("it{}n{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let guard = make(&name).up().unwrap();
         Some(Self { guard, root: Root::new(), _turn: turn })

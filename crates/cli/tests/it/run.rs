@@ -1,0 +1,214 @@
+use std::os::unix::process::CommandExt as _;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::schemas::validate;
+use crate::support::{Root, Running, apus, bare, run, text};
+
+/// Runs, and returns the valid document.
+fn document(root: &Root, words: &[&str]) -> Value {
+    let output = run(root, words);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let document = serde_json::from_slice(&output.stdout).unwrap();
+    validate(&document);
+    document
+}
+
+#[test]
+fn every_command_has_help() {
+    for words in [
+        &["--help"][..],
+        &["run", "--help"],
+        &["run", "drop", "--help"],
+        &["run", "macswap", "--help"],
+        &["run", "l2fwd", "--help"],
+        &["run", "udp-echo", "--help"],
+        &["run", "l3fwd", "--help"],
+        &["bench", "--help"],
+        &["bench", "latency", "--help"],
+        &["bench", "load", "--help"],
+        &["lab", "--help"],
+        &["lab", "up", "--help"],
+        &["lab", "down", "--help"],
+        &["lab", "list", "--help"],
+        &["lab", "exec", "--help"],
+        &["report", "--help"],
+        &["replay", "--help"],
+        &["top", "--help"],
+        &["metrics", "--help"],
+    ] {
+        let output = bare(words);
+        assert_eq!(output.status.code(), Some(0), "{words:?}");
+        assert!(text(&output.stdout).contains("Usage: apus"), "{words:?}");
+    }
+}
+
+#[test]
+fn wrong_use_is_2_and_names_the_remedy() {
+    for (words, remedy) in [
+        ("run macswap eth0 --goal p99=40us --mode poll", "use --mode adaptive"),
+        ("run macswap eth0 --sleep-max 50us", "use --mode backoff"),
+        ("run macswap eth0 --mode backoff --sleep-max 11ms", "give a shorter time"),
+        ("run macswap eth0 --goal 40us", "p99.9=50us"),
+        ("run macswap eth0 --mode turbo", "adaptive"),
+        ("run macswap eth0:3-1", "0-3"),
+        ("run macswap memory:20", "60 to 9000"),
+        ("run macswap eth0 --cpu 1,1", "name each CPU once"),
+        ("run macswap memory:64 --cpu 0,1 --record /dev/null", "one CPU"),
+        ("run macswap eth0 --filter tcp=7", "udp=7"),
+        ("run macswap eth0 --defer 2", "2,200us"),
+        ("run macswap eth0 --routes x", "unexpected argument"),
+        ("run macswap eth0 --fault rain=1%", "rx_drop=100ppm"),
+        ("run l2fwd memory:64", "exactly 2"),
+        ("run udp-echo memory:64", "--address"),
+        ("run l3fwd memory:64 --routes /nonexistent", "/nonexistent"),
+        ("run pcap:x", "drop"),
+        ("run drop pcap:x,out=", "out=FILE"),
+        ("bench latency --port tx0 --schedule sometimes", "poisson:20kpps"),
+        ("bench latency --port tx0 --frame 63", "64 to 9004"),
+        ("bench latency --port tx0 --udp 1.2.3.4", "SRC:PORT-DST:PORT"),
+        ("bench latency --port tx0 --pid 1 --tid 1", "cannot be used with"),
+        ("lab up triangle", "pair, wire or routed"),
+        ("lab up pair --name UPPER", "lower-case"),
+        ("lab exec demo tx", "<COMMAND>"),
+    ] {
+        let words: Vec<&str> = words.split(' ').collect();
+        let output = bare(&words);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
+        assert!(said.contains(remedy), "{words:?}: {said}");
+    }
+}
+
+#[test]
+fn an_unknown_interface_is_3() {
+    let root = Root::new();
+    let output = run(&root, &["run", "macswap", "nosuch0", "--no-lock-memory"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("nosuch0") && said.contains("\n  fix: "), "{said}");
+    let output = run(&root, &["run", "macswap", "nosuch0", "--no-lock-memory", "--json"]);
+    assert_eq!(output.status.code(), Some(3));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    validate(&document);
+    assert_eq!(document["ended"], "failed");
+    assert!(document["error"].as_str().unwrap().contains("nosuch0"), "{document}");
+}
+
+#[test]
+fn nobody_is_told_what_is_needed() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can become nobody");
+        return;
+    }
+    // The binary and the telemetry may lie where nobody may not look.
+    let folder = std::env::temp_dir().join(format!("apus-nobody-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let program = folder.join("apus");
+    std::fs::copy(env!("CARGO_BIN_EXE_apus"), &program).unwrap();
+    let output = std::process::Command::new(&program)
+        .args(["run", "macswap", "lo", "--no-lock-memory", "--telemetry", "/tmp"])
+        .uid(65534)
+        .gid(65534)
+        .output()
+        .unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("CAP_") && said.contains("fix: "), "{said}");
+}
+
+#[test]
+fn a_memory_port_needs_no_privilege_and_every_frame_is_accounted_for() {
+    let root = Root::new();
+    for app in ["macswap", "drop"] {
+        let document = document(&root, &["run", app, "memory:64,frames=50000", "--json", "--name", "m"]);
+        assert_eq!((&document["ended"], &document["accounted"]), (&"exhausted".into(), &true.into()));
+        let counts = &document["workers"][0]["counts"];
+        assert_eq!(counts["total"]["received_frames"], 50_000);
+        let sent = if app == "drop" { 0 } else { 50_000 };
+        assert_eq!(counts["total"]["sent_frames"], sent);
+        assert_eq!(counts["total"]["dropped_frames"]["discard"], 50_000 - sent);
+        assert_eq!(document["config"]["goal"], "p99=100us", "the default is said");
+        assert_eq!(document["loss_bound"], Value::Null, "a source that waits loses nothing");
+    }
+    assert!(!root.0.join("m").exists(), "telemetry is taken away at the end");
+}
+
+#[test]
+fn faults_are_accounted_for_too() {
+    let root = Root::new();
+    let fault = "seed=3,rx_drop=1%,rx_duplicate=1%,tx_drop=1%,rx_truncate=1%,hold=4";
+    let words = ["run", "macswap", "memory:64", "memory:64", "--duration", "200ms", "--json", "--fault", fault];
+    let document = document(&root, &words);
+    assert_eq!((&document["ended"], &document["accounted"]), (&"duration".into(), &true.into()));
+    assert!(document["workers"][0]["counts"]["total"]["received_frames"].as_u64().unwrap() > 0);
+    let output = run(&root, &["run", "macswap", "memory:64", "--fault", "lost_after=1000"]);
+    assert_eq!(output.status.code(), Some(3), "a lost port ends it");
+    assert!(text(&output.stderr).contains("was lost"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn workers_have_a_source_each() {
+    let root = Root::new();
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    if cpus < 2 {
+        println!("skipped: two CPUs are needed");
+        return;
+    }
+    let document = document(&root, &["run", "macswap", "memory:64,frames=1000", "--cpu", "0,1", "--json"]);
+    assert_eq!(document["workers"].as_array().unwrap().len(), 2);
+    assert_eq!(document["config"]["workers"][1]["cpu"], 1);
+}
+
+#[test]
+fn a_file_goes_in_and_a_file_comes_out() {
+    let root = Root::new();
+    let path = |name: &str| root.0.join(name).display().to_string();
+    let (first, second, trace) = (path("a.pcap"), path("b.pcap"), path("trace"));
+    run(&root, &["run", "drop", "memory:64,frames=300", "--capture", &first]);
+    let port = format!("pcap:{first},out={second}");
+    let document = document(&root, &["run", "macswap", &port, "--json", "--trace", &trace]);
+    assert_eq!(document["workers"][0]["counts"]["total"]["sent_frames"], 300);
+    assert_eq!(document["ports"][0]["kind"], "pcap");
+    let (a, b) = (std::fs::read(&first).unwrap(), std::fs::read(&second).unwrap());
+    assert_eq!(a.len(), b.len());
+    // The first frame's addresses, after the headers of file (24) and record (16).
+    assert_eq!((&a[40..46], &a[46..52]), (&b[46..52], &b[40..46]));
+    assert!(std::fs::read_to_string(&trace).unwrap().starts_with("# worker 0, port 0\n"));
+}
+
+#[test]
+fn signals_end_it_within_a_second_with_a_summary() {
+    let root = Root::new();
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let child = apus(&root, &["run", "macswap", "memory:64", "--mode", "interrupt", "--name", "s"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut running = Running(child);
+        wait_for("the telemetry", || root.0.join("s/worker-0").exists());
+        // It is there before the worker runs.
+        std::thread::sleep(Duration::from_millis(200));
+        let asked = Instant::now();
+        assert_eq!(running.end(signal), Some(0), "{signal:?}");
+        assert!(asked.elapsed() < Duration::from_secs(1), "{signal:?}: {:?}", asked.elapsed());
+        let mut said = String::new();
+        std::io::Read::read_to_string(running.0.stdout.as_mut().unwrap(), &mut said).unwrap();
+        assert!(said.starts_with("s: macswap, interrupt") && said.contains("dropped none"), "{said}");
+        assert!(!root.0.join("s").exists());
+    }
+}
+
+/// Waits until something is so.
+pub fn wait_for(what: &str, so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !so() {
+        assert!(began.elapsed() < Duration::from_secs(20), "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
