@@ -112,9 +112,6 @@ impl Instance {
         if config.workers.is_empty() {
             return Err(Error::Invalid { what: "an instance without workers".into(), why: "give it a CPU".into() });
         }
-        if config.lock_memory {
-            os::lock_memory()?;
-        }
         let count = config.workers.len();
         let (mut ports, mut infos, mut reports) = (Vec::new(), Vec::new(), Vec::new());
         for (number, port) in config.ports.iter().enumerate() {
@@ -122,6 +119,11 @@ impl Instance {
             ports.push(port);
             infos.push(info);
             reports.push(report);
+        }
+        // Not before the ports: who lacks the privilege for these learns that first, as it is enough to
+        // lock memory too. Nothing of what is locked is in use yet.
+        if config.lock_memory {
+            os::lock_memory()?;
         }
         let app = config.app.build(&infos)?;
         let mode = with_loss_bound(config.mode, &reports);

@@ -7,7 +7,7 @@ use tester::lab::{Guard, Lab};
 
 use crate::run::wait_for;
 use crate::schemas::validate;
-use crate::support::{Root, Running, apus, bare, text};
+use crate::support::{Root, Running, apus, bare, text, turn};
 
 /// A lab of a test's own; `None`, with a printed line, without the privilege.
 fn lab(name: &str) -> Option<Guard> {
@@ -71,6 +71,7 @@ fn document(running: &mut Running) -> Value {
 
 #[test]
 fn latency_is_measured_judged_and_reported() {
+    let _turn = turn();
     let Some(lab) = lab("lat") else { return };
     let root = Root::new();
     let mut running = start(&root, &lab, &["--goal", "p99=100us", "--fifo", "10"]);
@@ -110,6 +111,7 @@ fn latency_is_measured_judged_and_reported() {
 
 #[test]
 fn load_is_searched_and_flooded() {
+    let _turn = turn();
     let Some(lab) = lab("load") else { return };
     let root = Root::new();
     let mut running = start(&root, &lab, &["--mode", "interrupt"]);
@@ -144,6 +146,7 @@ fn napi(lab: &Guard) -> Vec<(u32, u32)> {
 
 #[test]
 fn after_kill_9_the_next_start_works_and_napi_settings_come_back() {
+    let _turn = turn();
     let Some(lab) = lab("kill") else { return };
     let root = Root::new();
     let before = napi(&lab);
@@ -161,6 +164,7 @@ fn after_kill_9_the_next_start_works_and_napi_settings_come_back() {
 
 #[test]
 fn a_lost_interface_ends_it_with_3_and_its_name() {
+    let _turn = turn();
     let Some(lab) = lab("lost") else { return };
     let root = Root::new();
     let mut running = start(&root, &lab, &[]);
@@ -173,6 +177,7 @@ fn a_lost_interface_ends_it_with_3_and_its_name() {
 
 #[test]
 fn dead_busy_polling_is_reported() {
+    let _turn = turn();
     let Some(lab) = lab("busy") else { return };
     let root = Root::new();
     let mut running = start(&root, &lab, &["--busy-poll", "64"]);
@@ -186,6 +191,7 @@ fn dead_busy_polling_is_reported() {
 
 #[test]
 fn a_lab_goes_up_and_down() {
+    let _turn = turn();
     if !rustix::process::geteuid().is_root() {
         println!("skipped: making network namespaces needs root");
         return;

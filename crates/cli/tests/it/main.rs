@@ -18,3 +18,5 @@ mod schemas;
 mod support;
 /// `apus top`: the document, the table, wrong use.
 mod top;
+/// `apus run` on veth pairs, as root: real clients, and every fault of the machine.
+mod veth;

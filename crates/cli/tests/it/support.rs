@@ -1,6 +1,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use live::telemetry::{DropReason, Identity, State, Telemetry};
 use policy::wait::{Reason, WaitKind};
@@ -76,6 +77,12 @@ pub fn bare(words: &[&str]) -> Output {
 
 pub fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
+}
+
+/// Tests in a lab need both CPUs of a small machine: one of them at a time, as long as this is held.
+pub fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A child that is killed, by its id, if the test ends without having done so.
