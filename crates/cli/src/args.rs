@@ -1,6 +1,11 @@
 //! What was typed. Values are parsed into the types that mean them: durations into [`Nanos`], goals
 //! into `policy::Goal`; nothing here does anything.
 
+pub mod bench;
+pub mod lab;
+pub mod run;
+pub mod values;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -22,10 +27,33 @@ pub struct Args {
 /// The commands.
 #[derive(Subcommand, Debug)]
 pub enum Command {
+    /// Moves packets between ports, choosing the cheapest safe wait each time.
+    ///
+    /// Prints what it counted when it ends: at Ctrl-C, after --duration, or when its ports are exhausted.
+    Run(Box<Run>),
+    /// Measures what goes out of an interface and comes back: latency, loss, rate, and the CPU time that
+    /// it costs.
+    #[command(subcommand)]
+    Bench(Box<bench::Bench>),
+    /// Network namespaces joined by veth pairs, to try and to measure without hardware.
+    #[command(subcommand)]
+    Lab(lab::Lab),
+    /// Makes one self-contained HTML file of results.
+    Report(lab::Report),
+    /// Feeds what a wait policy saw to a fresh one, and compares what they decide.
+    Replay(lab::Replay),
     /// Shows what running instances do: rates, lateness, where the time goes, CPU.
     Top(Top),
     /// Serves the counters of running instances to Prometheus.
     Metrics(Metrics),
+}
+
+/// `apus run`
+#[derive(Arguments, Debug)]
+pub struct Run {
+    /// What is done to each frame.
+    #[command(subcommand)]
+    pub app: run::App,
 }
 
 /// Where instances leave their counters.

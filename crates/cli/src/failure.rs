@@ -78,13 +78,22 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     })
 }
 
-fn describe(error: &anyhow::Error) -> (String, Status) {
+/// The text for the user, and the exit status.
+pub fn describe(error: &anyhow::Error) -> (String, Status) {
     if let Some(failure) = error.downcast_ref::<Failure>() {
         return (failure.to_string(), failure.status);
     }
     if let Some(error) = error.downcast_ref::<live::Error>() {
         let status = if error.lacks() { Status::Lacking } else { Status::Wrong };
         return (describe_live(error), status);
+    }
+    if let Some(error) = error.downcast_ref::<tester::Error>() {
+        let status = if error.lacks() { Status::Lacking } else { Status::Wrong };
+        let text = match error {
+            tester::Error::Device(error) => describe_live(error),
+            other => format!("error: {other}"),
+        };
+        return (text, status);
     }
     let mut text = format!("error: {error}");
     for cause in error.chain().skip(1) {

@@ -12,34 +12,28 @@ use std::time::Duration;
 
 use policy::LossBound;
 use policy::wait::{Policy, WaitPolicy};
-use units::{BitRate, Monotonic, PacketRate};
+use units::{Monotonic, PacketRate};
 
 use crate::Error;
-use crate::app::headers::Mac;
-use crate::app::{AnyApp, App, AppConfig, PortInfo};
+use crate::app::{AnyApp, App, AppConfig};
 use crate::cpu::LinuxCpu;
 use crate::device::Device;
-use crate::device::afxdp::{AfXdpDevice, Interface, InterfaceConfig, SocketConfig, XdpMode, XskContext};
+use crate::device::afxdp::{SocketConfig, XskContext};
 use crate::mode::{Mode, ModeText};
 use crate::os::{self, Scheduling, Signals};
 use crate::pool::{Pool, PoolConfig};
+use crate::port::{OpenPort, PortConfig, PortReport, WrapperReport, Wrappers};
 use crate::record::Recording;
-use crate::telemetry::{Identity, Reader, Snapshot, Telemetry};
+use crate::telemetry::{Identity, Reader, Snapshot, Telemetry, Usage};
 use crate::worker::{Finish, Stop, Worker};
-
-/// Octets of the shortest Ethernet frame, with its check sequence (IEEE 802.3-2018, 3.2.7): what a
-/// peak rate is reckoned in if only a line rate is known.
-const SHORTEST_FRAME: u64 = 64;
-/// The line rate that is assumed for a port whose driver knows none. [`PortReport`] says so.
-pub const ASSUMED_SPEED: BitRate = BitRate::new(10_000_000_000);
 
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct InstanceConfig {
     /// The name under which telemetry is found.
     pub name: String,
-    /// The interfaces, in the order of their port numbers.
-    pub ports: Vec<InterfaceConfig>,
+    /// The ports, in the order of their numbers.
+    pub ports: Vec<PortConfig>,
     /// How their sockets are made.
     pub sockets: SocketConfig,
     /// What is done to each frame.
@@ -62,36 +56,8 @@ pub struct InstanceConfig {
     pub telemetry_root: PathBuf,
     /// Record so many decisions of each worker.
     pub record: Option<usize>,
-}
-
-/// What a port turned out to be.
-#[derive(Clone, Debug)]
-pub struct PortReport {
-    /// The interface.
-    pub name: String,
-    /// Where the XDP program runs.
-    pub xdp_mode: XdpMode,
-    /// Whether the driver receives straight into the pool.
-    pub zero_copy: bool,
-    /// Descriptors of its receive ring.
-    pub rx_descriptors: u32,
-    /// The rate that the loss bound reckons with.
-    pub peak_rate: PacketRate,
-    /// Where that rate comes from.
-    pub peak_rate_from: PeakRateSource,
-    /// NAPIs whose interrupts are deferred while it runs.
-    pub deferred_napis: Vec<u32>,
-}
-
-/// Where a peak rate comes from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PeakRateSource {
-    /// The user said it.
-    Given,
-    /// Shortest frames at the line rate that the driver states.
-    LineRate,
-    /// Shortest frames at [`ASSUMED_SPEED`], because the driver states none.
-    Assumed,
+    /// What is put around the devices.
+    pub wrappers: Wrappers,
 }
 
 /// A running instance.
@@ -101,13 +67,30 @@ pub struct Instance {
     mode: Mode,
     stop: Stop,
     workers: Vec<JoinHandle<WorkerEnd>>,
+    readers: Vec<Reader>,
+    wrappers: Vec<WrapperReport>,
 }
 
 /// How an instance ended.
 #[derive(Debug)]
 pub struct Outcome {
+    /// What ended it.
+    pub cause: Cause,
     /// One entry a worker.
     pub workers: Vec<WorkerEnd>,
+    /// What the wrappers have to say; empty without any.
+    pub wrappers: Vec<WrapperReport>,
+}
+
+/// What ended an instance.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cause {
+    /// A termination signal, or whoever called [`Instance::finish`].
+    Asked,
+    /// The time was over.
+    Duration,
+    /// A worker ended: its ports were exhausted, or one was lost.
+    Worker,
 }
 
 /// How one worker ended.
@@ -117,6 +100,8 @@ pub struct WorkerEnd {
     pub result: Result<Finish, Error>,
     /// Its counters at the end; `None` if they could not be read.
     pub counts: Option<Snapshot>,
+    /// The CPU time of its thread; `None` if the kernel does not tell.
+    pub usage: Option<Usage>,
     /// What was recorded, as the lines of a file.
     pub record: Option<Vec<u8>>,
 }
@@ -130,34 +115,18 @@ impl Instance {
         if config.lock_memory {
             os::lock_memory()?;
         }
-        let mut infos = Vec::new();
-        let mut reports = Vec::new();
-        let mut interfaces = Vec::new();
-        for port in &config.ports {
-            check_spread(port, config.workers.len())?;
-            let interface = Interface::attach(port)?;
-            let facts = os::interface_facts(&port.name)?;
-            let (peak_rate, peak_rate_from) = match (config.peak_rate, facts.speed) {
-                (Some(rate), _) => (rate, PeakRateSource::Given),
-                (None, Some(speed)) => (speed.frames_of(SHORTEST_FRAME), PeakRateSource::LineRate),
-                (None, None) => (ASSUMED_SPEED.frames_of(SHORTEST_FRAME), PeakRateSource::Assumed),
-            };
-            infos.push(PortInfo { name: port.name.clone(), mac: Mac::new(facts.mac) });
-            reports.push(PortReport {
-                name: port.name.clone(),
-                xdp_mode: interface.mode(),
-                zero_copy: false,
-                rx_descriptors: config.sockets.rings.rx,
-                peak_rate,
-                peak_rate_from,
-                deferred_napis: interface.deferred_napis(),
-            });
-            interfaces.push(interface);
+        let count = config.workers.len();
+        let (mut ports, mut infos, mut reports) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, port) in config.ports.iter().enumerate() {
+            let (port, info, report) = OpenPort::open(port, number, count, &config.sockets, config.peak_rate)?;
+            ports.push(port);
+            infos.push(info);
+            reports.push(report);
         }
         let app = config.app.build(&infos)?;
         let mode = with_loss_bound(config.mode, &reports);
         let stop = Stop::default();
-        let mut ready = Vec::new();
+        let (mut ready, mut readers, mut wrappers) = (Vec::new(), Vec::new(), Vec::new());
         for (number, scheduling) in config.workers.iter().enumerate() {
             let id = Identity {
                 instance: config.name.clone(),
@@ -169,9 +138,15 @@ impl Instance {
                 cpu: scheduling.cpu.map(|cpu| cpu as u32),
             };
             let telemetry = Telemetry::create(&config.telemetry_root, &id)?;
-            let (devices, pool) = open_devices(config, &interfaces, number)?;
-            for (report, device) in reports.iter_mut().zip(&devices) {
-                report.zero_copy = device.capabilities().zero_copy;
+            readers.push(Reader::open(telemetry.path())?);
+            let (bare, pool) = open_devices(config, &ports, number)?;
+            let mut devices = Vec::new();
+            for (port, device) in bare.into_iter().enumerate() {
+                reports[port].learn(&*device);
+                let alone = count == 1 && ports.len() == 1;
+                let (device, wrapper) = config.wrappers.wrap(device, (number, port), alone)?;
+                devices.push(device);
+                wrappers.push(wrapper);
             }
             ready.push((*scheduling, devices, pool, telemetry));
         }
@@ -191,7 +166,7 @@ impl Instance {
                 .map_err(|e| Error::system("start a worker's thread", e))?;
             workers.push(thread);
         }
-        Ok(Self { ports: reports, mode, stop, workers })
+        Ok(Self { ports: reports, mode, stop, workers, readers, wrappers })
     }
 
     /// What the ports turned out to be.
@@ -204,29 +179,43 @@ impl Instance {
         self.mode
     }
 
+    /// What the workers have counted so far.
+    pub fn snapshots(&self) -> Vec<Snapshot> {
+        self.readers.iter().map(Reader::snapshot).collect()
+    }
+
     /// For asking the workers to end.
     pub fn stop(&self) -> &Stop {
         &self.stop
     }
 
     /// Waits until a termination signal comes, `duration` is over or a worker ends; then ends all.
-    pub fn run(self, signals: &Signals, duration: Option<Duration>) -> Outcome {
+    /// Calls `look` some ten times a second meanwhile.
+    pub fn run(self, signals: &Signals, duration: Option<Duration>, mut look: impl FnMut(&Self)) -> Outcome {
         let end = duration.map(|span| std::time::Instant::now() + span);
-        loop {
+        let cause = loop {
             let left = end.map(|at| at.saturating_duration_since(std::time::Instant::now()));
             let slice = left.unwrap_or(Duration::MAX).min(Duration::from_millis(100));
-            if signals.wait(slice).is_some() || left.is_some_and(|l| l.is_zero()) {
-                break;
+            if signals.wait(slice).is_some() {
+                break Cause::Asked;
             }
             if self.workers.iter().any(JoinHandle::is_finished) {
-                break;
+                break Cause::Worker;
             }
-        }
-        self.finish()
+            if left.is_some_and(|l| l.is_zero()) {
+                break Cause::Duration;
+            }
+            look(&self);
+        };
+        self.end(cause)
     }
 
     /// Ends all workers and gathers what they have to say.
     pub fn finish(self) -> Outcome {
+        self.end(Cause::Asked)
+    }
+
+    fn end(self, cause: Cause) -> Outcome {
         self.stop.request();
         let ended = self.workers.into_iter().map(|thread| {
             thread.join().unwrap_or_else(|panic| WorkerEnd {
@@ -235,61 +224,43 @@ impl Instance {
                     source: std::io::Error::other(panic_text(&*panic)),
                 }),
                 counts: None,
+                usage: None,
                 record: None,
             })
         });
-        Outcome { workers: ended.collect() }
+        Outcome { cause, workers: ended.collect(), wrappers: self.wrappers }
     }
-}
-
-/// Every worker needs a queue of every port.
-fn check_spread(port: &InterfaceConfig, workers: usize) -> Result<(), Error> {
-    if port.queues.len() >= workers {
-        return Ok(());
-    }
-    Err(Error::Invalid {
-        what: format!("{workers} workers on the {} queue(s) of {}", port.queues.len(), port.name),
-        why: format!(
-            "every worker needs a queue of its own on each port; name more queues ({}:0-{})",
-            port.name,
-            workers - 1
-        ),
-    })
 }
 
 fn with_loss_bound(mode: Mode, ports: &[PortReport]) -> Mode {
     match mode {
         Mode::Adaptive { goal, interrupts, .. } => {
-            let bounds = ports.iter().map(|p| LossBound { descriptors: p.rx_descriptors, peak: p.peak_rate });
+            let bound =
+                |p: &PortReport| p.peak.map(|peak| LossBound { descriptors: p.rx_descriptors, peak: peak.rate });
+            let bounds = ports.iter().filter_map(bound);
             Mode::Adaptive { goal, loss: bounds.min_by_key(|bound| bound.longest_absence()), interrupts }
         }
         other => other,
     }
 }
 
-/// The devices of one worker: of each port the queues whose place is the worker's number, modulo
-/// the number of workers.
+/// The devices of one worker, and the pool that they share.
 fn open_devices(
     config: &InstanceConfig,
-    interfaces: &[Interface],
+    ports: &[OpenPort],
     worker: usize,
 ) -> Result<(Vec<Box<dyn Device>>, Pool), Error> {
-    let share = |port: &InterfaceConfig| -> Vec<u32> {
-        port.queues.iter().copied().skip(worker).step_by(config.workers.len()).collect()
-    };
-    let queues: usize = config.ports.iter().map(|port| share(port).len()).sum();
-    let needed = config.sockets.slots_per_queue() * queues as u32 + 4 * crate::worker::BURST as u32;
+    let count = config.workers.len();
+    let slots: u32 = ports.iter().map(|port| port.slots(worker, count, &config.sockets)).sum();
+    let needed = slots + 4 * crate::worker::BURST as u32;
     let mut pool = Pool::new(PoolConfig {
         frames: config.pool_frames.unwrap_or(needed),
         frame_size: config.frame_size,
         huge_pages: config.huge_pages,
     })?;
     let mut context = XskContext::new(&pool);
-    let mut devices: Vec<Box<dyn Device>> = Vec::new();
-    for (interface, port) in interfaces.iter().zip(&config.ports) {
-        let device = AfXdpDevice::open(interface, &share(port), &config.sockets, &mut context, &mut pool)?;
-        devices.push(Box::new(device));
-    }
+    let open = |port: &OpenPort| port.device(worker, count, &config.sockets, &mut context, &mut pool);
+    let devices = ports.iter().map(open).collect::<Result<_, _>>()?;
     Ok((devices, pool))
 }
 
@@ -335,11 +306,12 @@ fn drive<A: App, P: WaitPolicy<Monotonic>>(
         Worker::new(devices, pool, app, policy, LinuxCpu, telemetry, stop)
     };
     match run() {
-        Err(error) => WorkerEnd { result: Err(error), counts: None, record: None },
+        Err(error) => WorkerEnd { result: Err(error), counts: None, usage: None, record: None },
         Ok(mut worker) => {
             let result = worker.run();
             let counts = Reader::open(&path).ok().map(|reader| reader.snapshot());
-            WorkerEnd { result, counts, record: record(worker.policy()) }
+            let usage = counts.as_ref().and_then(|counts| Usage::of(counts.process.pid, counts.tid));
+            WorkerEnd { result, counts, usage, record: record(worker.policy()) }
         }
     }
 }

@@ -16,6 +16,7 @@ pub mod instance;
 pub mod mode;
 pub mod os;
 pub mod pool;
+pub mod port;
 pub mod record;
 pub mod telemetry;
 pub mod worker;

@@ -397,6 +397,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         for (number, port) in self.ports.iter_mut().enumerate() {
             let statistics = (0..port.device.queues()).map(|queue| port.device.statistics(queue)).sum();
             self.telemetry.device(number, statistics, Some(port.health));
+            self.telemetry.busy_poll(number, port.device.capabilities().busy_poll);
         }
     }
 }

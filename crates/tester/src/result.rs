@@ -7,13 +7,15 @@ use live::device::Statistics;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use units::{Nanos, Quantile};
+
 use crate::cpu::CpuUse;
 use crate::gaps::{Recovery, Split};
 use crate::histogram::{Histogram, HistogramDocument};
 use crate::host::{HostState, Reading};
 use crate::quantile::{QuantileEstimate, REPORTED, estimate};
 use crate::search::{BinarySearch, End, Found, SearchConfig, SearchTrial, Verdict};
-use crate::trial::{Trial, TrialConfig};
+use crate::trial::{Flood, FloodConfig, Trial, TrialConfig};
 
 /// Name and version of the documents' schema.
 pub const SCHEMA: &str = "apus.bench/1";
@@ -47,6 +49,8 @@ pub enum Measured {
     Latency(Box<LatencyResult>),
     /// `apus bench load`.
     Load(Box<LoadResult>),
+    /// `apus bench load --flood`.
+    Flood(Box<FloodResult>),
 }
 
 /// How late frames came back at one load.
@@ -85,7 +89,87 @@ pub struct LatencyResult {
     pub tester: TesterState,
     /// CPU time of the tested device.
     pub tested_cpu: Reading<CpuDocument>,
+    /// The goal and whether it was held; null if none was set.
+    pub goal: Option<GoalVerdict>,
 }
+
+/// What a latency had to hold.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GoalVerdict {
+    /// `p99=40us`
+    pub goal: String,
+    /// The bound.
+    pub bound_ns: u64,
+    /// The quantile, of the samples that met no gap.
+    pub measured_ns: Reading<u64>,
+    /// Whether it is at most the bound, frames lost outside gaps counting as later than any bound; unknown
+    /// with too few samples, or if more than a tenth of the frames are left out.
+    pub held: Reading<bool>,
+}
+
+/// What came back of as many frames as could be sent.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FloodResult {
+    /// Size of the frames with frame check sequence.
+    pub frame_octets: u32,
+    /// Left out of all counts, at the start.
+    pub warm_up_ns: u64,
+    /// How long was counted.
+    pub duration_ns: u64,
+    /// Whether it was stopped before its end.
+    pub interrupted: bool,
+    /// Frames that the tester's device took.
+    pub sent: u64,
+    /// Intact frames that came back.
+    pub received: u64,
+    /// Damaged ones.
+    pub corrupted: u64,
+    /// Others.
+    pub foreign: u64,
+    /// Frames a second that were sent.
+    pub sent_pps: Reading<f64>,
+    /// Frames a second that came back.
+    pub received_pps: Reading<f64>,
+    /// Frames that the tester's own device lost on receipt: it was the bottleneck if there are many.
+    pub tester_rx_dropped: u64,
+    /// Frames that the tester's own device refused to send.
+    pub tester_tx_refused: u64,
+    /// Gaps of the tester's loop.
+    pub tester_gaps: u64,
+    /// Their sum.
+    pub tester_gaps_ns: u64,
+    /// CPU time of the tested device.
+    pub tested_cpu: Reading<CpuDocument>,
+}
+
+impl FloodResult {
+    /// From a flood.
+    pub fn new(config: &FloodConfig, flood: &Flood, tested_cpu: Result<CpuUse, String>) -> Self {
+        let Statistics { rx_ring_full, rx_no_buffer, rx_invalid, tx_invalid, tx_dropped } = flood.device;
+        Self {
+            frame_octets: config.layout.size.octets(),
+            warm_up_ns: config.warm_up.as_nanos(),
+            duration_ns: flood.counted.as_nanos(),
+            interrupted: flood.interrupted,
+            sent: flood.sent,
+            received: flood.received,
+            corrupted: flood.corrupted,
+            foreign: flood.foreign,
+            sent_pps: Reading::or_unknown(flood.sent_pps(), "no frame was sent"),
+            received_pps: Reading::or_unknown(flood.received_pps(), "no frame came back"),
+            tester_rx_dropped: rx_ring_full + rx_no_buffer + rx_invalid,
+            tester_tx_refused: tx_invalid + tx_dropped,
+            tester_gaps: flood.gaps.len() as u64,
+            tester_gaps_ns: flood.gaps.iter().map(|gap| gap.length().as_nanos()).sum(),
+            tested_cpu: tested_cpu.map(|used| (&used).into()).into(),
+        }
+    }
+}
+
+/// More than this share of the frames left out, and a goal is neither held nor missed (issue 2, 3).
+const MOST_EXCLUDED: f64 = 0.1;
 
 /// Frames by fate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -292,7 +376,29 @@ impl LatencyResult {
                 link_down_seen: trial.link_down_seen,
             },
             tested_cpu: tested_cpu.map(|used| (&used).into()).into(),
+            goal: None,
         }
+    }
+
+    /// Judges it by a goal: `quantile` at most `bound`. `clean` are the samples outside gaps, from which this result was made.
+    pub fn judged(mut self, quantile: Quantile, bound: Nanos, clean: &Histogram) -> Self {
+        let measured: Reading<u64> = {
+            let QuantileEstimate { latency_ns, refused_because, .. } = estimate(clean, quantile);
+            Reading { value: latency_ns, unknown_because: refused_because }
+        };
+        let lost = u128::from(self.exclusion.lost_outside_gaps) * 1_000_000;
+        let too_many_lost = lost > u128::from(self.exclusion.intended) * u128::from(quantile.above_ppm());
+        let held = match (measured.value, self.exclusion.share_excluded.value) {
+            _ if too_many_lost => Reading::known(false),
+            (None, _) => Reading { value: None, unknown_because: measured.unknown_because.clone() },
+            (Some(_), Some(share)) if share > MOST_EXCLUDED => {
+                Reading::unknown(format!("{:.1} % of the frames met a gap and are left out", share * 100.0))
+            }
+            (Some(ns), _) => Reading::known(ns <= bound.as_nanos()),
+        };
+        let bound_ns = bound.as_nanos();
+        self.goal = Some(GoalVerdict { goal: format!("{quantile}={bound}"), bound_ns, measured_ns: measured, held });
+        self
     }
 }
 

@@ -1,6 +1,11 @@
 //! What to do: one file a command.
 
+mod bench;
+mod lab;
 mod metrics;
+mod replay;
+mod report;
+mod run;
 mod top;
 
 use std::io::{self, Write};
@@ -14,6 +19,11 @@ use crate::args::Command;
 /// Does what was typed.
 pub fn run(command: Command) -> anyhow::Result<Status> {
     match command {
+        Command::Run(typed) => run::run(*typed),
+        Command::Bench(typed) => bench::run(*typed),
+        Command::Lab(typed) => lab::run(typed),
+        Command::Report(typed) => report::run(&typed),
+        Command::Replay(typed) => replay::run(&typed),
         Command::Top(typed) => top::run(&typed),
         Command::Metrics(typed) => metrics::run(&typed),
     }

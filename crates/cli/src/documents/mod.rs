@@ -3,7 +3,12 @@
 //! Keys are in snake case and carry their unit; what is not known is `null`.
 
 pub mod distribution;
+pub mod lab;
+pub mod replay;
+pub mod run;
 pub mod top;
+
+use std::collections::BTreeMap;
 
 use schemars::Schema;
 use schemars::generate::SchemaSettings;
@@ -17,7 +22,13 @@ pub struct Published {
 }
 
 /// The schemas of all documents.
-pub const SCHEMAS: &[Published] = &[Published { name: top::SCHEMA, schema: schema_of::<top::Document> }];
+pub const SCHEMAS: &[Published] = &[
+    Published { name: top::SCHEMA, schema: schema_of::<top::Document> },
+    Published { name: run::SCHEMA, schema: schema_of::<run::Document> },
+    Published { name: tester::result::SCHEMA, schema: schema_of::<tester::result::Document> },
+    Published { name: lab::SCHEMA, schema: schema_of::<lab::Document> },
+    Published { name: replay::SCHEMA, schema: schema_of::<replay::Document> },
+];
 
 /// The version of Apus in every document.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -30,4 +41,9 @@ pub fn schema_of<T: schemars::JsonSchema>() -> Schema {
 /// The file in `schemas/` of the schema called `name`: `apus.top/1` lies in `apus.top.1.json`.
 pub fn schema_file(name: &str) -> String {
     format!("{}.json", name.replace('/', "."))
+}
+
+/// A map by name.
+pub(crate) fn named<T>(pairs: impl IntoIterator<Item = (&'static str, T)>) -> BTreeMap<String, T> {
+    pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use live::device::Health;
+use live::telemetry::{self, Counts, DropReason, Usage};
+use policy::wait::{Reason, WaitKind};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::distribution::Distribution;
+use super::named;
 
 /// The schema's name.
 pub const SCHEMA: &str = "apus.top/1";
@@ -201,4 +205,54 @@ pub struct Leftover {
     pub path: String,
     /// Why it is not shown.
     pub why: String,
+}
+
+impl Total {
+    /// Of what a worker has counted.
+    pub fn new(counts: &Counts, usage: Option<Usage>) -> Self {
+        let wait = |kind| {
+            let wait = counts.wait(kind);
+            Wait { count: wait.count, time_ns: wait.time.as_nanos() }
+        };
+        Self {
+            received_frames: counts.received_frames,
+            received_bytes: counts.received_bytes,
+            sent_frames: counts.sent_frames,
+            sent_bytes: counts.sent_bytes,
+            dropped_frames: named(DropReason::ALL.map(|reason| (reason.name(), counts.dropped(reason)))),
+            polls: counts.polls,
+            empty_polls: counts.empty_polls,
+            busy_ns: counts.busy.as_nanos(),
+            waits: named(WaitKind::ALL.map(|kind| (kind.name(), wait(kind)))),
+            decisions: named(Reason::ALL.map(|reason| (reason.name(), counts.reason(reason)))),
+            gaps: counts.gaps,
+            gap_time_ns: counts.gap_time.as_nanos(),
+            cpu_time_ns: usage.map(|usage| usage.cpu.as_nanos()),
+            wakeups: usage.map(|usage| usage.wakeups),
+            pickup_lateness: (&counts.lateness).into(),
+            service_time: (&counts.service).into(),
+        }
+    }
+}
+
+/// What the devices of a worker say.
+pub fn ports(counts: &Counts) -> Vec<Port> {
+    let port = |port: &telemetry::PortCounts| Port {
+        name: port.name.clone(),
+        health: port.health.map(health),
+        rx_ring_full_frames: port.statistics.rx_ring_full,
+        rx_no_buffer_frames: port.statistics.rx_no_buffer,
+        rx_invalid_frames: port.statistics.rx_invalid,
+        tx_invalid_frames: port.statistics.tx_invalid,
+    };
+    counts.ports.iter().map(port).collect()
+}
+
+/// The name of a port's health.
+pub fn health(health: Health) -> String {
+    match health {
+        Health::Up => "up".to_owned(),
+        Health::Down => "down".to_owned(),
+        Health::Finished => "finished".to_owned(),
+    }
 }

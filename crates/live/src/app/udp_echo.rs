@@ -15,7 +15,7 @@ use super::responder::{Answer, Responder, is_multicast_v6};
 use super::{App, Verdict};
 use crate::Error;
 use crate::telemetry::DropReason;
-use std::{net::IpAddr, str::FromStr, sync::Arc};
+use std::{fmt, net::IpAddr, str::FromStr, sync::Arc};
 
 /// The UDP ports that are answered: `any`, `7` or `5000-5010`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,6 +31,17 @@ impl UdpPorts {
     #[inline]
     fn contain(self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
+    }
+}
+
+/// As it is read.
+impl fmt::Display for UdpPorts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.first, self.last) {
+            _ if *self == Self::ANY => f.write_str("any"),
+            (first, last) if first == last => write!(f, "{first}"),
+            (first, last) => write!(f, "{first}-{last}"),
+        }
     }
 }
 

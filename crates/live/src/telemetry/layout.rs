@@ -11,7 +11,7 @@ use super::histogram::HistogramCells;
 /// "APUSTEL1", little-endian.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"APUSTEL1");
 /// Raise it with every change of [`Page`] or of the numbers of an enum that indexes it.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 /// Ports that a worker can serve.
 pub const PORTS: usize = 8;
 /// Gaps that are remembered.
@@ -145,6 +145,8 @@ pub struct Port {
     pub tx_invalid: Cell,
     pub tx_dropped: Cell,
     pub health: Cell,
+    /// 0 without effect, 1 with; `NONE`: not asked for, or not known yet.
+    pub busy_poll: Cell,
 }
 
 /// A ring with one writer. `written` counts all gaps ever; gap `n` lies in slot `n % GAPS`.

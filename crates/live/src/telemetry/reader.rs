@@ -102,6 +102,8 @@ pub struct PortCounts {
     pub statistics: Statistics,
     /// Its health; `None` if not known.
     pub health: Option<Health>,
+    /// Whether busy polling has an effect; `None` if not asked for or not known yet.
+    pub busy_poll: Option<bool>,
 }
 
 /// The times that the host took the core away.
@@ -375,6 +377,7 @@ fn port(cells: &layout::Port) -> PortCounts {
         health: [Health::Up, Health::Down, Health::Finished]
             .into_iter()
             .find(|health| health_number(*health) == cells.health.get()),
+        busy_poll: [false, true].into_iter().find(|effect| u64::from(*effect) == cells.busy_poll.get()),
     }
 }
 

@@ -164,6 +164,14 @@ impl Telemetry {
         cells.health.set(health.map_or(NONE, health_number));
     }
 
+    /// Whether busy polling a port has an effect; `None` if it was not asked for or is not known yet.
+    ///
+    /// Panics if the worker has no such port.
+    pub fn busy_poll(&self, port: usize, effect: Option<bool>) {
+        assert!((port as u64) < self.page().header.port_count.get(), "port {port} is not in the identity");
+        self.page().ports[port].busy_poll.set(effect.map_or(NONE, u64::from));
+    }
+
     /// The worker's state changed.
     pub fn state(&self, state: State) {
         self.page().header.state.set(state as u64);
@@ -276,6 +284,7 @@ fn fill(path: &Path, id: &Identity) -> io::Result<Mapping> {
     header.port_count.set(id.ports.len() as u64);
     let names = id.ports.iter().zip(&page.ports).map(|(name, port)| {
         port.health.set(NONE);
+        port.busy_poll.set(NONE);
         ("port", port.name.set(&shown(name)))
     });
     for (what, fits) in texts.into_iter().chain(names) {

@@ -18,6 +18,7 @@ mod bars;
 mod distribution;
 mod labels;
 mod plot;
+mod results;
 mod scale;
 mod scatter;
 mod style;
@@ -30,6 +31,7 @@ use live::Error;
 use serde::Serialize;
 
 use model::{Fact, Known, Report, Section};
+pub use results::of_results;
 use style::Styles;
 use svg::Markup;
 

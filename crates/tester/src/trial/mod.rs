@@ -13,6 +13,7 @@
 //! by itself the host's doing; but the host may take the CPU within it. Hence a `tx` of n frames is a gap
 //! only when it takes more than `gap_threshold` + n * `tx_allowance`.
 
+mod flood;
 mod spin;
 
 use live::device::Statistics;
@@ -25,6 +26,7 @@ use crate::ledger::Ledger;
 use crate::schedule::Schedule;
 use crate::search::Outcome;
 
+pub use flood::{Flood, FloodConfig, flood};
 pub use spin::run;
 
 /// What to do in a trial.

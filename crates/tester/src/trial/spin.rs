@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::iter::Peekable;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use live::device::{Device, Health, Statistics};
+use live::device::{Device, Health};
 use live::pool::{Frame, Pool};
 use units::{Instant, Monotonic, Nanos};
 

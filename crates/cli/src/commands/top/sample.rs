@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use live::device::Health;
 use live::telemetry::{self, Counts, DropReason, Snapshot, State, Usage};
 use policy::wait::{Reason, WaitKind};
 use units::Nanos;
 
 use crate::documents::VERSION;
-use crate::documents::top::{Document, Instance, Leftover, Port, Rate, SCHEMA, TimeShares, Total, Wait, Worker};
+use crate::documents::named;
+use crate::documents::top::{Document, Instance, Leftover, Rate, SCHEMA, TimeShares, Total, Worker, ports};
 
 /// Reads all workers, and remembers what it read for the next time.
 pub struct Sampler {
@@ -94,50 +94,8 @@ pub fn worker(now: &Sample, before: Option<&Sample>) -> Worker {
         uptime_ns: since(snapshot.started),
         silent_ns: since(snapshot.updated),
         ports: ports(&snapshot.counts),
-        total: total(&snapshot.counts, now.usage),
+        total: Total::new(&snapshot.counts, now.usage),
         rate: before.filter(same).and_then(|before| rate(now, before)),
-    }
-}
-
-fn ports(counts: &Counts) -> Vec<Port> {
-    let health = |health| match health {
-        Health::Up => "up".to_owned(),
-        Health::Down => "down".to_owned(),
-        Health::Finished => "finished".to_owned(),
-    };
-    let port = |port: &telemetry::PortCounts| Port {
-        name: port.name.clone(),
-        health: port.health.map(health),
-        rx_ring_full_frames: port.statistics.rx_ring_full,
-        rx_no_buffer_frames: port.statistics.rx_no_buffer,
-        rx_invalid_frames: port.statistics.rx_invalid,
-        tx_invalid_frames: port.statistics.tx_invalid,
-    };
-    counts.ports.iter().map(port).collect()
-}
-
-fn total(counts: &Counts, usage: Option<Usage>) -> Total {
-    let wait = |kind| {
-        let wait = counts.wait(kind);
-        Wait { count: wait.count, time_ns: wait.time.as_nanos() }
-    };
-    Total {
-        received_frames: counts.received_frames,
-        received_bytes: counts.received_bytes,
-        sent_frames: counts.sent_frames,
-        sent_bytes: counts.sent_bytes,
-        dropped_frames: named(DropReason::ALL.map(|reason| (reason.name(), counts.dropped(reason)))),
-        polls: counts.polls,
-        empty_polls: counts.empty_polls,
-        busy_ns: counts.busy.as_nanos(),
-        waits: named(WaitKind::ALL.map(|kind| (kind.name(), wait(kind)))),
-        decisions: named(Reason::ALL.map(|reason| (reason.name(), counts.reason(reason)))),
-        gaps: counts.gaps,
-        gap_time_ns: counts.gap_time.as_nanos(),
-        cpu_time_ns: usage.map(|usage| usage.cpu.as_nanos()),
-        wakeups: usage.map(|usage| usage.wakeups),
-        pickup_lateness: (&counts.lateness).into(),
-        service_time: (&counts.service).into(),
     }
 }
 
@@ -198,13 +156,10 @@ fn time_shares(counts: &Counts, interval: Nanos) -> TimeShares {
     }
 }
 
-fn named<T>(pairs: impl IntoIterator<Item = (&'static str, T)>) -> BTreeMap<String, T> {
-    pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
-}
-
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use live::device::Health;
     use live::telemetry::{Identity, Process, Scheduling, histogram::Histogram};
     use units::Instant;
 
@@ -257,6 +212,7 @@ pub mod tests {
                             name: name.to_owned(),
                             statistics: live::device::Statistics::default(),
                             health: Some(Health::Up),
+                            busy_poll: None,
                         })
                         .to_vec(),
                     lateness,

@@ -1,0 +1,302 @@
+//! Texts that mean more than a number.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use live::app::headers::Mac;
+use live::device::afxdp::{Filter, NapiDeferral};
+use live::device::fault::{FaultPlan, FaultRates, Outage};
+use live::device::pcap::Timing;
+use units::Nanos;
+
+/// A port: `eth0`, `eth0:0-3`, `eth0:0,2`, `memory:64[,frames=N]`, `pcap:FILE[,out=FILE][,timing=recorded][,repeat]`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PortText {
+    /// An interface, and its queues.
+    Interface {
+        /// Its name.
+        name: String,
+        /// The queues; queue 0 if none are named.
+        queues: Vec<u32>,
+    },
+    /// An endless supply of frames.
+    Memory {
+        /// Octets of a frame as the worker sees it.
+        octets: u32,
+        /// The end.
+        frames: Option<u64>,
+    },
+    /// A file.
+    Pcap {
+        /// Where frames come from.
+        input: PathBuf,
+        /// Where sent frames go.
+        output: Option<PathBuf>,
+        /// When frames come.
+        timing: Timing,
+        /// Begin anew at the end.
+        repeat: bool,
+    },
+}
+
+impl FromStr for PortText {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some(("memory", rest)) => memory(rest),
+            Some(("pcap", rest)) => pcap(rest),
+            Some((name, list)) => Ok(Self::Interface { name: interface(name)?, queues: queues(list)? }),
+            None if text == "memory" => Err("say how long the frames are: memory:64".into()),
+            None if text == "pcap" => Err("say which file: pcap:FILE".into()),
+            None => Ok(Self::Interface { name: interface(text)?, queues: vec![0] }),
+        }
+    }
+}
+
+/// IFNAMSIZ is 16 with the terminating zero; no slash, colon or white space (net/core/dev.c,
+/// `dev_valid_name`).
+fn interface(name: &str) -> Result<String, String> {
+    let valid = (1..=15).contains(&name.len()) && !name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace());
+    if valid && name != "." && name != ".." {
+        Ok(name.to_owned())
+    } else {
+        Err(format!("{name:?} is no name of an interface; write eth0, eth0:0-3, memory:64 or pcap:FILE"))
+    }
+}
+
+fn queues(list: &str) -> Result<Vec<u32>, String> {
+    let wrong = || format!("{list:?} is no list of queues; write 0, 0-3 or 0,2");
+    let mut queues = Vec::new();
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u32, u32) = (first.parse().map_err(|_| wrong())?, last.parse().map_err(|_| wrong())?);
+        // More queues than any NIC has would only be a typing mistake that takes all memory.
+        if first > last || last > 4095 {
+            return Err(wrong());
+        }
+        queues.extend(first..=last);
+    }
+    Ok(queues)
+}
+
+fn memory(rest: &str) -> Result<PortText, String> {
+    let mut parts = rest.split(',');
+    let octets = parts.next().unwrap_or_default();
+    let octets = octets.parse().ok().filter(|n| (60..=9000).contains(n));
+    let octets = octets.ok_or("memory:OCTETS takes 60 to 9000 octets, as the worker sees them (no check sequence)")?;
+    let mut frames = None;
+    for part in parts {
+        frames = match part.split_once('=') {
+            Some(("frames", n)) => Some(n.parse().map_err(|_| format!("frames={n}: not a number"))?),
+            _ => return Err(format!("{part:?} is no option of a memory port; there is frames=N")),
+        };
+    }
+    Ok(PortText::Memory { octets, frames })
+}
+
+fn pcap(rest: &str) -> Result<PortText, String> {
+    let mut parts = rest.split(',');
+    let input = parts.next().filter(|file| !file.is_empty()).ok_or("say which file: pcap:FILE")?;
+    let (mut output, mut timing, mut repeat) = (None, Timing::Asap, false);
+    for part in parts {
+        match part.split_once('=') {
+            Some(("out", file)) if !file.is_empty() => output = Some(PathBuf::from(file)),
+            Some(("timing", "recorded")) => timing = Timing::Recorded,
+            Some(("timing", "asap")) => timing = Timing::Asap,
+            None if part == "repeat" => repeat = true,
+            _ => {
+                let known = "out=FILE, timing=asap, timing=recorded and repeat";
+                return Err(format!("{part:?} is no option of a pcap port; there are {known}"));
+            }
+        }
+    }
+    Ok(PortText::Pcap { input: input.into(), output, timing, repeat })
+}
+
+/// `all`, `ethertype=0x88b5,0x88b6`, `udp=7`, `udp=7-9`.
+pub fn filter(text: &str) -> Result<Filter, String> {
+    let wrong = || "expected all, ethertype=0x88b5[,…] (up to four) or udp=7[-9]".to_owned();
+    match text.split_once('=') {
+        None if text == "all" => Ok(Filter::All),
+        Some(("ethertype", list)) => {
+            let types = list.split(',').map(|word| {
+                let hex = word.strip_prefix("0x").ok_or_else(wrong)?;
+                u16::from_str_radix(hex, 16).map_err(|_| wrong())
+            });
+            let types: Vec<u16> = types.collect::<Result<_, _>>()?;
+            if types.len() <= 4 { Ok(Filter::EtherTypes(types)) } else { Err(wrong()) }
+        }
+        Some(("udp", range)) => {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let (first, last) = (first.parse().map_err(|_| wrong())?, last.parse().map_err(|_| wrong())?);
+            if first <= last { Ok(Filter::UdpPorts { first, last }) } else { Err(wrong()) }
+        }
+        _ => Err(wrong()),
+    }
+}
+
+/// `2,200us`.
+pub fn deferral(text: &str) -> Result<NapiDeferral, String> {
+    let wrong = "expected COUNT,TIMEOUT such as 2,200us";
+    let (count, timeout) = text.split_once(',').ok_or(wrong)?;
+    let defer_hard_irqs = count.trim().parse().map_err(|_| wrong)?;
+    let gro_flush_timeout = timeout.parse().map_err(|e: units::ParseError| format!("{wrong}: {e}"))?;
+    Ok(NapiDeferral { defer_hard_irqs, gro_flush_timeout })
+}
+
+/// A duration above zero.
+pub fn span(text: &str) -> Result<Nanos, String> {
+    match text.parse() {
+        Ok(Nanos::ZERO) => Err("expected a time above 0".into()),
+        Ok(span) => Ok(span),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// `02:61:70:75:73:01`, or `broadcast`.
+pub fn mac(text: &str) -> Result<[u8; 6], String> {
+    if text == "broadcast" {
+        return Ok([0xff; 6]);
+    }
+    let mut mac = [0; 6];
+    let mut parts = text.split(':');
+    for octet in &mut mac {
+        let part = parts.next().filter(|part| part.len() == 2);
+        *octet = part.and_then(|part| u8::from_str_radix(part, 16).ok()).ok_or(WRONG_MAC)?;
+    }
+    if parts.next().is_some() { Err(WRONG_MAC.into()) } else { Ok(mac) }
+}
+
+const WRONG_MAC: &str = "expected a MAC address such as 02:61:70:75:73:01, or broadcast";
+
+/// How a MAC address is written.
+pub fn show_mac(mac: [u8; 6]) -> String {
+    Mac::new(mac).to_string()
+}
+
+/// A plan of what is to go wrong, and the text that it was made of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FaultText {
+    /// As typed.
+    pub text: String,
+    /// As meant.
+    pub plan: FaultPlan,
+}
+
+impl fmt::Display for FaultText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// `seed=1,rx_drop=100ppm,tx_delay=1%,hold=10,lost_after=1000`.
+impl FromStr for FaultText {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut plan = FaultPlan { seed: 1, ..FaultPlan::default() };
+        for part in text.split(',') {
+            let (key, value) = part.split_once('=').ok_or_else(|| format!("{part:?} is not KEY=VALUE; {FAULTS}"))?;
+            let number = || value.parse::<u64>().map_err(|_| format!("{part:?}: not a number"));
+            let (side, what) = key.split_once('_').unwrap_or(("", key));
+            match key {
+                "seed" => plan.seed = number()?,
+                "hold" => {
+                    let polls = u32::try_from(number()?).map_err(|_| format!("{part:?}: too many polls"))?;
+                    (plan.rx.hold_polls, plan.tx.hold_polls) = (polls, polls);
+                }
+                "lost_after" => plan.fail_after = Some((number()?, Outage::Lost)),
+                "down_after" => plan.fail_after = Some((number()?, Outage::Down { health_checks: 10 })),
+                _ => {
+                    let rates = match side {
+                        "rx" => &mut plan.rx,
+                        "tx" => &mut plan.tx,
+                        _ => return Err(format!("{key:?} is no fault; {FAULTS}")),
+                    };
+                    *rate(rates, what).ok_or_else(|| format!("{key:?} is no fault; {FAULTS}"))? = parts(value)?;
+                }
+            }
+        }
+        Ok(Self { text: text.to_owned(), plan })
+    }
+}
+
+/// The keys of `--fault`.
+const FAULTS: &str = "there are seed, hold (polls), lost_after and down_after (frames), and rx_ and tx_ with drop, \
+                      duplicate, corrupt, truncate, delay, reorder, such as rx_drop=100ppm or tx_delay=1%";
+
+fn rate<'a>(rates: &'a mut FaultRates, what: &str) -> Option<&'a mut u32> {
+    Some(match what {
+        "drop" => &mut rates.drop_ppm,
+        "duplicate" => &mut rates.duplicate_ppm,
+        "corrupt" => &mut rates.corrupt_ppm,
+        "truncate" => &mut rates.truncate_ppm,
+        "delay" => &mut rates.delay_ppm,
+        "reorder" => &mut rates.reorder_ppm,
+        _ => return None,
+    })
+}
+
+/// `100ppm` or `1.5%`, in parts per million.
+pub fn parts(text: &str) -> Result<u32, String> {
+    let wrong = || format!("{text:?}: expected a share such as 100ppm or 1.5%");
+    let ppm = match (text.strip_suffix("ppm"), text.strip_suffix('%')) {
+        (Some(ppm), _) => ppm.parse().map_err(|_| wrong())?,
+        // A quantile is read with the same digits: p1.5 is 15,000 ppm.
+        (None, Some("100")) => 1_000_000,
+        (None, Some(percent)) => format!("p{percent}").parse::<units::Quantile>().map_err(|_| wrong())?.as_ppm(),
+        (None, None) if text == "0" => 0,
+        (None, None) => return Err(wrong()),
+    };
+    if ppm <= 1_000_000 { Ok(ppm) } else { Err(wrong()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports() {
+        let interface = |name: &str, queues: &[u32]| PortText::Interface { name: name.into(), queues: queues.into() };
+        assert_eq!("eth0".parse(), Ok(interface("eth0", &[0])));
+        assert_eq!("eth0:0-2,5".parse(), Ok(interface("eth0", &[0, 1, 2, 5])));
+        assert_eq!("memory:64,frames=9".parse(), Ok(PortText::Memory { octets: 64, frames: Some(9) }));
+        let pcap = |repeat| PortText::Pcap {
+            input: "a.pcap".into(),
+            output: Some("b".into()),
+            timing: Timing::Recorded,
+            repeat,
+        };
+        assert_eq!("pcap:a.pcap,out=b,timing=recorded,repeat".parse(), Ok(pcap(true)));
+        for text in ["", "eth0:", "eth0:3-1", "eth0:x", "an_interface_far_too_long", "memory", "memory:1", "pcap:"] {
+            assert!(text.parse::<PortText>().is_err(), "{text:?} was taken");
+        }
+    }
+
+    #[test]
+    fn filters_deferrals_addresses_and_shares() {
+        assert_eq!(filter("ethertype=0x88b5,0x0806"), Ok(Filter::EtherTypes(vec![0x88b5, 0x0806])));
+        assert_eq!(filter("udp=7-9"), Ok(Filter::UdpPorts { first: 7, last: 9 }));
+        assert!(filter("udp=9-7").is_err() && filter("tcp=7").is_err() && filter("ethertype=88b5").is_err());
+        let deferred = NapiDeferral { defer_hard_irqs: 2, gro_flush_timeout: Nanos::from_micros(200) };
+        assert_eq!(deferral("2,200us"), Ok(deferred));
+        assert!(deferral("2").is_err() && deferral("2,200").is_err());
+        assert_eq!(mac("02:61:70:75:73:01").map(show_mac), Ok("02:61:70:75:73:01".to_owned()));
+        assert!(mac("2:61:70:75:73:01").is_err() && mac("02:61:70:75:73:01:02").is_err());
+        assert_eq!(
+            (parts("100ppm"), parts("1.5%"), parts("100%"), parts("0")),
+            (Ok(100), Ok(15_000), Ok(1_000_000), Ok(0))
+        );
+        assert!(parts("5").is_err() && parts("1000001ppm").is_err());
+    }
+
+    #[test]
+    fn faults() {
+        let fault: FaultText = "seed=7,rx_drop=100ppm,tx_delay=1%,hold=10,lost_after=5".parse().unwrap();
+        assert_eq!((fault.plan.seed, fault.plan.rx.drop_ppm, fault.plan.tx.delay_ppm), (7, 100, 10_000));
+        assert_eq!((fault.plan.tx.hold_polls, fault.plan.fail_after), (10, Some((5, Outage::Lost))));
+        for text in ["", "rx_drop", "rx_drip=1%", "xx_drop=1%", "rx_drop=5"] {
+            assert!(text.parse::<FaultText>().is_err(), "{text:?} was taken");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The tester's port, opened; and what is watched of the device under test meanwhile.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use live::device::afxdp::{AfXdpDevice, Filter, Interface, InterfaceConfig, RingSizes, SocketConfig, XskContext};
+use live::os::{self, Scheduling, Signals};
+use live::pool::{Pool, PoolConfig};
+use live::telemetry::{self, Reader};
+use tester::clock::{MonotonicClock, TrialClock as _};
+use tester::cpu::{self, CpuSample, CpuUse, Threads};
+use tester::frame::{Encapsulation, LOCAL_EXPERIMENTAL, Layout};
+use tester::gaps::Gap;
+use units::{Instant, Monotonic};
+
+use crate::Failure;
+use crate::args::bench::Bed as Typed;
+
+/// How often the gaps of the tested device are fetched: its ring of gaps must not overrun meanwhile.
+const FETCH: Duration = Duration::from_millis(100);
+
+/// Everything that a trial needs besides its plan.
+pub struct Bed {
+    pub device: AfXdpDevice,
+    pub pool: Pool,
+    pub layout: Layout,
+    pub tested: Tested,
+    pub signals: Signals,
+    /// Ends the trial that runs.
+    pub stop: AtomicBool,
+}
+
+impl Bed {
+    /// Opens the port and takes the CPU. `all`: the frames are a capture's, of any kind.
+    pub fn open(typed: &Typed, all: bool) -> anyhow::Result<Self> {
+        // Before any thread is started: they inherit the mask.
+        let signals = Signals::hold()?;
+        let tested = Tested::find(typed)?;
+        if let Some(netns) = &typed.netns {
+            tester::lab::enter(netns)?;
+        }
+        let encapsulation = match typed.udp {
+            Some(udp) => udp.into(),
+            None => Encapsulation::Ethernet { ethertype: LOCAL_EXPERIMENTAL },
+        };
+        let usual = match encapsulation {
+            Encapsulation::Ethernet { ethertype } if !all => Filter::EtherTypes(vec![ethertype]),
+            _ => Filter::All,
+        };
+        let interface = Interface::attach(&InterfaceConfig {
+            name: typed.port.clone(),
+            queues: vec![typed.queue],
+            mode: typed.xdp.into(),
+            filter: typed.filter.clone().unwrap_or(usual),
+            napi_deferral: typed.defer,
+        })?;
+        let facts = os::interface_facts(&typed.port)?;
+        let ring = typed.ring;
+        let sockets = SocketConfig {
+            rings: RingSizes { fill: ring, rx: ring, tx: ring, completion: ring },
+            zero_copy: typed.zero_copy.into(),
+            ..SocketConfig::default()
+        };
+        let frames = sockets.slots_per_queue() + 1024;
+        // What a slot holds besides the frame: see `live::pool::HEADROOM`.
+        let needed = (typed.frame.octets() as usize + live::pool::HEADROOM).next_power_of_two().max(2048);
+        let mut pool = Pool::new(PoolConfig { frames, frame_size: needed as u32, huge_pages: false })?;
+        let mut context = XskContext::new(&pool);
+        let device = AfXdpDevice::open(&interface, &[typed.queue], &sockets, &mut context, &mut pool)?;
+        let layout = Layout { destination: typed.mac, source: facts.mac, encapsulation, size: typed.frame };
+        Ok(Self { device, pool, layout, tested, signals, stop: AtomicBool::new(false) })
+    }
+
+    /// Takes the CPU and the rank that were asked for. Threads that are started later inherit them.
+    pub fn take_place(typed: &Typed) -> Result<(), live::Error> {
+        os::place_this_thread(Scheduling { cpu: typed.cpu, fifo: typed.fifo })
+    }
+
+    /// Runs `trial` on a thread in the place that was asked for, while this one listens for signals
+    /// and fetches gaps. Returns what the trial gave and what was seen of the tested device.
+    pub fn watch<T: Send>(
+        &mut self,
+        typed: &Typed,
+        trial: impl FnOnce(&mut AfXdpDevice, &mut Pool, &AtomicBool) -> Result<T, tester::Error> + Send,
+    ) -> anyhow::Result<(T, Seen)> {
+        let Self { device, pool, tested, signals, stop, .. } = self;
+        let began = MonotonicClock.now();
+        let before = tested.cpu(began);
+        let mut gaps = tested.gaps_from(began);
+        let result = std::thread::scope(|scope| {
+            let stop = &*stop;
+            let thread = scope.spawn(move || {
+                Self::take_place(typed)?;
+                trial(device, pool, stop)
+            });
+            while !thread.is_finished() {
+                if signals.wait(FETCH).is_some() {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                gaps.fetch(tested);
+            }
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })?;
+        let ended = MonotonicClock.now();
+        let after = tested.cpu(ended);
+        gaps.fetch(tested);
+        let used = match (before, after) {
+            (Ok(before), Ok(after)) => {
+                cpu::difference(&before, &after).ok_or_else(|| "the clock ran backwards".to_owned())
+            }
+            (Err(why), _) | (_, Err(why)) => Err(why),
+        };
+        Ok((result, Seen { gaps: gaps.result(), cpu: used }))
+    }
+
+    /// Whether the user asked for the end.
+    pub fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// What was seen of the tested device during a trial, or why it was not.
+pub struct Seen {
+    pub gaps: Result<Vec<Gap>, String>,
+    pub cpu: Result<CpuUse, String>,
+}
+
+/// The device under test, as far as this machine shows it.
+pub enum Tested {
+    /// Not on this machine, or not named.
+    Unnamed,
+    /// A process, or a thread of it.
+    Process { pid: u32, threads: Threads },
+    /// An instance of Apus.
+    Instance { pid: u32, threads: Threads, readers: Vec<Reader> },
+}
+
+impl Tested {
+    fn find(typed: &Typed) -> anyhow::Result<Self> {
+        if let Some(name) = &typed.instance {
+            return Self::instance(name, &typed.telemetry);
+        }
+        let found = match (typed.pid, typed.tid) {
+            (Some(pid), _) => Self::Process { pid, threads: Threads::All },
+            // /proc/TID is there for every thread, though no listing shows it (proc(5)).
+            (None, Some(tid)) => Self::Process { pid: tid, threads: Threads::These(vec![tid]) },
+            (None, None) => Self::Unnamed,
+        };
+        if let Err(why) = found.cpu(Instant::ORIGIN)
+            && !matches!(found, Self::Unnamed)
+        {
+            let fix = "name a process that runs: --pid PID, --tid TID or --instance NAME";
+            return Err(Failure::lacking("read the tested device's CPU time", why, fix).into());
+        }
+        Ok(found)
+    }
+
+    fn instance(name: &str, root: &Path) -> anyhow::Result<Self> {
+        let (all, _) = telemetry::instances(root)?;
+        let readers: Vec<Reader> =
+            all.into_iter().filter(|reader| reader.snapshot().identity.instance == name).collect();
+        let Some(first) = readers.first() else {
+            let why = format!("no instance called {name} runs, by the telemetry in {}", root.display());
+            let fix = "apus top --once lists those that run; see --telemetry and apus run --name";
+            return Err(Failure::lacking("find the tested instance", why, fix).into());
+        };
+        let pid = first.process().pid;
+        let threads = Threads::These(readers.iter().map(|reader| reader.snapshot().tid).collect());
+        Ok(Self::Instance { pid, threads, readers })
+    }
+
+    fn cpu(&self, at: Instant<Monotonic>) -> Result<CpuSample, String> {
+        match self {
+            Self::Unnamed => Err("the tested device was not named: see --instance, --pid and --tid".into()),
+            Self::Process { pid, threads } | Self::Instance { pid, threads, .. } => {
+                cpu::sample(Path::new("/"), *pid, threads, at).map_err(|e| e.to_string())
+            }
+        }
+    }
+
+    fn gaps_from(&self, began: Instant<Monotonic>) -> GapLog {
+        GapLog { since: began, gaps: Vec::new(), overrun: false, known: matches!(self, Self::Instance { .. }) }
+    }
+}
+
+/// The gaps of the tested device, fetched piece by piece.
+struct GapLog {
+    since: Instant<Monotonic>,
+    gaps: Vec<Gap>,
+    overrun: bool,
+    known: bool,
+}
+
+impl GapLog {
+    fn fetch(&mut self, tested: &Tested) {
+        let Tested::Instance { readers, .. } = tested else { return };
+        let now = MonotonicClock.now();
+        for reader in readers {
+            let found = reader.gaps_between(self.since, now);
+            self.overrun |= found.overrun;
+            // A gap that lies across two fetches comes twice; splitting joins them again.
+            self.gaps.extend(found.spans.into_iter().map(|(start, end)| Gap { start, end }));
+        }
+        self.since = now;
+    }
+
+    fn result(mut self) -> Result<Vec<Gap>, String> {
+        if !self.known {
+            return Err("the tested device is no Apus instance that was named with --instance".into());
+        }
+        if self.overrun {
+            return Err("the tested instance had more gaps than its telemetry holds".into());
+        }
+        self.gaps.sort_by_key(|gap| (gap.start, gap.end));
+        self.gaps.dedup();
+        Ok(self.gaps)
+    }
+}

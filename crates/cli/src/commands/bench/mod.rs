@@ -1,0 +1,194 @@
+//! `apus bench`: [`bed`] opens the port and watches the other end, [`say`] prints.
+
+mod bed;
+mod say;
+
+use std::fs::{self, File};
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::Path;
+
+use anyhow::Context as _;
+use tester::clock::MonotonicClock;
+use tester::gaps::Recovery;
+use tester::host::HostState;
+use tester::result::{Document, FloodResult, LatencyResult, LoadResult, Measured};
+use tester::schedule::Schedule;
+use tester::search::{BinarySearch, SearchConfig, Verdict};
+use tester::trial::{self, FloodConfig, TrialConfig};
+use units::{Nanos, PacketRate};
+
+use crate::args::bench::{Bed as BedArgs, Bench as Typed, Latency, Load};
+use crate::commands::print_json;
+use crate::{Failure, Status};
+use bed::Bed;
+
+/// Measures, and says what was found.
+pub fn run(typed: Typed) -> anyhow::Result<Status> {
+    match typed {
+        Typed::Latency(typed) => latency(&typed),
+        Typed::Load(typed) if typed.flood => flood(&typed),
+        Typed::Load(typed) => load(&typed),
+    }
+}
+
+fn latency(typed: &Latency) -> anyhow::Result<Status> {
+    let mut outputs = Outputs::create(&typed.bed, typed.histogram.as_deref())?;
+    let mut bed = Bed::open(&typed.bed, matches!(typed.schedule, Schedule::Pcap(_)))?;
+    let mut status = Status::Good;
+    for number in 0..typed.repeat {
+        let mut config = TrialConfig::new(bed.layout, typed.schedule.clone());
+        (config.duration, config.warm_up) = (typed.duration, typed.bed.warm_up);
+        config.seed = typed.bed.seed.wrapping_add(number.into());
+        config.stream = number as u16 + 1;
+        let (result, clean) = measure(&mut bed, &typed.bed, &config)?;
+        let result = match typed.goal {
+            Some(goal) => result.judged(goal.quantile, goal.latency, &clean),
+            None => result,
+        };
+        if typed.goal.is_some() && result.goal.as_ref().and_then(|goal| goal.held.value) != Some(true) {
+            status = Status::Findings;
+        }
+        let document = Document::new(host(), Measured::Latency(Box::new(result)));
+        outputs.keep(&document)?;
+        outputs.buckets(&document)?;
+        say(&typed.bed, &document)?;
+        if bed.stopped() {
+            break;
+        }
+    }
+    Ok(status)
+}
+
+/// One trial, and the histogram of the samples outside gaps.
+fn measure(
+    bed: &mut Bed,
+    typed: &BedArgs,
+    config: &TrialConfig,
+) -> anyhow::Result<(LatencyResult, tester::histogram::Histogram)> {
+    let (trial, seen) =
+        bed.watch(typed, |device, pool, stop| trial::run(config, device, 0, pool, &MonotonicClock, stop))?;
+    let recovery = Recovery::default();
+    let gaps = seen.gaps.as_deref().map_err(Clone::clone);
+    let clean = trial.split(gaps.clone().unwrap_or_default(), recovery).clean;
+    Ok((LatencyResult::new(config, &trial, gaps, recovery, seen.cpu), clean))
+}
+
+fn load(typed: &Load) -> anyhow::Result<Status> {
+    let (min, max) = (typed.min_rate.as_pps(), typed.max_rate.as_pps());
+    let mut search_config = if typed.rfc2544 { SearchConfig::rfc2544(min, max) } else { SearchConfig::short(min, max) };
+    // The default width is that of the short search.
+    if !(typed.rfc2544 && typed.width == 50_000) {
+        search_config.width_ppm = typed.width;
+    }
+    search_config.loss_tolerance_ppm = typed.loss;
+    search_config.confirm_trial = typed.duration.unwrap_or(search_config.confirm_trial);
+    let mut search = BinarySearch::new(search_config)?;
+    let mut outputs = Outputs::create(&typed.bed, None)?;
+    let mut bed = Bed::open(&typed.bed, false)?;
+    let progress = io::stderr().is_terminal() && !typed.bed.json;
+    let layout = bed.layout;
+    let trial = |load_pps: u64, duration: Nanos, stream: usize| {
+        let mut config = TrialConfig::new(layout, Schedule::ConstantRate(PacketRate::new(load_pps)));
+        (config.duration, config.warm_up) = (duration, typed.bed.warm_up);
+        config.stream = stream as u16;
+        config
+    };
+    while let Some(step) = search.next_load() {
+        let config = trial(step.load_pps, step.duration, search.trials().len() + 1);
+        let (done, _) =
+            bed.watch(&typed.bed, |device, pool, stop| trial::run(&config, device, 0, pool, &MonotonicClock, stop))?;
+        if bed.stopped() {
+            break;
+        }
+        let verdict = search.record(step, done.outcome());
+        if progress {
+            let word = match verdict {
+                Verdict::Pass => "passed",
+                Verdict::Loss => "lost frames",
+                Verdict::TesterLimited => "more than this tester can send",
+            };
+            // Progress is worth nothing if nobody can see it.
+            let _ = writeln!(io::stderr(), "{}: {word}", PacketRate::new(step.load_pps));
+        }
+    }
+    let latency = match search.bounds().0 {
+        None => Err("no load passed".to_owned()),
+        Some(_) if bed.stopped() => Err("the search was interrupted".to_owned()),
+        Some(pps) => {
+            let config = trial(pps, search_config.confirm_trial, search.trials().len() + 1);
+            Ok(measure(&mut bed, &typed.bed, &config)?.0)
+        }
+    };
+    let found_any = search.bounds().0.is_some();
+    let document = Document::new(host(), Measured::Load(Box::new(LoadResult::new(&search_config, &search, latency))));
+    outputs.keep(&document)?;
+    say(&typed.bed, &document)?;
+    Ok(if found_any { Status::Good } else { Status::Findings })
+}
+
+fn flood(typed: &Load) -> anyhow::Result<Status> {
+    let mut outputs = Outputs::create(&typed.bed, None)?;
+    let mut bed = Bed::open(&typed.bed, false)?;
+    let duration = typed.duration.unwrap_or(Nanos::from_secs(1));
+    let config = FloodConfig::new(bed.layout, typed.bed.warm_up, duration);
+    let (flood, seen) =
+        bed.watch(&typed.bed, |device, pool, stop| trial::flood(&config, device, 0, pool, &MonotonicClock, stop))?;
+    let document = Document::new(host(), Measured::Flood(Box::new(FloodResult::new(&config, &flood, seen.cpu))));
+    outputs.keep(&document)?;
+    say(&typed.bed, &document)?;
+    Ok(if flood.received > 0 { Status::Good } else { Status::Findings })
+}
+
+fn host() -> HostState {
+    let pid = std::process::id();
+    HostState::read(Path::new("/"), pid, pid)
+}
+
+fn say(typed: &BedArgs, document: &Document) -> anyhow::Result<()> {
+    if typed.json {
+        return print_json(document);
+    }
+    say::table(&document.result, &mut io::stdout().lock()).context("write the table")
+}
+
+/// The files that were asked for, made before anything is measured.
+struct Outputs {
+    json: Option<File>,
+    csv: Option<File>,
+}
+
+impl Outputs {
+    fn create(typed: &BedArgs, csv: Option<&Path>) -> anyhow::Result<Self> {
+        let create = |path: Option<&Path>| -> Result<Option<File>, Failure> {
+            let make = |path: &Path| {
+                fs::File::create(path).map_err(|e| {
+                    let fix = "name a file in a folder that you may write";
+                    Failure::lacking(format!("write {}", path.display()), e.to_string(), fix)
+                })
+            };
+            path.map(make).transpose()
+        };
+        Ok(Self { json: create(typed.output.as_deref())?, csv: create(csv)? })
+    }
+
+    /// Several results stand one after the other.
+    fn keep(&mut self, document: &Document) -> anyhow::Result<()> {
+        if let Some(file) = &mut self.json {
+            serde_json::to_writer(&*file, document)?;
+            writeln!(file).context("write the result")?;
+        }
+        Ok(())
+    }
+
+    /// The buckets of both histograms.
+    fn buckets(&mut self, document: &Document) -> anyhow::Result<()> {
+        let (Some(file), Measured::Latency(result)) = (&mut self.csv, &document.result) else { return Ok(()) };
+        let mut text = String::from("latency_ns,samples,samples_outside_gaps\n");
+        let mut clean = result.clean.histogram.counts.iter().peekable();
+        for (value, count) in &result.all.histogram.counts {
+            let outside = clean.next_if(|(at, _)| at == value).map_or(0, |(_, count)| *count);
+            text.push_str(&format!("{value},{count},{outside}\n"));
+        }
+        file.write_all(text.as_bytes()).context("write the histogram")
+    }
+}

@@ -1,0 +1,136 @@
+//! Results for people.
+
+use std::io::{self, Write};
+
+use tester::host::Reading;
+use tester::result::{CpuDocument, Distribution, FloodResult, LatencyResult, LoadResult, Measured};
+use units::{Nanos, PacketRate};
+
+/// A small table.
+pub fn table(result: &Measured, out: &mut impl Write) -> io::Result<()> {
+    match result {
+        Measured::Latency(result) => latency(result, out)?,
+        Measured::Load(result) => load(result, out)?,
+        Measured::Flood(result) => flood(result, out)?,
+    }
+    out.flush()
+}
+
+fn latency(result: &LatencyResult, out: &mut impl Write) -> io::Result<()> {
+    let span = Nanos::from_nanos(result.duration_ns.saturating_sub(result.warm_up_ns));
+    let span = span.as_nanos() as f64 / 1e9;
+    let end = if result.interrupted { ", interrupted" } else { "" };
+    writeln!(out, "{}, frames of {} octets, {span:.1} s{end}", result.schedule, result.frame_octets)?;
+    writeln!(out, "{:<10}{:>12}  {:<22}{:>12}", "latency", "outside gaps", "95 % interval", "all samples")?;
+    for (clean, all) in result.clean.quantiles.iter().zip(&result.all.quantiles) {
+        let interval = match (clean.ci95_low_ns, clean.ci95_high_ns) {
+            (Some(low), Some(high)) => format!("{} to {}", us(low), us(high)),
+            _ => "too few samples".to_owned(),
+        };
+        let value = |ns: Option<u64>| ns.map_or("-".to_owned(), us);
+        writeln!(
+            out,
+            "{:<10}{:>12}  {interval:<22}{:>12}",
+            clean.quantile,
+            value(clean.latency_ns),
+            value(all.latency_ns)
+        )?;
+    }
+    let max = |distribution: &Distribution| distribution.max_ns.value.map_or("-".to_owned(), us);
+    writeln!(out, "{:<10}{:>12}  {:<22}{:>12}", "max", max(&result.clean), "", max(&result.all))?;
+    writeln!(out, "{:<10}{:>12}  {:<22}{:>12}", "samples", result.clean.n, "", result.all.n)?;
+    let exclusion = &result.exclusion;
+    let share = reading(&exclusion.share_excluded, |share| format!("{:.2} %", share * 100.0));
+    let tested = reading(&exclusion.tested_gaps, |n| format!("{n} gaps of the tested device"));
+    writeln!(out, "left out  {share}: {} gaps of the tester, {tested}", exclusion.tester_gaps)?;
+    let frames = &result.frames;
+    writeln!(
+        out,
+        "frames    {} sent, {} lost ({} outside gaps), {} not sent, {} duplicates, {} reordered, {} corrupted",
+        frames.sent,
+        frames.lost,
+        exclusion.lost_outside_gaps,
+        frames.unsent_late + frames.unsent_tx_full + frames.unsent_no_buffer,
+        frames.duplicates,
+        frames.reordered,
+        frames.corrupted
+    )?;
+    let pps = |reading: &Reading<f64>| self::reading(reading, rate);
+    writeln!(
+        out,
+        "rate      {} intended, {} sent, {} back; this tester's ceiling {}",
+        pps(&result.intended_pps),
+        pps(&result.offered_pps),
+        pps(&result.received_pps),
+        pps(&result.tester.ceiling_pps)
+    )?;
+    cpu(&result.tested_cpu, out)?;
+    if let Some(goal) = &result.goal {
+        let measured = goal.measured_ns.value.map_or("-".to_owned(), us);
+        match (goal.held.value, &goal.held.unknown_because) {
+            (Some(true), _) => writeln!(out, "goal      {} held: {measured}", goal.goal)?,
+            (Some(false), _) => writeln!(out, "goal      {} MISSED: {measured}", goal.goal)?,
+            (None, why) => writeln!(out, "goal      {} not shown: {}", goal.goal, why.as_deref().unwrap_or(""))?,
+        }
+    }
+    Ok(())
+}
+
+fn load(result: &LoadResult, out: &mut impl Write) -> io::Result<()> {
+    let goal = &result.goal;
+    writeln!(
+        out,
+        "highest rate with at most {} ppm lost, {} to {}, to within {} %",
+        goal.loss_tolerance_ppm,
+        PacketRate::new(goal.min_pps),
+        PacketRate::new(goal.max_pps),
+        f64::from(goal.width_ppm) / 1e4
+    )?;
+    let pps = |reading: &Reading<u64>| self::reading(reading, |pps| PacketRate::new(pps).to_string());
+    writeln!(out, "passes    {}", pps(&result.highest_loss_free_pps))?;
+    writeln!(out, "fails     {}", pps(&result.lowest_failing_pps))?;
+    writeln!(out, "the search ended: {:?}, after {} trials", result.end, result.trials.len())?;
+    match (&result.latency.value, &result.latency.unknown_because) {
+        (Some(result), _) => {
+            writeln!(out)?;
+            latency(result, out)
+        }
+        (None, why) => writeln!(out, "latency   not measured: {}", why.as_deref().unwrap_or_default()),
+    }
+}
+
+fn flood(result: &FloodResult, out: &mut impl Write) -> io::Result<()> {
+    let end = if result.interrupted { ", interrupted" } else { "" };
+    let span = result.duration_ns as f64 / 1e9;
+    writeln!(out, "flood, frames of {} octets, {span:.1} s{end}", result.frame_octets)?;
+    writeln!(out, "sent      {} ({} frames)", reading(&result.sent_pps, rate), result.sent)?;
+    writeln!(out, "received  {} ({} frames)", reading(&result.received_pps, rate), result.received)?;
+    if result.tester_rx_dropped > 0 {
+        writeln!(out, "          {} more came back that this tester was too slow for", result.tester_rx_dropped)?;
+    }
+    cpu(&result.tested_cpu, out)
+}
+
+fn cpu(used: &Reading<CpuDocument>, out: &mut impl Write) -> io::Result<()> {
+    let show = |used: CpuDocument| {
+        let share = 100.0 * used.cpu_ns as f64 / used.interval_ns.max(1) as f64;
+        let wakeups = used.wakeups_per_s.map_or("unknown".to_owned(), |rate| format!("{rate:.0}"));
+        format!("{share:.1} % of one core, {wakeups} wake-ups/s")
+    };
+    writeln!(out, "CPU       {}", reading(used, show))
+}
+
+fn rate(pps: f64) -> String {
+    PacketRate::new(pps.round() as u64).to_string()
+}
+
+fn reading<T: Copy>(reading: &Reading<T>, show: impl Fn(T) -> String) -> String {
+    match (reading.value, &reading.unknown_because) {
+        (Some(value), _) => show(value),
+        (None, why) => format!("unknown ({})", why.as_deref().unwrap_or("no reason given")),
+    }
+}
+
+fn us(ns: u64) -> String {
+    format!("{:.1}us", ns as f64 / 1e3)
+}

@@ -1,0 +1,235 @@
+//! What was typed, as what it means; what does not fit together is an error here.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use live::app::AppConfig;
+use live::device::afxdp::{Filter, InterfaceConfig, RingSizes, SocketConfig};
+use live::device::pcap::PcapPlay;
+use live::instance::InstanceConfig;
+use live::mode::Mode;
+use live::os::Scheduling;
+use live::port::{MemoryConfig, PortConfig, Wrappers, clock_to_realtime};
+use tester::frame::{Encapsulation, FrameSize, Layout, Template};
+use units::{Instant, Nanos};
+
+use crate::Failure;
+use crate::args::run::{App, Common, ModeName};
+use crate::args::values::PortText;
+use crate::documents::run::{Config, Deferral, Place};
+
+/// Calls of each device that `--trace` keeps.
+const TRACED_CALLS: usize = 100_000;
+/// The longest sleep of `backoff` if none was given.
+const SLEEP_MAX: Nanos = Nanos::from_micros(100);
+/// Above it OVS-DPDK takes no value: `PMD_SLEEP_MAX_LIMIT`... 10 ms.
+const LONGEST_SLEEP: Nanos = Nanos::from_millis(10);
+
+/// Everything that a run needs.
+pub struct Meaning {
+    pub instance: InstanceConfig,
+    /// The same, for the document.
+    pub config: Config,
+    pub netns: Option<String>,
+    pub duration: Option<Duration>,
+    pub json: bool,
+    pub record: Option<PathBuf>,
+    pub trace: Option<PathBuf>,
+}
+
+pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
+    let (app, common) = typed.into_parts();
+    let mode = mode(&common)?;
+    let workers = workers(&common)?;
+    if common.record.is_some() && workers.len() > 1 {
+        let why = format!("there are {} workers, and a file holds the decisions of one", workers.len());
+        return Err(Failure::wrong("record the decisions", why, "give one CPU, or leave --record out").into());
+    }
+    let kernel = common.ports.iter().any(|port| matches!(port, PortText::Interface { .. }));
+    let name = common.name.clone().unwrap_or_else(|| format!("{}-{}", app.name(), std::process::id()));
+    let ports = common.ports.iter().enumerate().map(|(number, port)| self::port(port, number, &common));
+    let rings = RingSizes { fill: common.ring, rx: common.ring, tx: common.ring, completion: common.ring };
+    let instance = InstanceConfig {
+        name: name.clone(),
+        ports: ports.collect::<Result<_, _>>()?,
+        sockets: SocketConfig {
+            rings,
+            zero_copy: common.zero_copy.into(),
+            need_wakeup: true,
+            busy_poll: common.busy_poll,
+        },
+        mode,
+        peak_rate: common.peak_rate,
+        workers: workers.clone(),
+        pool_frames: None,
+        frame_size: common.frame_size,
+        huge_pages: common.huge_pages,
+        lock_memory: kernel && !common.no_lock_memory,
+        telemetry_root: common.telemetry.clone(),
+        record: common.record.as_ref().map(|_| common.record_limit),
+        wrappers: Wrappers {
+            fault: common.fault.as_ref().map(|fault| fault.plan),
+            trace: common.trace.as_ref().map(|_| TRACED_CALLS),
+            capture: common.capture.clone(),
+        },
+        app,
+    };
+    let config = Config {
+        instance: name,
+        app: instance.app.name().to_owned(),
+        app_options: app_options(&instance.app),
+        mode: mode.name().to_owned(),
+        goal: mode.goal().map(|goal| goal.to_string()),
+        sleep_max_ns: if let Mode::Backoff { max } = mode { Some(max.as_nanos()) } else { None },
+        workers: workers.iter().map(|place| Place { cpu: place.cpu, fifo: place.fifo }).collect(),
+        lock_memory: instance.lock_memory,
+        ring_descriptors: common.ring,
+        frame_size_octets: common.frame_size,
+        huge_pages: common.huge_pages,
+        busy_poll_frames: common.busy_poll,
+        deferral: common.defer.map(|defer| Deferral {
+            defer_hard_irqs: defer.defer_hard_irqs,
+            gro_flush_timeout_ns: defer.gro_flush_timeout.as_nanos(),
+        }),
+        filter: filter(&common.filter),
+        netns: common.netns.clone(),
+        duration_ns: common.duration.map(Nanos::as_nanos),
+        fault: common.fault.as_ref().map(ToString::to_string),
+    };
+    Ok(Meaning {
+        instance,
+        config,
+        netns: common.netns,
+        duration: common.duration.map(|span| Duration::from_nanos(span.as_nanos())),
+        json: common.json,
+        record: common.record,
+        trace: common.trace,
+    })
+}
+
+fn mode(typed: &Common) -> Result<Mode, Failure> {
+    let name = format!("--mode {}", Mode::name(&plain(typed.mode)));
+    if typed.goal.is_some() && typed.mode != ModeName::Adaptive {
+        let why = "only adaptive waits by a goal".to_owned();
+        return Err(Failure::wrong(format!("--goal with {name}"), why, "leave --goal out, or use --mode adaptive"));
+    }
+    if typed.sleep_max.is_some() && typed.mode != ModeName::Backoff {
+        let why = "only backoff has a longest sleep".to_owned();
+        return Err(Failure::wrong(format!("--sleep-max with {name}"), why, "leave it out, or use --mode backoff"));
+    }
+    Ok(match plain(typed.mode) {
+        Mode::Backoff { max } => {
+            let max = typed.sleep_max.unwrap_or(max);
+            if max > LONGEST_SLEEP {
+                let why = format!("{max} is above {LONGEST_SLEEP}");
+                return Err(Failure::wrong("--sleep-max", why, "give a shorter time"));
+            }
+            Mode::Backoff { max }
+        }
+        Mode::Adaptive { loss, interrupts, .. } => Mode::Adaptive { goal: typed.goal, loss, interrupts },
+        other => other,
+    })
+}
+
+fn plain(name: ModeName) -> Mode {
+    match name {
+        ModeName::Poll => Mode::Poll,
+        ModeName::Interrupt => Mode::Interrupt,
+        ModeName::Backoff => Mode::Backoff { max: SLEEP_MAX },
+        ModeName::Hybrid300 => Mode::Hybrid300,
+        // The loss bound is the instance's to fill in: it knows the ports.
+        ModeName::Adaptive => Mode::Adaptive { goal: None, loss: None, interrupts: true },
+    }
+}
+
+fn workers(typed: &Common) -> Result<Vec<Scheduling>, Failure> {
+    let mut seen = typed.cpu.clone();
+    seen.sort_unstable();
+    seen.dedup();
+    if seen.len() != typed.cpu.len() {
+        let why = "a CPU is named twice, and two workers that spin on one CPU starve each other";
+        return Err(Failure::wrong("--cpu", why, "name each CPU once"));
+    }
+    let place = |cpu| Scheduling { cpu, fifo: typed.fifo };
+    Ok(match typed.cpu.as_slice() {
+        [] => vec![place(None)],
+        cpus => cpus.iter().map(|cpu| place(Some(*cpu))).collect(),
+    })
+}
+
+fn port(typed: &PortText, number: usize, common: &Common) -> Result<PortConfig, anyhow::Error> {
+    Ok(match typed {
+        PortText::Interface { name, queues } => PortConfig::AfXdp(InterfaceConfig {
+            name: name.clone(),
+            queues: queues.clone(),
+            mode: common.xdp.into(),
+            filter: common.filter.clone(),
+            napi_deferral: common.defer,
+        }),
+        PortText::Memory { octets, frames } => {
+            let mac = memory_mac(number);
+            PortConfig::Memory(MemoryConfig { frame: frame(*octets, mac)?, mac, frames: *frames })
+        }
+        PortText::Pcap { input, output, timing, repeat } => PortConfig::Pcap(PcapPlay {
+            input: input.clone(),
+            timing: *timing,
+            repeat: *repeat,
+            output: output.clone(),
+            clock_to_realtime: clock_to_realtime(),
+        }),
+    })
+}
+
+/// Locally administered (IEEE 802-2014, 8.4), "apu" and the port's number.
+fn memory_mac(number: usize) -> [u8; 6] {
+    [0x02, b'a', b'p', b'u', 0, number as u8]
+}
+
+/// A UDP datagram to the port, between the addresses for tests of RFC 2544, C.2.2, to the echo port.
+fn frame(octets: u32, mac: [u8; 6]) -> Result<Vec<u8>, tester::Error> {
+    let layout = Layout {
+        destination: mac,
+        source: [0x02, b'a', b'p', b'u', 1, mac[5]],
+        encapsulation: Encapsulation::Udp {
+            source: [198, 18, 0, 1].into(),
+            destination: [198, 18, 0, 2].into(),
+            source_port: 49_184,
+            destination_port: 7,
+        },
+        size: FrameSize::from_data(octets)?,
+    };
+    let template = Template::new(&layout, layout.size, 0)?;
+    let mut frame = vec![0; template.data()];
+    template.write(&mut frame, 0, Instant::ORIGIN);
+    Ok(frame)
+}
+
+fn app_options(app: &AppConfig) -> BTreeMap<String, String> {
+    let option = |name: &str, value: String| (name.to_owned(), value);
+    match app {
+        AppConfig::Drop | AppConfig::MacSwap => BTreeMap::new(),
+        AppConfig::L2Fwd { rewrite, finish_checksums } => BTreeMap::from([
+            option("rewrite", rewrite.to_string()),
+            option("finish_checksums", finish_checksums.to_string()),
+        ]),
+        AppConfig::UdpEcho { addresses, ports, verify_checksum } => BTreeMap::from([
+            option("address", addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")),
+            option("udp_ports", ports.to_string()),
+            option("verify_checksum", verify_checksum.to_string()),
+        ]),
+        AppConfig::L3Fwd { path } => BTreeMap::from([option("routes", path.display().to_string())]),
+    }
+}
+
+fn filter(filter: &Filter) -> String {
+    match filter {
+        Filter::All => "all".to_owned(),
+        Filter::EtherTypes(types) => {
+            let types: Vec<String> = types.iter().map(|ethertype| format!("{ethertype:#06x}")).collect();
+            format!("ethertype={}", types.join(","))
+        }
+        Filter::UdpPorts { first, last } if first == last => format!("udp={first}"),
+        Filter::UdpPorts { first, last } => format!("udp={first}-{last}"),
+    }
+}

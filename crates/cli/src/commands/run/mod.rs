@@ -1,0 +1,122 @@
+//! `apus run`: [`meaning`] turns what was typed into an instance, [`say`] prints what came of it.
+
+mod meaning;
+mod say;
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+
+use anyhow::Context as _;
+use live::instance::{Instance, Outcome};
+use live::os::Signals;
+
+use crate::args::Run as Typed;
+use crate::commands::print_json;
+use crate::failure::describe;
+use crate::{Failure, Status};
+use meaning::Meaning;
+
+/// Runs until it is asked to end, and says what it counted.
+pub fn run(typed: Typed) -> anyhow::Result<Status> {
+    let meaning = meaning::of(typed.app)?;
+    // Before any thread is started: they inherit the mask.
+    let signals = Signals::hold()?;
+    check_outputs(&meaning)?;
+    if let Some(netns) = &meaning.netns {
+        tester::lab::enter(netns)?;
+    }
+    let instance = match Instance::start(&meaning.instance) {
+        Ok(instance) => instance,
+        Err(error) => {
+            let error = anyhow::Error::from(error);
+            if meaning.json {
+                print_json(&say::not_started(&meaning, describe(&error).0))?;
+            }
+            return Err(error);
+        }
+    };
+    let (ports, mode) = (instance.ports().to_vec(), instance.mode());
+    for line in say::start(&ports, mode) {
+        tell(&line);
+    }
+    let mut dead = Vec::new();
+    let outcome = instance.run(&signals, meaning.duration, |instance| {
+        for warning in say::busy_poll_warnings(&instance.snapshots()) {
+            if !dead.contains(&warning) {
+                tell(&format!("warning: {warning}"));
+                dead.push(warning);
+            }
+        }
+    });
+    let kept = keep(&meaning, &outcome);
+    let mut document = say::document(&meaning, &ports, mode, &outcome);
+    if let Err(error) = &kept {
+        document.warnings.push(format!("{error:#}"));
+    }
+    if meaning.json {
+        print_json(&document)?;
+    } else {
+        say::summary(&document, &mut std::io::stdout().lock()).context("write the summary")?;
+    }
+    kept?;
+    let failed = outcome.workers.into_iter().find_map(|worker| worker.result.err());
+    match failed {
+        Some(error) => Err(error.into()),
+        None => Ok(Status::Good),
+    }
+}
+
+/// To the standard error: the standard output is for the result.
+fn tell(line: &str) {
+    // Nothing is left to be done if this cannot be said.
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// What cannot be written is said before the ports are opened.
+fn check_outputs(meaning: &Meaning) -> anyhow::Result<()> {
+    for path in [&meaning.record, &meaning.trace].into_iter().flatten() {
+        fs::File::create(path).map_err(|e| unwritable(path, &e))?;
+    }
+    Ok(())
+}
+
+fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::lacking(
+        format!("write {}", path.display()),
+        error.to_string(),
+        "name a file in a folder that you may write",
+    )
+}
+
+/// Writes the files that were asked for.
+fn keep(meaning: &Meaning, outcome: &Outcome) -> anyhow::Result<()> {
+    if let Some(path) = &meaning.record
+        && let Some(record) = outcome.workers.iter().find_map(|worker| worker.record.as_ref())
+    {
+        fs::write(path, record).map_err(|e| unwritable(path, &e))?;
+    }
+    if let Some(path) = &meaning.trace {
+        fs::write(path, trace(outcome)).map_err(|e| unwritable(path, &e))?;
+    }
+    let captures = outcome.wrappers.iter().filter_map(|wrapper| wrapper.capture.as_ref());
+    for (path, meter) in captures {
+        if let Some(why) = meter.error() {
+            return Err(unwritable(path, &std::io::Error::other(why.to_owned())).into());
+        }
+    }
+    Ok(())
+}
+
+fn trace(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    for wrapper in &outcome.wrappers {
+        let Some(log) = &wrapper.trace else { continue };
+        text.push_str(&format!("# worker {}, port {}\n", wrapper.worker, wrapper.port));
+        for line in log.lines() {
+            text.push_str(&line);
+            text.push('\n');
+        }
+    }
+    text
+}

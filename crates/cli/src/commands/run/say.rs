@@ -1,0 +1,213 @@
+//! What an instance turned out to be and to have done, for people and as a document.
+
+use std::io::{self, Write};
+
+use live::Error;
+use live::instance::{Cause, Outcome};
+use live::mode::Mode;
+use live::port::{PeakRateSource, PortKind, PortReport};
+use live::telemetry::Snapshot;
+use live::worker::Finish;
+use units::Nanos;
+
+use super::meaning::Meaning;
+use crate::documents::VERSION;
+use crate::documents::distribution::Distribution;
+use crate::documents::run::{Document, Port, SCHEMA, Worker, WorkerCounts};
+use crate::documents::top::Total;
+use crate::failure::describe;
+
+/// One line a port, and the bound.
+pub fn start(ports: &[PortReport], mode: Mode) -> Vec<String> {
+    let mut lines: Vec<String> = ports.iter().map(port).collect();
+    if let Mode::Adaptive { loss, .. } = mode {
+        lines.push(match loss {
+            Some(bound) => format!(
+                "no wait is longer than {}: {} descriptors at {}",
+                bound.longest_absence(),
+                bound.descriptors,
+                bound.peak
+            ),
+            None => "no bound against loss: these ports cannot lose frames".to_owned(),
+        });
+    }
+    lines
+}
+
+fn port(report: &PortReport) -> String {
+    let mut line = match &report.kind {
+        PortKind::Memory => format!("{}: endless frames from memory", report.name),
+        PortKind::Pcap => format!("{}: frames from the file", report.name),
+        PortKind::AfXdp { zero_copy, queues, deferred_napis, .. } => {
+            let document = Port::from(report);
+            let mode = document.xdp_mode.unwrap_or_default();
+            let copy = if *zero_copy { "zero-copy" } else { "copying" };
+            let queues: Vec<String> = queues.iter().map(ToString::to_string).collect();
+            let deferred = match deferred_napis.len() {
+                0 => String::new(),
+                n => format!(", interrupts of {n} NAPI(s) deferred"),
+            };
+            format!("{}: queue {}, {mode} XDP, {copy}{deferred}", report.name, queues.join(","))
+        }
+    };
+    if let Some(peak) = report.peak {
+        line.push_str(&format!(", at most {} a queue", peak.rate));
+        line.push_str(match peak.from {
+            PeakRateSource::Given => " (--peak-rate)",
+            PeakRateSource::LineRate => " (line rate)",
+            PeakRateSource::Assumed => " (10 Gbit/s assumed: the driver states no speed; see --peak-rate)",
+        });
+    }
+    line
+}
+
+/// One for each port whose busy polling turned out to have no effect.
+pub fn busy_poll_warnings(snapshots: &[Snapshot]) -> Vec<String> {
+    let ports = snapshots.iter().flat_map(|snapshot| &snapshot.counts.ports);
+    let mut names: Vec<&str> = ports.filter(|port| port.busy_poll == Some(false)).map(|p| p.name.as_str()).collect();
+    names.dedup();
+    let warning = |name| {
+        format!("busy polling has no effect on {name}: its sockets belong to no NAPI. Leave --busy-poll out there")
+    };
+    names.into_iter().map(warning).collect()
+}
+
+/// The document of an instance that could not start.
+pub fn not_started(meaning: &Meaning, error: String) -> Document {
+    Document {
+        apus: VERSION.to_owned(),
+        schema: SCHEMA.to_owned(),
+        config: meaning.config.clone(),
+        ports: Vec::new(),
+        loss_bound: None,
+        ended: "failed".to_owned(),
+        ran_ns: None,
+        workers: Vec::new(),
+        accounted: true,
+        warnings: Vec::new(),
+        error: Some(error),
+    }
+}
+
+/// The document of one that ran.
+pub fn document(meaning: &Meaning, ports: &[PortReport], mode: Mode, outcome: &Outcome) -> Document {
+    let workers: Vec<Worker> = outcome.workers.iter().enumerate().map(|(number, end)| worker(number, end)).collect();
+    let error = workers.iter().find_map(|worker| worker.error.clone());
+    let ended = match (outcome.cause, &error) {
+        (_, Some(_)) => "failed",
+        (Cause::Asked, None) => "asked",
+        (Cause::Duration, None) => "duration",
+        (Cause::Worker, None) => "exhausted",
+    };
+    let snapshots: Vec<Snapshot> = outcome.workers.iter().filter_map(|worker| worker.counts.clone()).collect();
+    let mut warnings = busy_poll_warnings(&snapshots);
+    for wrapper in &outcome.wrappers {
+        if let Some((path, meter)) = &wrapper.capture
+            && meter.missed() > 0
+        {
+            warnings.push(format!("{}: {} frames are missing, the disk was too slow", path.display(), meter.missed()));
+        }
+    }
+    Document {
+        apus: VERSION.to_owned(),
+        schema: SCHEMA.to_owned(),
+        config: meaning.config.clone(),
+        ports: ports.iter().map(Port::from).collect(),
+        loss_bound: if let Mode::Adaptive { loss, .. } = mode { loss.map(Into::into) } else { None },
+        ended: ended.to_owned(),
+        ran_ns: workers.iter().filter_map(|worker| worker.counts.as_ref()).map(|counts| counts.ran_ns).max(),
+        accounted: workers.iter().filter_map(|w| w.counts.as_ref()).all(|counts| counts.accounted),
+        workers,
+        warnings,
+        error,
+    }
+}
+
+fn worker(number: usize, end: &live::instance::WorkerEnd) -> Worker {
+    let (ended, error) = match &end.result {
+        Ok(Finish::Stopped) => ("stopped", None),
+        Ok(Finish::Exhausted) => ("exhausted", None),
+        Err(error) => ("failed", Some(text(error))),
+    };
+    let counts = end.counts.as_ref().map(|snapshot| WorkerCounts::new(snapshot, end.usage));
+    Worker { worker: number, ended: ended.to_owned(), error, counts }
+}
+
+fn text(error: &Error) -> String {
+    match error {
+        // `describe` wants an error of its own; these hold no source to lose.
+        Error::PortLost { port, why } => describe(&Error::PortLost { port: port.clone(), why: why.clone() }.into()).0,
+        other => other.to_string(),
+    }
+}
+
+/// A few lines a worker.
+pub fn summary(document: &Document, out: &mut impl Write) -> io::Result<()> {
+    let config = &document.config;
+    let goal = config.goal.as_ref().map(|goal| format!(" {goal}")).unwrap_or_default();
+    let ran = document.ran_ns.map_or("did not run".to_owned(), |ns| format!("{:.1} s", ns as f64 / 1e9));
+    writeln!(out, "{}: {}, {}{goal}, {ran}", config.instance, config.app, config.mode)?;
+    for worker in &document.workers {
+        let Some(counts) = &worker.counts else { continue };
+        if document.workers.len() > 1 {
+            writeln!(out, "worker {}", worker.worker)?;
+        }
+        let total = &counts.total;
+        writeln!(out, "  received  {} frames, sent {}{}", total.received_frames, total.sent_frames, drops(total))?;
+        if !counts.accounted {
+            writeln!(out, "  NOT ACCOUNTED: received is not sent + dropped; this is a bug in Apus, please report it")?;
+        }
+        for device in &counts.devices {
+            let lost = [
+                ("ring full", device.rx_ring_full_frames),
+                ("no buffer", device.rx_no_buffer_frames),
+                ("invalid", device.rx_invalid_frames),
+                ("refused to send", device.tx_invalid_frames),
+                ("dropped by the driver", device.tx_dropped_frames),
+            ];
+            for (reason, frames) in lost.into_iter().filter(|(_, frames)| *frames > 0) {
+                writeln!(out, "  {} lost {frames} frames: {reason}", device.name)?;
+            }
+        }
+        writeln!(out, "  lateness  {}", quantiles(&total.pickup_lateness))?;
+        writeln!(out, "  service   {}", quantiles(&total.service_time))?;
+        let share = |ns: u64| 100.0 * ns as f64 / counts.ran_ns.max(1) as f64;
+        let cpu = counts.cpu_ratio.map_or("unknown".to_owned(), |ratio| format!("{:.1} %", ratio * 100.0));
+        let wakeups = total.wakeups.map(|n| n as f64 * 1e9 / counts.ran_ns.max(1) as f64);
+        let wakeups = wakeups.map_or(String::new(), |rate| format!(", {rate:.0} wake-ups/s"));
+        writeln!(out, "  CPU       {cpu}{wakeups}; on frames {:.1} %", share(total.busy_ns))?;
+        let waits = total.waits.iter().filter(|(_, wait)| wait.count > 0);
+        let waits: Vec<String> =
+            waits.map(|(kind, wait)| format!("{} {kind} ({:.1} %)", wait.count, share(wait.time_ns))).collect();
+        if !waits.is_empty() {
+            writeln!(out, "  waits     {}", waits.join(", "))?;
+        }
+        let reasons = total.decisions.iter().filter(|(_, n)| **n > 0);
+        let reasons: Vec<String> = reasons.map(|(reason, n)| format!("{n} {reason}")).collect();
+        writeln!(out, "  because   {}", reasons.join(", "))?;
+        if total.gaps > 0 {
+            let time = Nanos::from_nanos(total.gap_time_ns);
+            writeln!(out, "  the host took the CPU {} times, {time} in all", total.gaps)?;
+        }
+    }
+    for warning in &document.warnings {
+        writeln!(out, "warning: {warning}")?;
+    }
+    out.flush()
+}
+
+fn drops(total: &Total) -> String {
+    let dropped = total.dropped_frames.iter().filter(|(_, frames)| **frames > 0);
+    let dropped: Vec<String> = dropped.map(|(reason, frames)| format!("{frames} {reason}")).collect();
+    if dropped.is_empty() { ", dropped none".to_owned() } else { format!(", dropped {}", dropped.join(", ")) }
+}
+
+fn quantiles(times: &Distribution) -> String {
+    if times.count == 0 {
+        return "not known: the frames carry no time of arrival".to_owned();
+    }
+    let known = [("p50", times.p50_ns), ("p99", times.p99_ns), ("p99.9", times.p99_9_ns), ("max", times.max_ns)];
+    let known: Vec<String> =
+        known.iter().filter_map(|(name, ns)| ns.map(|ns| format!("{name} {:.1}us", ns as f64 / 1e3))).collect();
+    format!("{} ({} samples)", known.join(", "), times.count)
+}

@@ -1,0 +1,270 @@
+//! `apus run --json`.
+
+use std::collections::BTreeMap;
+
+use live::device::afxdp::XdpMode;
+use live::port::{PeakRateSource, PortKind, PortReport};
+use live::telemetry::Snapshot;
+use policy::LossBound;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::top::{Total, health};
+
+/// The schema's name.
+pub const SCHEMA: &str = "apus.run/1";
+
+/// How an instance ran.
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Document {
+    /// The version of Apus that wrote this.
+    pub apus: String,
+    /// `apus.run/1`
+    #[schemars(extend("const" = SCHEMA))]
+    pub schema: String,
+    /// What was asked for, as it was understood.
+    pub config: Config,
+    /// What the ports turned out to be; empty if they could not be opened.
+    pub ports: Vec<Port>,
+    /// How long no worker may be away; `null` for modes that keep no such bound, and for ports that
+    /// cannot lose frames.
+    pub loss_bound: Option<Bound>,
+    /// Why it ended: `asked`, `duration`, `exhausted`, `failed`.
+    pub ended: String,
+    /// How long it ran; `null` if it did not start.
+    pub ran_ns: Option<u64>,
+    /// The workers, by number; empty if they did not start.
+    pub workers: Vec<Worker>,
+    /// Whether received = sent + dropped, for every worker.
+    pub accounted: bool,
+    /// What is not as asked for or as one would expect.
+    pub warnings: Vec<String>,
+    /// What went wrong; `null` if nothing did.
+    pub error: Option<String>,
+}
+
+/// What was asked for.
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The instance's name.
+    pub instance: String,
+    /// What is done to each frame.
+    pub app: String,
+    /// The application's own options, as text.
+    pub app_options: BTreeMap<String, String>,
+    /// How to wait.
+    pub mode: String,
+    /// The goal that it holds: the default if none was given; `null` for modes without one.
+    pub goal: Option<String>,
+    /// The longest sleep; `null` but for `backoff`.
+    pub sleep_max_ns: Option<u64>,
+    /// One entry a worker.
+    pub workers: Vec<Place>,
+    /// Whether the process's memory is kept in RAM.
+    pub lock_memory: bool,
+    /// Descriptors of each ring.
+    pub ring_descriptors: u32,
+    /// Octets of memory for each frame.
+    pub frame_size_octets: u32,
+    /// Whether huge pages are used.
+    pub huge_pages: bool,
+    /// Frames at a time of busy polling; `null` without it.
+    pub busy_poll_frames: Option<u16>,
+    /// Interrupt deferral; `null` without it.
+    pub deferral: Option<Deferral>,
+    /// Which frames are ours.
+    pub filter: String,
+    /// The network namespace; `null` for that of the caller.
+    pub netns: Option<String>,
+    /// How long to run; `null`: until asked to end.
+    pub duration_ns: Option<u64>,
+    /// What is to go wrong; `null` if nothing.
+    pub fault: Option<String>,
+}
+
+/// Where a worker is to run.
+#[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Place {
+    /// The CPU; `null`: anywhere.
+    pub cpu: Option<usize>,
+    /// The priority in SCHED_FIFO; `null`: the normal class.
+    pub fifo: Option<u8>,
+}
+
+/// Interrupt deferral of a NAPI.
+#[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Deferral {
+    /// Empty polls before the interrupt is let through again.
+    pub defer_hard_irqs: u32,
+    /// How long after a poll the next one is.
+    pub gro_flush_timeout_ns: u64,
+}
+
+/// What a port turned out to be.
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Port {
+    /// Its name.
+    pub name: String,
+    /// `af_xdp`, `memory` or `pcap`.
+    pub kind: String,
+    /// Where the XDP program runs: `native` or `generic`; `null` without one.
+    pub xdp_mode: Option<String>,
+    /// Whether the driver receives straight into our memory; `null` without a driver.
+    pub zero_copy: Option<bool>,
+    /// The receive queues; empty without a driver.
+    pub queues: Vec<u32>,
+    /// NAPIs whose interrupts are deferred.
+    pub deferred_napis: Vec<u32>,
+    /// Receive descriptors of each queue.
+    pub rx_descriptors: u32,
+    /// The rate that the loss bound reckons with; `null` if nothing can be lost.
+    pub peak_rate_pps: Option<u64>,
+    /// Where that rate comes from: `given`, `line_rate`, `assumed` (10 Gbit/s, because the driver
+    /// states none).
+    pub peak_rate_from: Option<String>,
+}
+
+impl From<&PortReport> for Port {
+    fn from(report: &PortReport) -> Self {
+        let none = (None, None, Vec::new(), Vec::new());
+        let (kind, (xdp_mode, zero_copy, queues, deferred_napis)) = match &report.kind {
+            PortKind::Memory => ("memory", none),
+            PortKind::Pcap => ("pcap", none),
+            PortKind::AfXdp { xdp_mode, zero_copy, queues, deferred_napis } => {
+                let mode = if *xdp_mode == XdpMode::Native { "native" } else { "generic" };
+                ("af_xdp", (Some(mode.to_owned()), Some(*zero_copy), queues.clone(), deferred_napis.clone()))
+            }
+        };
+        Self {
+            name: report.name.clone(),
+            kind: kind.to_owned(),
+            xdp_mode,
+            zero_copy,
+            queues,
+            deferred_napis,
+            rx_descriptors: report.rx_descriptors,
+            peak_rate_pps: report.peak.map(|peak| peak.rate.as_pps()),
+            peak_rate_from: report.peak.map(|peak| {
+                let from = match peak.from {
+                    PeakRateSource::Given => "given",
+                    PeakRateSource::LineRate => "line_rate",
+                    PeakRateSource::Assumed => "assumed",
+                };
+                from.to_owned()
+            }),
+        }
+    }
+}
+
+/// The bound of the rings.
+#[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Bound {
+    /// Descriptors of the ring that overflows first.
+    pub descriptors: u32,
+    /// The rate at which it fills.
+    pub peak_rate_pps: u64,
+    /// The longest absence: descriptors / rate.
+    pub longest_wait_ns: u64,
+}
+
+impl From<LossBound> for Bound {
+    fn from(bound: LossBound) -> Self {
+        Self {
+            descriptors: bound.descriptors,
+            peak_rate_pps: bound.peak.as_pps(),
+            longest_wait_ns: bound.longest_absence().as_nanos(),
+        }
+    }
+}
+
+/// How one worker ran.
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Worker {
+    /// Its number.
+    pub worker: usize,
+    /// How it ended: `stopped`, `exhausted` or `failed`.
+    pub ended: String,
+    /// Why it failed; `null` if it did not.
+    pub error: Option<String>,
+    /// Its counters; `null` if it failed before it ran.
+    pub counts: Option<WorkerCounts>,
+}
+
+/// What a worker counted.
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct WorkerCounts {
+    /// Its thread.
+    pub tid: u32,
+    /// The kernel's scheduling class: `other`, `fifo`, …
+    pub scheduling: String,
+    /// The real-time priority; 0 in other classes.
+    pub priority: u64,
+    /// From its making to its end.
+    pub ran_ns: u64,
+    /// Share of that time on a CPU; `null` if the kernel does not tell.
+    pub cpu_ratio: Option<f64>,
+    /// Whether received = sent + dropped.
+    pub accounted: bool,
+    /// All counters.
+    pub total: Total,
+    /// What its devices say.
+    pub devices: Vec<DeviceCounts>,
+}
+
+/// What a device says of itself: frames that never reached the worker, or never the wire.
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceCounts {
+    /// The port.
+    pub name: String,
+    /// `up`, `down`, `finished`; `null` if not known.
+    pub health: Option<String>,
+    /// Whether busy polling has an effect; `null` if not asked for or not known yet.
+    pub busy_poll: Option<bool>,
+    /// Lost because the worker did not free the ring in time.
+    pub rx_ring_full_frames: u64,
+    /// Lost because no slot was free.
+    pub rx_no_buffer_frames: u64,
+    /// Lost on receipt for another reason.
+    pub rx_invalid_frames: u64,
+    /// Sent, and refused by the kernel as malformed.
+    pub tx_invalid_frames: u64,
+    /// Sent, and dropped by the driver.
+    pub tx_dropped_frames: u64,
+}
+
+impl WorkerCounts {
+    /// Of the last snapshot.
+    pub fn new(snapshot: &Snapshot, usage: Option<live::telemetry::Usage>) -> Self {
+        let ran = snapshot.taken.since(snapshot.started).unwrap_or(units::Nanos::ZERO).as_nanos();
+        let counts = &snapshot.counts;
+        let devices = counts.ports.iter().map(|port| DeviceCounts {
+            name: port.name.clone(),
+            health: port.health.map(health),
+            busy_poll: port.busy_poll,
+            rx_ring_full_frames: port.statistics.rx_ring_full,
+            rx_no_buffer_frames: port.statistics.rx_no_buffer,
+            rx_invalid_frames: port.statistics.rx_invalid,
+            tx_invalid_frames: port.statistics.tx_invalid,
+            tx_dropped_frames: port.statistics.tx_dropped,
+        });
+        Self {
+            tid: snapshot.tid,
+            scheduling: snapshot.scheduling.name().to_owned(),
+            priority: snapshot.scheduling.priority,
+            ran_ns: ran,
+            cpu_ratio: usage.filter(|_| ran > 0).map(|usage| usage.cpu.as_nanos() as f64 / ran as f64),
+            accounted: counts.received_frames == counts.sent_frames + counts.dropped.iter().sum::<u64>(),
+            total: Total::new(counts, usage),
+            devices: devices.collect(),
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! The ports of an instance: what is to be opened, what it turned out to be, and a device of it for
+//! each worker.
+
+use std::path::{Path, PathBuf};
+
+use rustix::time::{ClockId, clock_gettime};
+use units::{BitRate, Instant, Monotonic, Nanos, PacketRate};
+
+use crate::Error;
+use crate::app::PortInfo;
+use crate::app::headers::Mac;
+use crate::cpu::{Cpu, LinuxCpu};
+use crate::device::Device;
+use crate::device::afxdp::{AfXdpDevice, Interface, InterfaceConfig, SocketConfig, XdpMode, XskContext};
+use crate::device::capture::{CaptureConfig, CaptureMeter, Capturing};
+use crate::device::fault::{FaultMeter, FaultPlan, Faulty};
+use crate::device::memory::MemoryDevice;
+use crate::device::pcap::{PcapDevice, PcapPlay};
+use crate::device::trace::{TraceLog, Traced};
+use crate::os;
+use crate::pool::Pool;
+
+/// Octets of the shortest Ethernet frame, with its check sequence (IEEE 802.3-2018, 3.2.7): what a
+/// peak rate is reckoned in if only a line rate is known.
+const SHORTEST_FRAME: u64 = 64;
+/// The line rate that is assumed for a port whose driver knows none. [`PeakRateSource`] says so.
+pub const ASSUMED_SPEED: BitRate = BitRate::new(10_000_000_000);
+/// Slots for each queue of a port without rings in the kernel: as many as such a device says that it
+/// has descriptors.
+const SLOTS_WITHOUT_KERNEL: u32 = 512;
+
+/// A port as the user chose it.
+#[derive(Clone, Debug)]
+pub enum PortConfig {
+    /// A network interface.
+    AfXdp(InterfaceConfig),
+    /// An endless supply of one frame. Every worker has its own.
+    Memory(MemoryConfig),
+    /// A capture file, played to one worker.
+    Pcap(PcapPlay),
+}
+
+/// What a memory port supplies.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemoryConfig {
+    /// The frame, as the worker sees it: without check sequence.
+    pub frame: Vec<u8>,
+    /// The port's address.
+    pub mac: [u8; 6],
+    /// The end, for each worker; `None` never ends.
+    pub frames: Option<u64>,
+}
+
+/// What a port turned out to be.
+#[derive(Clone, Debug)]
+pub struct PortReport {
+    /// The interface, `memory-N`, or the file.
+    pub name: String,
+    /// Which kind, with what only that kind has.
+    pub kind: PortKind,
+    /// Receive descriptors of each queue.
+    pub rx_descriptors: u32,
+    /// What the loss bound reckons with; `None` if nothing can be lost, because no one sends who would
+    /// not wait.
+    pub peak: Option<PeakRate>,
+}
+
+/// What only one kind of port has.
+#[derive(Clone, Debug)]
+pub enum PortKind {
+    /// A network interface.
+    AfXdp {
+        /// Where the XDP program runs.
+        xdp_mode: XdpMode,
+        /// Whether the driver receives straight into the pool.
+        zero_copy: bool,
+        /// The receive queues that are served.
+        queues: Vec<u32>,
+        /// NAPIs whose interrupts are deferred while it runs.
+        deferred_napis: Vec<u32>,
+    },
+    /// A memory port.
+    Memory,
+    /// A file.
+    Pcap,
+}
+
+/// The highest rate at which packets may arrive at one queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeakRate {
+    /// The rate.
+    pub rate: PacketRate,
+    /// Where it comes from.
+    pub from: PeakRateSource,
+}
+
+/// Where a peak rate comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PeakRateSource {
+    /// The user said it.
+    Given,
+    /// Shortest frames at the line rate that the driver states.
+    LineRate,
+    /// Shortest frames at [`ASSUMED_SPEED`], because the driver states none.
+    Assumed,
+}
+
+/// What is put around each device, from the inside outwards: faults, trace, capture.
+#[derive(Clone, Debug, Default)]
+pub struct Wrappers {
+    /// What is to go wrong.
+    pub fault: Option<FaultPlan>,
+    /// Keep the last so many calls of each device.
+    pub trace: Option<usize>,
+    /// Write all frames to a file. Several devices have a file each: `FILE-WORKER-PORT`.
+    pub capture: Option<PathBuf>,
+}
+
+/// What the wrappers of one device have to say.
+#[derive(Clone, Debug)]
+pub struct WrapperReport {
+    /// The worker's number.
+    pub worker: usize,
+    /// The port's number.
+    pub port: usize,
+    /// What went wrong on purpose.
+    pub fault: Option<FaultMeter>,
+    /// What happened.
+    pub trace: Option<TraceLog>,
+    /// The file, and how it goes.
+    pub capture: Option<(PathBuf, CaptureMeter)>,
+}
+
+/// A port that is ready to give each worker its device.
+#[derive(Debug)]
+pub(crate) enum OpenPort {
+    AfXdp(Interface),
+    Memory(String, MemoryConfig),
+    Pcap(PcapPlay),
+}
+
+impl OpenPort {
+    /// Opens port `number` for `workers` workers.
+    pub(crate) fn open(
+        config: &PortConfig,
+        number: usize,
+        workers: usize,
+        sockets: &SocketConfig,
+        peak_rate: Option<PacketRate>,
+    ) -> Result<(Self, PortInfo, PortReport), Error> {
+        let given = peak_rate.map(|rate| PeakRate { rate, from: PeakRateSource::Given });
+        match config {
+            PortConfig::AfXdp(port) => {
+                check_spread(port, workers)?;
+                let interface = Interface::attach(port)?;
+                let facts = os::interface_facts(&port.name)?;
+                let of = |speed: BitRate, from| PeakRate { rate: speed.frames_of(SHORTEST_FRAME), from };
+                let peak = given.unwrap_or(match facts.speed {
+                    Some(speed) => of(speed, PeakRateSource::LineRate),
+                    None => of(ASSUMED_SPEED, PeakRateSource::Assumed),
+                });
+                let info = PortInfo { name: port.name.clone(), mac: Mac::new(facts.mac) };
+                let kind = PortKind::AfXdp {
+                    xdp_mode: interface.mode(),
+                    zero_copy: false, // known when the sockets are: see `learn`
+                    queues: port.queues.clone(),
+                    deferred_napis: interface.deferred_napis(),
+                };
+                let report =
+                    PortReport { name: port.name.clone(), kind, rx_descriptors: sockets.rings.rx, peak: Some(peak) };
+                Ok((Self::AfXdp(interface), info, report))
+            }
+            PortConfig::Memory(port) => {
+                let name = format!("memory-{number}");
+                let info = PortInfo { name: name.clone(), mac: Mac::new(port.mac) };
+                let report = PortReport {
+                    name: name.clone(),
+                    kind: PortKind::Memory,
+                    rx_descriptors: SLOTS_WITHOUT_KERNEL,
+                    peak: given,
+                };
+                Ok((Self::Memory(name, port.clone()), info, report))
+            }
+            PortConfig::Pcap(play) => {
+                if workers != 1 {
+                    return Err(Error::Invalid {
+                        what: format!("{workers} workers on {}", play.input.display()),
+                        why: "a file has one queue; use one worker".into(),
+                    });
+                }
+                let name = play.input.display().to_string();
+                // Locally administered (IEEE 802-2014, 8.4), "apus" and the port's number.
+                let mac = [0x02, b'a', b'p', b'u', b's', number as u8];
+                let info = PortInfo { name: name.clone(), mac: Mac::new(mac) };
+                let report =
+                    PortReport { name, kind: PortKind::Pcap, rx_descriptors: SLOTS_WITHOUT_KERNEL, peak: given };
+                Ok((Self::Pcap(play.clone()), info, report))
+            }
+        }
+    }
+
+    /// The slots that a worker's share of this port can hold.
+    pub(crate) fn slots(&self, worker: usize, workers: usize, sockets: &SocketConfig) -> u32 {
+        match self {
+            Self::AfXdp(interface) => sockets.slots_per_queue() * share(interface, worker, workers).len() as u32,
+            Self::Memory(..) | Self::Pcap(_) => SLOTS_WITHOUT_KERNEL,
+        }
+    }
+
+    /// The device of one worker: of the port's queues those whose place is the worker's number, modulo
+    /// the number of workers.
+    pub(crate) fn device(
+        &self,
+        worker: usize,
+        workers: usize,
+        sockets: &SocketConfig,
+        context: &mut XskContext,
+        pool: &mut Pool,
+    ) -> Result<Box<dyn Device>, Error> {
+        Ok(match self {
+            Self::AfXdp(interface) => {
+                let queues = share(interface, worker, workers);
+                Box::new(AfXdpDevice::open(interface, &queues, sockets, context, pool)?)
+            }
+            Self::Memory(name, config) => {
+                if config.frame.len() > pool.longest_frame() {
+                    return Err(Error::Invalid {
+                        what: format!("frames of {} octets", config.frame.len()),
+                        why: format!("a slot holds {}; take larger slots", pool.longest_frame()),
+                    });
+                }
+                let source = MemoryDevice::source(name, &config.frame, config.frame.len() as u32)?;
+                Box::new(match config.frames {
+                    Some(frames) => source.limited(frames),
+                    None => source,
+                })
+            }
+            Self::Pcap(play) => Box::new(PcapDevice::open(play.clone(), monotonic as fn() -> Instant<Monotonic>)?),
+        })
+    }
+}
+
+impl PortReport {
+    /// Takes note of what only the open device knows.
+    pub(crate) fn learn(&mut self, device: &dyn Device) {
+        if let PortKind::AfXdp { zero_copy, .. } = &mut self.kind {
+            *zero_copy = device.capabilities().zero_copy;
+        }
+    }
+}
+
+impl Wrappers {
+    /// Puts what was asked for around a device. `alone`: it is the only one.
+    pub(crate) fn wrap(
+        &self,
+        mut device: Box<dyn Device>,
+        (worker, port): (usize, usize),
+        alone: bool,
+    ) -> Result<(Box<dyn Device>, WrapperReport), Error> {
+        let mut report = WrapperReport { worker, port, fault: None, trace: None, capture: None };
+        if let Some(mut plan) = self.fault {
+            // Two devices with the same seed would fail in step.
+            plan.seed = plan.seed.wrapping_add((worker as u64) << 32 | port as u64);
+            let (faulty, meter) = Faulty::new(device, plan)?;
+            (device, report.fault) = (Box::new(faulty), Some(meter));
+        }
+        if let Some(calls) = self.trace {
+            let (traced, log) = Traced::new(device, monotonic as fn() -> Instant<Monotonic>, calls);
+            (device, report.trace) = (Box::new(traced), Some(log));
+        }
+        if let Some(path) = &self.capture {
+            let path = if alone { path.clone() } else { numbered(path, worker, port) };
+            let config = CaptureConfig { clock_to_realtime: clock_to_realtime(), ..CaptureConfig::new(&path) };
+            let (capturing, meter) = Capturing::new(device, monotonic as fn() -> Instant<Monotonic>, &config)?;
+            (device, report.capture) = (Box::new(capturing), Some((path, meter)));
+        }
+        Ok((device, report))
+    }
+}
+
+fn share(interface: &Interface, worker: usize, workers: usize) -> Vec<u32> {
+    interface.queues().iter().copied().skip(worker).step_by(workers).collect()
+}
+
+/// Every worker needs a queue of every port.
+fn check_spread(port: &InterfaceConfig, workers: usize) -> Result<(), Error> {
+    if port.queues.len() >= workers {
+        return Ok(());
+    }
+    Err(Error::Invalid {
+        what: format!("{workers} workers on the {} queue(s) of {}", port.queues.len(), port.name),
+        why: format!(
+            "every worker needs a queue of its own on each port; name more queues ({}:0-{})",
+            port.name,
+            workers - 1
+        ),
+    })
+}
+
+fn numbered(path: &Path, worker: usize, port: usize) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!("-{worker}-{port}"));
+    name.into()
+}
+
+fn monotonic() -> Instant<Monotonic> {
+    LinuxCpu.now()
+}
+
+/// What to add to the monotonic clock for times since 1970.
+pub fn clock_to_realtime() -> Nanos {
+    let now = clock_gettime(ClockId::Realtime);
+    let realtime = Nanos::from_nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64);
+    realtime.saturating_sub(Nanos::from_nanos(monotonic().as_nanos()))
+}
