@@ -20,6 +20,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 HUGE_PAGES = 128  # of 2 MiB: testpmd -m 256
 GENERATOR_CPU, REFLECTOR_CPU, PRIORITY = 0, 1, 50
 DEFER_HARD_IRQS, GRO_FLUSH_TIMEOUT_NS = 2, 200_000
+MEMORY_OCTETS = 64  # as net_null's frames are by default
 PLAIN, DEFERRED, MEMORY = "plain", "deferred", "memory"
 # (setting, compared with, least median of the ratios Apus : it)
 BOUNDS = [(PLAIN, "testpmd", 0.97), (DEFERRED, "testpmd", 1.05), (DEFERRED, "xdp_tx", 0.95), (MEMORY, "testpmd", 1.0)]
@@ -33,8 +34,8 @@ def run(*command, **options):
     return done.stdout
 
 
-def last_json(text):
-    return json.loads(text.strip().splitlines()[-1])
+def milliseconds(seconds):
+    return f"{round(seconds * 1000)}ms"
 
 
 class HugePages:
@@ -124,9 +125,10 @@ def inside(namespace, *command):
 
 
 class Program:
-    """A program that reflects until it is told to stop on its standard input."""
+    """A program that reflects until it is told to stop."""
 
     def __init__(self, command, ready, farewell, log):
+        """`farewell` is what to say to end it; None is a termination signal."""
         self.log = log
         log.seek(0)
         log.truncate()
@@ -155,7 +157,10 @@ class Program:
 
     def __exit__(self, *_):
         try:
-            self.tell(self.farewell)
+            if self.farewell is None:
+                self.process.terminate()
+            else:
+                self.tell(self.farewell)
             self.process.wait(timeout=20)
         except (BrokenPipeError, subprocess.TimeoutExpired):
             self.process.send_signal(signal.SIGKILL)
@@ -166,13 +171,12 @@ class Bench:
     def __init__(self, arguments, wire, scratch):
         self.seconds, self.wire = arguments.seconds, wire
         self.log = open(os.path.join(scratch, "log"), "w+")
-        examples = os.path.join(ROOT, "target", "release", "examples")
-        self.flood, self.reflect = (os.path.join(examples, name) for name in ("flood", "reflect"))
+        self.apus_program = os.path.join(ROOT, "target", "release", "apus")
+        self.telemetry = os.path.join(scratch, "telemetry")
         self.xdp_tx_object = os.path.join(scratch, "xdp_tx.o")
 
     def build(self, with_cargo):
-        cargo = ["cargo", "build", "--release", "--quiet", "-p", "live", "-p", "tester", "--example", "reflect",
-                 "--example", "flood"]
+        cargo = ["cargo", "build", "--release", "--quiet", "--bin", "apus"]
         if with_cargo:
             subprocess.run(cargo, cwd=ROOT, check=True)
         run("clang", "-O2", "-g", "-target", "bpf", f"-I/usr/include/{os.uname().machine}-linux-gnu", "-c",
@@ -181,15 +185,32 @@ class Bench:
     # Part A: one veth port
 
     def rate(self):
-        out = run(*inside(self.wire.tx, self.flood, "tx0", GENERATOR_CPU, self.seconds))
-        result = last_json(out)
-        if result["foreign"] or not result["reflected"]:
+        """What comes back to a generator that sends as fast as its port takes."""
+        out = run(self.apus_program, "bench", "load", "--flood", "--port", "tx0", "--netns", self.wire.tx, "--cpu",
+                  GENERATOR_CPU, "--fifo", PRIORITY, "--frame", 64, "--warm-up", "300ms", "--duration",
+                  milliseconds(self.seconds), "--json")
+        flood = self.find(json.loads(out), "received_pps")
+        if flood["foreign"] or flood["corrupted"] or not flood["received"]:
             raise RuntimeError(f"not what was sent came back: {out}")
-        return result
+        keys = ("duration_ns", "sent", "received", "tester_rx_dropped", "tester_tx_refused", "tester_gaps_ns")
+        return {"pps": flood["received"] / (flood["duration_ns"] / 1e9)} | {key: flood[key] for key in keys}
+
+    @classmethod
+    def find(cls, document, key):
+        """The object that has `key`, wherever in the document it is."""
+        if isinstance(document, dict):
+            if key in document:
+                return document
+            document = list(document.values())
+        parts = document if isinstance(document, list) else []
+        return next((found for part in parts if (found := cls.find(part, key))), None)
+
+    def macswap(self, port, *more):
+        return [self.apus_program, "run", "macswap", port, "--mode", "poll", "--cpu", str(REFLECTOR_CPU), "--fifo",
+                str(PRIORITY), "--telemetry", self.telemetry, *more]
 
     def apus(self):
-        command = inside(self.wire.dut, self.reflect, "port", "dut0", REFLECTOR_CPU)
-        with Program(command, "ready", "\n", self.log):
+        with Program(self.macswap("dut0", "--netns", self.wire.dut), "dut0: queue 0", None, self.log):
             return self.rate()
 
     def testpmd(self):
@@ -215,24 +236,26 @@ class Bench:
     # Part B: without the kernel
 
     def apus_memory(self):
-        return last_json(run(self.reflect, "memory", REFLECTOR_CPU, self.seconds))
+        port = f"memory:{MEMORY_OCTETS}"
+        document = json.loads(run(*self.macswap(port, "--duration", milliseconds(self.seconds), "--json")))
+        counts = self.find(document, "total")
+        frames, span = counts["total"]["sent_frames"], counts["ran_ns"]
+        # From the worker's start to its end: writing all of the pool for the first time is in it.
+        return {"pps": frames * 1e9 / span, "duration_ns": span, "sent": frames}
 
     def testpmd_memory(self):
         with self.testpmd_on("net_null0") as program:
             time.sleep(0.3)
-            counts = []
-            for times in (1, 2):
-                before = time.monotonic()
-                program.tell("show port stats 0\n")
-                program.wait_for("Tx-pps:", times)
-                counts.append(before)
-                if times == 1:
-                    time.sleep(self.seconds)
+            program.tell("show port stats 0\n")
+            program.wait_for("Tx-pps:", 1)
+            time.sleep(self.seconds)
+            program.tell("show port stats 0\n")
+            program.wait_for("Tx-pps:", 2)
             said = program.said()
             # The second Tx-pps is over the time since the first, by testpmd's own clock.
             pps = int(re.findall(r"Tx-pps:\s+(\d+)", said)[1])
-            frames = [int(n) for n in re.findall(r"TX-packets:\s+(\d+)", said)[:2]]
-            return {"seconds": counts[1] - counts[0], "frames": frames[1] - frames[0], "pps": pps}
+            frames = [int(n) for n in re.findall(r"TX-packets:\s+(\d+)", said)]
+            return {"pps": pps, "sent": frames[1] - frames[0]}
 
 
 def measure(bench, arguments):

@@ -10,8 +10,8 @@ use crate::cpu::{Cpu, LinuxCpu};
 
 /// The first pause: about as long as 16 frames take on veth.
 const SHORTEST: Nanos = Nanos::from_micros(10);
-/// The longest: a quarter of a usual deferral (200 us), so that its end is not missed by much.
-const LONGEST: Nanos = Nanos::from_micros(40);
+/// The longest: less than half of a usual deferral (200 us), so that a burst still fits in after its end.
+const LONGEST: Nanos = Nanos::from_micros(80);
 
 /// Whether a refused frame ends a kick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,5 +47,24 @@ impl Refusals {
     #[inline]
     pub(super) fn end(&mut self) {
         (self.until, self.last) = (None, Nanos::ZERO);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_grows_with_each_refusal_and_ends_with_success() {
+        let mut refusals = Refusals::default();
+        assert!(refusals.is_over());
+        for expected in [10, 20, 40, 80, 80] {
+            refusals.note();
+            assert_eq!(refusals.last, Nanos::from_micros(expected));
+        }
+        refusals.end();
+        assert!(refusals.is_over());
+        refusals.note();
+        assert_eq!(refusals.last, SHORTEST);
     }
 }
