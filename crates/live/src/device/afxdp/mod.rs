@@ -22,6 +22,7 @@ mod interface;
 mod napi;
 mod notes;
 mod parts;
+mod refusals;
 mod queue;
 mod sys;
 
@@ -174,7 +175,7 @@ impl AfXdpDevice {
         let mut lost = 0;
         for mut queue in self.queues.drain(..) {
             self.interface.remove(queue.id);
-            queue.kick();
+            queue.flush();
             queue.reclaim(pool);
             lost += queue.close(pool);
         }

@@ -18,6 +18,7 @@ use super::busy::BusyPoll;
 use super::config::RingSizes;
 use super::index::{Consumer, Producer};
 use super::parts::{Partial, append, stamp};
+use super::refusals::{OnRefusal, Refusals};
 use super::sys::{Desc, RingMemory, prefetch};
 
 /// The shortest frame that is sent: an Ethernet header. Shorter ones the kernel may refuse without
@@ -82,6 +83,7 @@ pub(super) struct Queue {
     out: u32,
     /// The TX ring was not emptied by the last kick.
     unsent: bool,
+    refusals: Refusals,
     partial: Partial,
     /// The kernel said that the device is gone.
     pub(super) gone: bool,
@@ -132,6 +134,7 @@ impl Queue {
             held: vec![0; pool.frames() as usize].into(),
             out: 0,
             unsent: false,
+            refusals: Refusals::default(),
             partial: Partial::None,
             gone: false,
             own: Statistics::default(),
@@ -154,7 +157,7 @@ impl Queue {
 
     pub(super) fn receive(&mut self, pool: &mut Pool, out: &mut Vec<Frame>, room: usize) -> usize {
         if self.unsent {
-            self.kick();
+            self.kick_if_time();
         }
         let room = u32::try_from(room).unwrap_or(u32::MAX);
         let mut filled = self.rx_at.filled(room, self.rx.producer());
@@ -274,7 +277,8 @@ impl Queue {
                 pool.give(frame);
             }
         }
-        self.kick();
+        self.unsent = true;
+        self.kick_if_time();
         taken
     }
 
@@ -322,12 +326,24 @@ impl Queue {
         }
     }
 
-    /// Makes the kernel send what is in the TX ring.
-    ///
+    /// Makes the kernel send what is in the TX ring, as far as the driver takes it, unless that has
+    /// just refused a frame.
+    #[inline]
+    fn kick_if_time(&mut self) {
+        if self.refusals.is_over() {
+            self.kick(OnRefusal::Pause);
+        }
+    }
+
+    /// Makes the kernel send what is in the TX ring; what the driver refuses is lost.
+    pub(super) fn flush(&mut self) {
+        self.kick(OnRefusal::GoOn);
+    }
+
     /// In copy mode this call is what sends, 32 frames at a time, then EAGAIN (net/xdp/xsk.c,
     /// `__xsk_generic_xmit`, TX_BATCH_SIZE): hence until the ring is empty. A call that moves nothing
     /// ends it; the rest goes with the next `rx` or `tx`.
-    pub(super) fn kick(&mut self) {
+    fn kick(&mut self, on_refusal: OnRefusal) {
         if self.need_wakeup && !self.tx.needs_wakeup() {
             self.unsent = false; // the driver is at it
             return;
@@ -335,11 +351,18 @@ impl Queue {
         let mut pending = self.tx_at.pending(self.tx.consumer());
         while pending > 0 {
             match rustix::net::send(&self.fd, &[], SendFlags::DONTWAIT) {
-                Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => {}
+                Ok(_) => self.refusals.end(),
+                Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => {}
                 // One frame was taken and then dropped by the driver (`__xsk_generic_xmit`: "SKB
-                // completed but not sent"). With zero-copy: the driver is already at it.
-                Err(Errno::BUSY) if !self.zero_copy => self.own.tx_dropped += 1,
-                Err(Errno::BUSY) => {}
+                // completed but not sent"). The next would meet the same full queue.
+                Err(Errno::BUSY) if !self.zero_copy => {
+                    self.own.tx_dropped += 1;
+                    if on_refusal == OnRefusal::Pause {
+                        self.refusals.note();
+                        break;
+                    }
+                }
+                Err(Errno::BUSY) => {} // the driver is already at it
                 // Down, or not bound any more; `health` tells which.
                 Err(_) => {
                     self.gone = true;
@@ -365,7 +388,7 @@ impl Queue {
     /// Before a block: poll(2) on the socket then wakes with the next frame.
     pub(super) fn arm(&mut self) {
         if self.unsent {
-            self.kick();
+            self.flush();
         }
         if self.fill.needs_wakeup() {
             self.poll_driver();
