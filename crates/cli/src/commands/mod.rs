@@ -1,7 +1,7 @@
 //! What to do: one file a command.
 
-mod demo;
 mod bench;
+mod demo;
 mod lab;
 mod metrics;
 mod replay;

@@ -2,10 +2,10 @@
 
 /// `apus demo`: as root, a short one, and one that is interrupted.
 mod demo;
-/// What the crates may depend on and contain.
-mod laws;
 /// `apus run` and `apus bench` on real interfaces in a lab; as root only.
 mod lab;
+/// What the crates may depend on and contain.
+mod laws;
 /// `apus metrics`: HTTP, its limits, and a real Prometheus server.
 mod metrics;
 /// `apus replay` and `apus report`: what they read.

@@ -244,9 +244,7 @@ pub trait WaitPolicy<C> {
     fn decide(&mut self, seen: &Observation<'_, C>) -> Decision<C>;
 }
 
-/// One of the policies of this module. The sizes differ, since without an allocator nothing can be boxed;
-/// a worker holds one.
-#[allow(clippy::large_enum_variant)]
+/// One of the policies of this module.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant)] // there is one a worker, and no allocator to box it with
 pub enum Policy<C> {

@@ -42,7 +42,7 @@ mod tail;
 
 use units::{Instant, Nanos, Quantile};
 
-use super::{Action, Arrivals, Decision, Ended, Observation, Reason, WaitKind, WaitPolicy};
+use super::{Action, Arrivals, Decision, Observation, Reason, WaitKind, WaitPolicy};
 use crate::{Goal, LossBound};
 use period::Period;
 use risk::{Account, Caution};
