@@ -265,7 +265,7 @@ impl Session {
     ) -> Result<Measurement, Error> {
         let config = TrialConfig { seed, ..self.trial_config(schedule, duration, SETTLE.min(duration / 10)) };
         let (tid, pid) = (self.reader.snapshot().tid, self.reader.process().pid);
-        let threads = Threads::These(vec![tid as u32]);
+        let threads = Threads::These(vec![tid]);
         let sample = || cpu::sample(Path::new("/"), pid, &threads, MonotonicClock.now());
         let (first, before) = (sample(), self.reader.snapshot().counts);
         let trial = self.run(&config, stop)?;

@@ -260,6 +260,17 @@ fn runs_that_another_process_disturbed_do_not_count() {
 }
 
 #[test]
+fn a_mode_that_loses_frames_holds_no_goal() {
+    let mut result = usual();
+    let run = result.runs.iter_mut().find(|run| run.mode == "adaptive p99=250us").unwrap();
+    run.latency.exclusion.lost_outside_gaps = 1;
+    let rows = rows(&result).unwrap();
+    let row = rows.iter().find(|row| row.mode.name == "adaptive p99=250us").unwrap();
+    assert_eq!(row.goal_held, Some(false));
+    assert!(lead(&result, &rows).contains("p99 within 60 us"));
+}
+
+#[test]
 fn a_document_survives_json() {
     let result = usual();
     let text = serde_json::to_string(&result).unwrap();
