@@ -29,17 +29,19 @@ fn output_in(namespace: &str, script: &str) -> String {
 }
 
 /// What is there of the lab `name`, with links: what `up` made, in a form that can be compared.
-/// Interface indices are left out: they are dealt out anew each time.
+/// Interface indices are left out: they are dealt out anew each time. So is the order of the lines: the
+/// neighbour table's is that of a hash of the interface, with a random seed (net/core/neighbour.c).
 fn state(name: &str) -> String {
-    let mut text = String::new();
+    let mut lines = Vec::new();
     for namespace in namespace::names().unwrap().iter().filter(|n| n.starts_with(&full_name(name, ""))) {
         let links = output_in(namespace, "ip -o link; ip -o address; ip route; ip -6 route; ip neighbour");
         for line in links.lines() {
             let words: Vec<&str> = line.split_whitespace().filter(|w| !w.contains('@')).skip(1).collect();
-            text += &format!("{namespace} {}\n", words.join(" "));
+            lines.push(format!("{namespace} {}\n", words.join(" ")));
         }
     }
-    text
+    lines.sort_unstable();
+    lines.concat()
 }
 
 fn host_links() -> Vec<String> {
