@@ -22,8 +22,8 @@ mod interface;
 mod napi;
 mod notes;
 mod parts;
-mod refusals;
 mod queue;
+mod refusals;
 mod sys;
 
 use std::os::fd::{AsFd, BorrowedFd};
