@@ -17,7 +17,7 @@ import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-HUGE_PAGES = 128  # of 2 MiB: testpmd -m 256
+HUGE_PAGES = 128  # of 2 MiB: twice what testpmd takes, as the last one may not be gone yet
 GENERATOR_CPU, REFLECTOR_CPU, PRIORITY = 0, 1, 50
 DEFER_HARD_IRQS, GRO_FLUSH_TIMEOUT_NS = 2, 200_000
 MEMORY_OCTETS = 64  # as net_null's frames are by default
@@ -228,7 +228,7 @@ class Bench:
 
     def testpmd_on(self, device, before=()):
         command = [*before, "chrt", "-f", PRIORITY, "stdbuf", "-oL", "dpdk-testpmd", "-l", f"{GENERATOR_CPU},{REFLECTOR_CPU}",
-                   "--no-pci", "--in-memory", "-m", 2 * HUGE_PAGES, "--file-prefix", f"apus{os.getpid()}",
+                   "--no-pci", "--in-memory", "-m", HUGE_PAGES, "--file-prefix", f"apus{os.getpid()}",
                    "--vdev", device, "--", "--interactive", "--forward-mode=macswap", "--auto-start", "--nb-cores=1",
                    "--burst=64", "--total-num-mbufs=16384"]
         return Program([str(c) for c in command], "testpmd> ", "quit\n", self.log)

@@ -78,6 +78,8 @@ pub struct Pool {
     frame_size: u32,
     frames: u32,
     free: Vec<u64>,
+    /// For each slot, the last arrival stamp that was read from it.
+    stamps: Vec<u64>,
 }
 
 impl Pool {
@@ -100,7 +102,7 @@ impl Pool {
             },
         })?;
         let free = (0..u64::from(frames)).rev().map(|i| i * u64::from(frame_size)).collect();
-        Ok(Self { area, frame_size, frames, free })
+        Ok(Self { area, frame_size, frames, free, stamps: vec![0; frames as usize] })
     }
 
     /// Takes a slot off the free list, with no data yet.
@@ -186,9 +188,24 @@ impl Pool {
 
     /// The 16 octets before the data, where the XDP program leaves the arrival stamp.
     #[inline]
+    pub(crate) fn metadata(&self, frame: &Frame) -> Option<&[u8; 16]> {
+        let start = (frame.addr as usize).checked_sub(16)?;
+        self.area.slice(start, 16).try_into().ok()
+    }
+
+    /// The same, to be changed.
+    #[cfg(test)]
     pub(crate) fn metadata_mut(&mut self, frame: &Frame) -> Option<&mut [u8; 16]> {
         let start = (frame.addr as usize).checked_sub(16)?;
         self.area.slice_mut(start, 16).try_into().ok()
+    }
+
+    /// Whether the stamp `at` was not read from this frame's slot before; it has been now. Two frames
+    /// in one slot cannot arrive in the same nanosecond.
+    #[inline]
+    pub(crate) fn is_new_stamp(&mut self, frame: &Frame, at: u64) -> bool {
+        let slot = frame.addr >> self.frame_size.trailing_zeros();
+        self.stamps.get_mut(slot as usize).is_some_and(|last| std::mem::replace(last, at) != at)
     }
 
     /// Sets the length of the data; what is beyond the old length is as it was left.

@@ -122,7 +122,8 @@ int apus_redirect(struct xdp_md *ctx)
 {
 	__u32 queue = ctx->rx_queue_index;
 
-	if (!is_ours(ctx) || !bpf_map_lookup_elem(&xsks, &queue)) {
+	// XDP_PASS, and no redirect noted, if the queue has no socket.
+	if (!is_ours(ctx) || bpf_redirect_map(&xsks, queue, XDP_PASS) != XDP_REDIRECT) {
 		count(COUNT_PASSED);
 		return XDP_PASS;
 	}
@@ -139,5 +140,5 @@ int apus_redirect(struct xdp_md *ctx)
 		count(COUNT_NO_META);
 	}
 	count(COUNT_REDIRECTED);
-	return bpf_redirect_map(&xsks, queue, XDP_PASS);
+	return XDP_REDIRECT;
 }
