@@ -317,7 +317,7 @@ fn transfer(bed: &Bed, len: usize) {
     std::thread::scope(|threads| {
         threads.spawn(move || {
             let mut stream = bed
-                .inside("left", || TcpStream::connect_timeout(&"10.77.0.2:7000".parse().unwrap(), patience.unwrap()))
+                .inside("left", || TcpStream::connect_timeout(&"10.77.0.2:7000".parse().unwrap(), Duration::from_secs(60)))
                 .unwrap();
             stream.set_write_timeout(patience).unwrap();
             (0..len / BLOCK).for_each(|number| stream.write_all(block(buffer, number)).unwrap());
