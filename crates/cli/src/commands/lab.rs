@@ -50,9 +50,9 @@ fn up(typed: &Up) -> anyhow::Result<Status> {
 }
 
 fn down(name: &str) -> anyhow::Result<Status> {
-    let signals = Signals::hold()?;
+    // Half of a lab is of no use to anyone: a Ctrl-C waits until it is down.
+    let _signals = Signals::hold()?;
     let removed = lab::down(name)?;
-    drop(signals);
     let mut out = io::stdout().lock();
     if removed.namespaces.is_empty() {
         writeln!(out, "there is no lab {name}")?;

@@ -57,8 +57,8 @@ fn bench(root: &Root, lab: &Guard, words: &[&str]) -> (Option<i32>, Value) {
 
 fn end(running: &mut Running, signal: Signal) -> (Option<i32>, Value) {
     let asked = Instant::now();
-    // Read before it is waited for: the document may be longer than a pipe holds.
-    rustix::process::kill_process(rustix::process::Pid::from_child(&running.0), signal).unwrap();
+    running.signal(signal);
+    // Read first: the document may be longer than a pipe holds.
     let document = document(running);
     let code = running.0.wait().unwrap().code();
     // A second, and what a machine that is busy with other tests adds.
@@ -108,7 +108,7 @@ fn latency_is_measured_judged_and_reported() {
     assert_eq!((code, &document["accounted"]), (Some(0), &true.into()));
     assert_eq!(document["ports"][0]["xdp_mode"], "native");
     let received = document["workers"][0]["counts"]["total"]["received_frames"].as_u64().unwrap();
-    assert!(received >= 2 * latency["frames"]["received"].as_u64().unwrap() / 2, "{received}");
+    assert!(received >= latency["frames"]["received"].as_u64().unwrap(), "{received}");
     assert!(!link(&lab).contains("xdp"), "{}", link(&lab));
 }
 
@@ -172,8 +172,8 @@ fn a_lost_interface_ends_it_with_3_and_its_name() {
     let root = Root::new();
     let mut running = start(&root, &lab, &[]);
     ip(&lab, &["link", "delete", "dut0"]);
-    let code = running.0.wait().unwrap().code();
     let document = document(&mut running);
+    let code = running.0.wait().unwrap().code();
     assert_eq!((code, &document["ended"]), (Some(3), &"failed".into()));
     assert!(document["error"].as_str().unwrap().contains("dut0"), "{document}");
 }

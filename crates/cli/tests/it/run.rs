@@ -65,7 +65,7 @@ fn wrong_use_is_2_and_names_the_remedy() {
         ("run l2fwd memory:64", "exactly 2"),
         ("run udp-echo memory:64", "--address"),
         ("run l3fwd memory:64 --routes /nonexistent", "/nonexistent"),
-        ("run pcap:x", "drop"),
+        ("run pcap:x", "--help"),
         ("run drop pcap:x,out=", "out=FILE"),
         ("bench latency --port tx0 --schedule sometimes", "poisson:20kpps"),
         ("bench latency --port tx0 --frame 63", "64 to 9004"),

@@ -89,10 +89,15 @@ pub fn turn() -> MutexGuard<'static, ()> {
 pub struct Running(pub Child);
 
 impl Running {
-    /// Sends a signal and waits for the end; returns the exit status.
-    pub fn end(&mut self, signal: rustix::process::Signal) -> Option<i32> {
+    /// Sends a signal.
+    pub fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.0);
         rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Sends a signal and waits for the end; returns the exit status.
+    pub fn end(&mut self, signal: rustix::process::Signal) -> Option<i32> {
+        self.signal(signal);
         self.0.wait().unwrap().code()
     }
 }

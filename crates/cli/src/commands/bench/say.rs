@@ -115,7 +115,10 @@ fn cpu(used: &Reading<CpuDocument>, out: &mut impl Write) -> io::Result<()> {
     let show = |used: CpuDocument| {
         let share = 100.0 * used.cpu_ns as f64 / used.interval_ns.max(1) as f64;
         let wakeups = used.wakeups_per_s.map_or("unknown".to_owned(), |rate| format!("{rate:.0}"));
-        format!("{share:.1} % of one core, {wakeups} wake-ups/s")
+        let delayed = 100.0 * used.run_delay_ns as f64 / used.interval_ns.max(1) as f64;
+        // What the tested device cannot help: others had the CPU when it wanted to run.
+        let delayed = if delayed < 1.0 { String::new() } else { format!("; {delayed:.1} % waiting for the CPU") };
+        format!("{share:.1} % of one core, {wakeups} wake-ups/s{delayed}")
     };
     writeln!(out, "CPU       {}", reading(used, show))
 }

@@ -23,7 +23,7 @@ use crate::documents::run::{Config, Deferral, Place};
 const TRACED_CALLS: usize = 100_000;
 /// The longest sleep of `backoff` if none was given.
 const SLEEP_MAX: Nanos = Nanos::from_micros(100);
-/// Above it OVS-DPDK takes no value: `PMD_SLEEP_MAX_LIMIT`... 10 ms.
+/// What [`Mode::Backoff`] takes at most.
 const LONGEST_SLEEP: Nanos = Nanos::from_millis(10);
 
 /// Everything that a run needs.
