@@ -70,21 +70,26 @@ fn assert_lossless(apus: &Apus) -> (Counts, u64) {
 #[track_caller]
 fn assert_conserved(bed: &Bed, apus: &Apus) {
     let (counts, overflow) = assert_lossless(apus);
-    let (left, right) = (bed.link("left", "left0"), bed.link("right", "right0"));
-    println!("left {left:?}, right {right:?}, forwarded {}", counts.sent_frames);
-    assert_eq!(left.tx + right.tx, counts.received_frames + overflow, "sent by the hosts = received");
-    assert_eq!(left.rx + right.rx, counts.sent_frames, "sent = received by the hosts");
+    let (sent, received) = bed.hosts();
+    println!("left {:?}, right {:?}", bed.link("left", "left0"), bed.link("right", "right0"));
+    assert_eq!(sent, counts.received_frames + overflow, "sent by the hosts = received");
+    assert_eq!(received, counts.sent_frames, "sent = received by the hosts");
 }
 
-/// Tries again what went wrong while others had the worker's CPU, and only then.
+/// Tries again what went wrong while others had the worker's CPU, or though each frame came out (a
+/// client that waits for two round trips leaves too early on a busy machine); and only then.
 #[track_caller]
-fn undisturbed(apus: &Apus, mut attempt: impl FnMut() -> Result<(), String>) {
+fn undisturbed(bed: &Bed, apus: &Apus, mut attempt: impl FnMut() -> Result<(), String>) {
     for _ in 0..10 {
         let before = apus.kept_waiting();
         let Err(wrong) = attempt() else { return };
         let waited = apus.kept_waiting() - before;
-        assert!(waited > DISTURBED, "{wrong}");
-        println!("DISTURBED: the worker was kept from its CPU for {waited:?}; again, as: {}", wrong.trim());
+        let counts = apus.settled();
+        let none_lost = counts.received_frames == counts.sent_frames
+            && counts.ports.iter().all(|port| port.statistics == Statistics::default());
+        let all_out = none_lost && bed.hosts() == (counts.received_frames, counts.sent_frames);
+        assert!(waited > DISTURBED || all_out, "{wrong}");
+        println!("DISTURBED: without a CPU for {waited:?}, all frames out: {all_out}; again, as: {}", wrong.trim());
     }
     panic!("the machine is too busy for this test");
 }
@@ -93,7 +98,7 @@ fn undisturbed(apus: &Apus, mut attempt: impl FnMut() -> Result<(), String>) {
 fn ping_floods_without_loss() {
     let Some(bed) = Bed::new("ping_floods_without_loss", &["ping"], pair) else { return };
     let apus = echo(&bed);
-    undisturbed(&apus, || {
+    undisturbed(&bed, &apus, || {
         let said = bed.sh("tx", "ping -f -q -c 10000 10.78.0.2");
         let said = text(&said.stdout);
         println!("{}", said.trim());
@@ -149,7 +154,7 @@ fn sockperf_ping_pong_loses_nothing() {
         let (over, relayed) = (AtomicBool::new(false), AtomicU64::new(0));
         std::thread::scope(|threads| {
             threads.spawn(|| bed.inside("tx", || relay("127.0.0.1:11111", "10.78.0.2:11111", &over, &relayed)));
-            undisturbed(&apus, || {
+            undisturbed(&bed, &apus, || {
                 sockperf(&bed.sh("tx", &format!("sockperf pp -i 127.0.0.1 -p 11111 -t {}", seconds(2, 10))))
             });
             over.store(true, Ordering::Relaxed);
@@ -164,7 +169,7 @@ fn sockperf_ping_pong_loses_nothing() {
         let apus = forwarder(&bed, &[]);
         let command = ["sockperf", "server", "-i", "10.77.0.2", "-p", "11111"];
         let server = Server::start(&bed, &command, "udp", 11_111);
-        undisturbed(&apus, || {
+        undisturbed(&bed, &apus, || {
             sockperf(&bed.sh("left", &format!("sockperf pp -i 10.77.0.2 -p 11111 -t {}", seconds(2, 10))))
         });
         server.end();
@@ -312,20 +317,20 @@ fn transfer(bed: &Bed, len: usize) {
     let mut buffer = vec![0; 4 << 20];
     Random(2).fill(&mut buffer);
     let (buffer, began) = (&buffer, Instant::now());
-    let patience = Some(Duration::from_secs(60));
+    let patience = Duration::from_secs(60);
     let listener = bed.inside("right", || TcpListener::bind("10.77.0.2:7000").unwrap());
     std::thread::scope(|threads| {
         threads.spawn(move || {
             let mut stream = bed
-                .inside("left", || TcpStream::connect_timeout(&"10.77.0.2:7000".parse().unwrap(), Duration::from_secs(60)))
+                .inside("left", || TcpStream::connect_timeout(&"10.77.0.2:7000".parse().unwrap(), patience))
                 .unwrap();
-            stream.set_write_timeout(patience).unwrap();
+            stream.set_write_timeout(Some(patience)).unwrap();
             (0..len / BLOCK).for_each(|number| stream.write_all(block(buffer, number)).unwrap());
         });
         listener.set_nonblocking(true).unwrap();
         let (mut stream, _) = wait_for("a connection", Duration::from_secs(10), || listener.accept().ok());
         stream.set_nonblocking(false).unwrap();
-        stream.set_read_timeout(patience).unwrap();
+        stream.set_read_timeout(Some(patience)).unwrap();
         let mut got = vec![0; BLOCK];
         for number in 0..len / BLOCK {
             stream.read_exact(&mut got).unwrap();

@@ -21,20 +21,12 @@ fn echo(bed: &Bed, name: &str) -> Apus {
     Apus::start(bed, "dut", name, &[&["udp-echo", "dut0", "--address", "10.78.0.2"], &PLACE[..]].concat())
 }
 
-/// Whether ten pings, 10 ms apart, all come back.
-#[track_caller]
-fn assert_echoes(bed: &Bed) {
-    let said = bed.good("tx", "ping -q -c 10 -i 0.01 -W 5 10.78.0.2");
-    assert!(said.contains("10 packets transmitted, 10 received, 0% packet loss"), "{said}");
-}
-
 #[test]
 fn a_link_goes_down_and_up_again() {
     let Some(bed) = Bed::new("a_link_goes_down_and_up_again", &["ping"], Lab::wire) else { return };
     let words = [&["l2fwd", "dutl", "dutr", "--mode", "interrupt"], &PLACE[..]].concat();
     let mut apus = Apus::start(&bed, "dut", "wire", &words);
-    let pings = || bed.good("left", "ping -q -c 10 -i 0.01 -W 5 10.77.0.2");
-    assert!(pings().contains(" 0% packet loss"));
+    bed.pings("left", "10.77.0.2");
     let mut link_down = 0;
     // Without a carrier, as a pulled cable; and switched off on our side.
     for (role, end) in [("right", "right0"), ("dut", "dutr")] {
@@ -52,7 +44,7 @@ fn a_link_goes_down_and_up_again() {
         link_down = dropped;
         bed.good(role, &format!("ip link set {end} up"));
         apus.until(State::Running);
-        assert!(pings().contains(" 0% packet loss"), "after {end} came up");
+        bed.pings("left", "10.77.0.2");
     }
     let counts = apus.settled();
     assert_eq!(counts.dropped(DropReason::LinkDown), link_down, "nothing was dropped since");
@@ -84,16 +76,16 @@ fn a_second_instance_on_the_same_queue_is_refused_and_the_first_goes_on() {
     let test = "a_second_instance_on_the_same_queue_is_refused_and_the_first_goes_on";
     let Some(bed) = Bed::new(test, &["ping"], pair) else { return };
     let first = echo(&bed, "first");
-    assert_echoes(&bed);
+    bed.pings("tx", "10.78.0.2");
     let pid = format!("(pid {})", first.pid());
     for mode in ["poll", "adaptive"] {
         Apus::launch(&bed, "dut", "second", &["macswap", "dut0", "--mode", mode]).lacks(&["dut0", &pid]);
         assert!(!bed.root.0.join("second").exists(), "its telemetry is left");
-        assert_echoes(&bed);
+        bed.pings("tx", "10.78.0.2");
     }
     // Of the same name, too.
     Apus::launch(&bed, "dut", "first", &["macswap", "dut0"]).lacks(&["dut0", &pid]);
-    assert_echoes(&bed);
+    bed.pings("tx", "10.78.0.2");
     let counts = first.settled();
     assert_eq!(counts.received_frames, counts.sent_frames);
     first.stop();
@@ -227,9 +219,7 @@ fn malformed_frames_are_dropped_and_counted() {
 /// It takes the garbage, accounts for each frame, answers ordinary frames afterwards, and ends well.
 fn survives(bed: &Bed, apus: Apus, good: &[Vec<u8>], role: &str, end: &str, count: u32) {
     // Hosts answer what is forwarded to them, so that all of their frames count.
-    let hosts: Vec<_> =
-        bed.guard.lab().links.iter().flat_map(|(a, b)| [a, b]).filter(|e| e.namespace != "dut").collect();
-    let arrived = || hosts.iter().map(|e| bed.link(&e.namespace, &e.interface).tx).sum::<u64>();
+    let arrived = || bed.hosts().0;
     // Multicast listener reports that a lab with IPv6 sent before the program was there.
     let earlier = arrived() - apus.settled().received_frames;
     let mut injector = Injector::new(bed, role, end);
@@ -250,11 +240,9 @@ fn survives(bed: &Bed, apus: Apus, good: &[Vec<u8>], role: &str, end: &str, coun
     assert_eq!((port.rx_no_buffer, port.rx_invalid, port.tx_invalid), (0, 0, 0));
     assert!(counts.dropped(DropReason::Malformed) > u64::from(count) / 20, "{reasons:?}");
     drop(injector);
-    let pings = if role == "tx" { "10.78.0.2" } else { "10.77.2.1" };
-    let said = bed.good(role, &format!("ping -q -c 10 -i 0.01 -W 5 {pings}"));
-    assert!(said.contains("10 received, 0% packet loss"), "{said}");
+    bed.pings(role, if role == "tx" { "10.78.0.2" } else { "10.77.2.1" });
     if role == "left" {
-        bed.good(role, "ping -6 -q -c 10 -i 0.01 -W 5 fd77:2::1");
+        bed.pings(role, "fd77:2::1");
     }
     apus.settled();
     apus.stop();
@@ -296,7 +284,7 @@ fn killed_it_starts_again_at_once_and_restores_what_was() {
         let apus = Apus::start(&bed, "dut", "again", &words);
         assert_eq!(napis(&bed, "dut", "dut0"), deferred(&before));
         assert!(bed.link("dut", "dut0").has_program);
-        assert_echoes(&bed);
+        bed.pings("tx", "10.78.0.2");
         let pid = apus.pid();
         apus.kill();
         let left = live::telemetry::instances(&bed.root.0).unwrap();
@@ -310,7 +298,7 @@ fn killed_it_starts_again_at_once_and_restores_what_was() {
     assert_eq!(napis(&bed, "dut", "dut0"), before, "the next start restored what was before the killed ones");
     let (living, left) = live::telemetry::instances(&bed.root.0).unwrap();
     assert_eq!((living.len(), left.len()), (1, 0), "the dead one's telemetry is gone");
-    assert_echoes(&bed);
+    bed.pings("tx", "10.78.0.2");
     apus.stop();
     assert_eq!(napis(&bed, "dut", "dut0"), before);
     assert!(!bed.link("dut", "dut0").has_program);

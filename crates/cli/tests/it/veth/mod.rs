@@ -73,6 +73,23 @@ impl Bed {
         text
     }
 
+    /// Whether ten pings, 10 ms apart, all come back. ping(8) waits two round trips for the last ones
+    /// and then calls them lost, which on a busy machine is too early: so it may try again.
+    #[track_caller]
+    pub fn pings(&self, role: &str, address: &str) {
+        wait_for(&format!("ten answers from {address}"), Duration::from_secs(20), || {
+            let said = self.sh(role, &format!("ping -q -c 10 -i 0.01 -W 5 {address}"));
+            String::from_utf8_lossy(&said.stdout).contains("10 received, 0% packet loss").then_some(())
+        });
+    }
+
+    /// What the hosts' ends of the links have (sent, received), in frames.
+    pub fn hosts(&self) -> (u64, u64) {
+        let ends = self.guard.lab().links.iter().flat_map(|(a, b)| [a, b]).filter(|end| end.namespace != "dut");
+        let links = ends.map(|end| self.link(&end.namespace, &end.interface));
+        links.fold((0, 0), |(tx, rx), link| (tx + link.tx, rx + link.rx))
+    }
+
     /// Starts a program in the namespace of `role`; it is killed, by its id, when dropped.
     pub fn start(&self, role: &str, command: &mut Command) -> Running {
         let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
