@@ -186,8 +186,10 @@ fn cheaper_than_a_timed_sleep_of_the_same_tail() {
             .map(|o| o.awake)
             .min();
         println!("{goal_us} us: {ours}; a timed sleep {rival:?}");
-        // Where a timed sleep is the best that can be done, ours is one: then they cost the same.
-        assert!(rival.is_none_or(|rival| ours.awake <= rival), "{goal_us} us: {} against {rival:?}", ours.awake);
+        // Where a timed sleep is the best that can be done, ours is one: then they cost the same, but for
+        // what it takes to learn that.
+        let bound = rival.map(|rival| rival + rival.div_ceil(50));
+        assert!(bound.is_none_or(|bound| ours.awake <= bound), "{goal_us} us: {} against {rival:?}", ours.awake);
     }
 }
 

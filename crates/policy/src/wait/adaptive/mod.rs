@@ -6,12 +6,12 @@
 //! first of these that applies:
 //!
 //! ```text
-//!   empty poll
+//!   empty poll (or, where sleeps pay, one that emptied the rings)
 //!      │
-//!      ├─ nothing for 50 ms ──────────────────────────────► block                       [idle]
+//!      ├─ nothing for 50 ms, or a frame each 45 ms ───────► block                       [idle]
 //!      ├─ the interrupt keeps the goal, is in credit, and
 //!      │  costs no more than a timer would ───────────────► block                       [interrupt]
-//!      ├─ a period is known                                       (one in 64: block)    [probe]
+//!      ├─ a period is known                                       (one in 128: block)   [probe]
 //!      │     ├─ a burst is due now, or not over yet ──────► poll                        [imminent]
 //!      │     └─ it is due later ──────────────────────────► block until just before     [periodic]
 //!      ├─ the budget, less the timer's lateness,
@@ -56,6 +56,8 @@ pub const DEFAULT_GOAL: Goal = Goal { quantile: Quantile::P99, latency: Nanos::f
 /// Silence after which the interrupt alone ends the wait, whatever the goal: a core that stayed awake
 /// for the first packet after a silence of a twentieth of a second would never rest.
 const IDLE_AFTER: Nanos = Nanos::from_millis(50);
+/// Frames that come further apart than this on average are no traffic, but an idle core's.
+const SPARSE: Nanos = Nanos::from_millis(45);
 /// The shortest timed sleep. Even this one rests the core for as long as it is late, and OVS-DPDK
 /// starts from it too.
 const SHORTEST_SLEEP: Nanos = Nanos::from_micros(1);
@@ -67,8 +69,9 @@ const RESERVE_PART: u64 = 8;
 const RESERVE_MOST: Nanos = Nanos::from_micros(10);
 /// The share of the late packets that the goal allows which each kind of wait may cause, in
 /// percent: interrupts are used in proportion to it, sleeps plan within it.
-const INTERRUPT_SHARE: u64 = 45;
-const SLEEP_SHARE: u64 = 55;
+const INTERRUPT_SHARE: u64 = 30;
+const SLEEP_SHARE: u64 = 50;
+const PERIODIC_SHARE: u64 = 15;
 /// Classes of timed waits by their length: a core that slept longer wakes later (C-states, and the
 /// halt polling of a host). Below 16 us, then one an octave, the last from 1 ms on.
 const CLASSES: usize = 8;
@@ -76,12 +79,15 @@ const CLASSES: usize = 8;
 /// What a timed wake-up costs, in percent of what one by interrupt costs: setting the timer is extra.
 /// Measured on a 2-vCPU VM (Linux 6.18): 6.5 to 7 us of CPU time against 5.3 us.
 const TIMER_COST: u64 = 130;
-/// Waits after which the budget is worked out anew; at once when one was late.
-const REPLAN: u32 = 16;
-/// While a period is followed, one in so many bursts is left to the interrupt, to see what it costs now.
-const PROBE_EVERY: u32 = 64;
+/// Waits after which what was learned is worked out anew.
+const REPLAN: u32 = 64;
+/// While a period is followed, one in so many polls with frames is left to the interrupt, to see what it costs now.
+const PROBE_EVERY: u32 = 128;
 /// Samples from which on a class's lateness is believed.
-const ENOUGH: u32 = 8;
+const ENOUGH: u32 = 16;
+/// The lateness that a timed wait reckons with, as a share of those seen. Robust against a few bad ones,
+/// which [`Caution`] answers for.
+const USUAL_PPM: u32 = 750_000;
 
 /// What [`Adaptive`] is to hold.
 #[derive(Clone, Copy, Debug)]
@@ -120,12 +126,16 @@ pub struct Adaptive<C> {
     interrupt: Account,
     /// By how much sleeps are shorter than planned, because planned ones were late too often.
     caution: Caution,
+    /// By how much waits for a forecast burst end earlier than they usually have to.
+    periodic_caution: Caution,
     /// How late interrupts woke the core.
     interrupt_lateness: Tail,
+    /// Stalls of the machine are put up with as long as they make up a quarter of what the goal allows.
+    stalls_ppm: u32,
     /// The goal less the reserve: arrival to departure, as the worker sees it.
     target: Nanos,
-    /// The sleep that the budget allows.
-    timed: Option<(Nanos, Reason)>,
+    /// The sleep that the budget allows, but for the caution.
+    timed: (Nanos, Reason),
     /// How long before a forecast arrival a wait of each class has to end.
     guards: [Nanos; CLASSES],
     /// Whether interrupts alone keep the goal.
@@ -156,9 +166,11 @@ impl<C> Adaptive<C> {
             overshoot: [const { Tail::new() }; CLASSES],
             interrupt: Account::new(allowed * INTERRUPT_SHARE / 100),
             caution: Caution::new(goal.latency, allowed * SLEEP_SHARE / 100),
+            periodic_caution: Caution::new(goal.latency, allowed * PERIODIC_SHARE / 100),
             interrupt_lateness: Tail::new(),
+            stalls_ppm: goal.quantile.above_ppm() / 4,
             target: goal.latency.saturating_sub((goal.latency / RESERVE_PART).min(RESERVE_MOST)),
-            timed: None,
+            timed: (Nanos::ZERO, Reason::Budget),
             guards: [Nanos::ZERO; CLASSES],
             interrupt_keeps_goal: true,
             since_interrupt: 0,
@@ -181,29 +193,24 @@ impl<C> Adaptive<C> {
             || self.interrupt_lateness.upper_quantile(self.goal.quantile.as_ppm()) <= budget;
         for class in 0..CLASSES {
             let lateness = self.lateness_of(class);
-            let usual = lateness.upper_quantile(900_000);
-            let worst = lateness.upper_quantile(1_000_000 - self.goal.quantile.above_ppm() / 2);
-            self.guards[class] = usual.max(worst.saturating_sub(budget)) + Nanos::from_micros(1);
+            self.guards[class] =
+                lateness.upper_quantile(USUAL_PPM) + self.periodic_caution.span() + Nanos::from_micros(1);
         }
-        self.timed = self.timed_sleep(budget.saturating_sub(self.caution.span()));
+        self.timed = self.timed_sleep(budget);
     }
 
-    /// The timed sleep that a budget allows.
-    fn timed_sleep(&self, budget: Nanos) -> Option<(Nanos, Reason)> {
-        // The margin depends on the class, the class on the sleep, and the sleep on the margin: the
+    /// The timed sleep that a budget allows: shorter by as much as such a sleep usually ends late. How
+    /// much more has to be left for the unusual, [`Caution`] finds out.
+    fn timed_sleep(&self, budget: Nanos) -> (Nanos, Reason) {
+        // The lateness depends on the class, the class on the sleep, and the sleep on the lateness: the
         // class of the whole budget is the safe one to start from, and once more is near enough.
         let mut sleep = budget;
         for _ in 0..2 {
-            // The packets of the time by which the wake-up exceeds its margin are late; such time may
-            // make up the allowed share of the whole, which is the sleep and its usual lateness.
-            let lateness = self.lateness_of(class(sleep));
-            let whole = sleep + lateness.upper_quantile(500_000);
-            let excess = whole.scale(u64::from(self.goal.quantile.above_ppm()) * SLEEP_SHARE, 100_000_000);
-            sleep = budget.saturating_sub(lateness.margin(excess));
+            sleep = budget.saturating_sub(self.lateness_of(class(sleep)).upper_quantile(USUAL_PPM));
         }
         let ring = self.ring_time.saturating_sub(self.lateness_of(class(self.longest_sleep)).upper_quantile(990_000));
         let (span, reason) = if ring < sleep { (ring, Reason::LossBound) } else { (sleep, Reason::Budget) };
-        (span >= SHORTEST_SLEEP).then_some((span, reason))
+        (span, reason)
     }
 
     /// How late timed waits of this class end: of the nearest class that has been tried, longer ones
@@ -222,9 +229,9 @@ impl<C> Adaptive<C> {
         {
             if let Some(late) = wait.overshoot() {
                 let planned = wait.action.until(wait.began).and_then(|due| due.since(wait.began));
-                stalled = self.overshoot[class(planned.unwrap_or(Nanos::ZERO))].add(late);
+                stalled = self.overshoot[class(planned.unwrap_or(Nanos::ZERO))].add(late, self.stalls_ppm);
             } else if let Some(arrivals) = seen.queues.iter().filter_map(|q| q.arrivals.as_ref()).next() {
-                stalled = self.interrupt_lateness.add(arrivals.lateness());
+                stalled = self.interrupt_lateness.add(arrivals.lateness(), self.stalls_ppm);
             }
             self.learned += 1;
         }
@@ -239,12 +246,13 @@ impl<C> Adaptive<C> {
             self.since_interrupt = self.since_interrupt.saturating_add(1);
             self.interrupt.earn(received);
             self.caution.relax(received);
+            self.periodic_caution.relax(received);
             if !stalled {
                 self.charge(seen, arrivals, received);
             }
             if self.until_service_sample == 0 {
                 self.until_service_sample = 16;
-                self.service.add(seen.now.since(arrivals.picked_up).unwrap_or(Nanos::ZERO));
+                self.service.add(seen.now.since(arrivals.picked_up).unwrap_or(Nanos::ZERO), 0);
             }
             self.until_service_sample -= 1;
         }
@@ -262,32 +270,58 @@ impl<C> Adaptive<C> {
         // Of the frames after the first, taken to be spread evenly, those that came before `latest`.
         let spread = arrivals.last.since(arrivals.first).unwrap_or(Nanos::ZERO).max(over);
         let late = 1 + (received.max(1) - 1) * over.as_nanos() / spread.as_nanos();
-        match wait.action.kind() {
-            WaitKind::Block if wait.overshoot().is_none() => self.interrupt.pay(late),
-            WaitKind::Block | WaitKind::Sleep => {
-                self.caution.raise(late);
-                self.learned = REPLAN;
-            }
-            WaitKind::Poll | WaitKind::Pause => {}
+        match wait.action {
+            Action::BlockUntil(None) => self.interrupt.pay(late),
+            Action::BlockUntil(Some(_)) => self.periodic_caution.raise(late),
+            Action::SleepUntil(_) => self.caution.raise(late),
+            Action::Poll | Action::Pause(_) => {}
         }
+    }
+
+    /// The sleep that budget and caution allow.
+    fn careful_sleep(&self) -> Nanos {
+        self.timed.0.saturating_sub(self.caution.span())
+    }
+
+    fn interrupt_is_cheaper(&self, timed: Nanos) -> bool {
+        self.gap * TIMER_COST / 100 >= timed
+    }
+
+    /// After a poll that brought frames, but not as many as it could. Where sleeps are what pays, it
+    /// sleeps at once, from the time of that poll: another one would find next to nothing, and what has
+    /// come meanwhile is waited for no longer than if it had come just after. `None`: poll again.
+    fn sleep_from(&self, seen: &Observation<'_, C>) -> Option<Decision<C>> {
+        let timed = self.careful_sleep();
+        if self.interrupt_is_cheaper(timed) || self.period.is_known() {
+            return None;
+        }
+        let polled = seen.queues.iter().filter_map(|q| q.arrivals.as_ref()).map(|a| a.picked_up).min()?;
+        let emptied = seen.queues.iter().all(|q| q.received == q.fill);
+        let until = polled + timed;
+        let left = until.since(seen.now)?;
+        (emptied && left >= SHORTEST_SLEEP)
+            .then_some(Decision { action: Action::SleepUntil(until), reason: self.timed.1 })
     }
 
     fn decide_empty(&mut self, now: Instant<C>) -> Decision<C> {
         let silence = self.last_arrival.and_then(|last| now.since(last));
-        if self.interrupts && silence.is_none_or(|s| s >= IDLE_AFTER) {
+        let idle = self.gap >= SPARSE || silence.is_none_or(|s| s >= IDLE_AFTER);
+        if self.interrupts && idle {
             return Decision { action: Action::BlockUntil(None), reason: Reason::Idle };
         }
-        let longest_timed = self.timed.map_or(Nanos::ZERO, |(span, _)| span);
+        let timed = self.careful_sleep();
         let interrupt = self.interrupts && self.interrupt.in_credit();
-        let interrupt_cheaper = self.gap.scale(TIMER_COST, 100) >= longest_timed;
+        let interrupt_cheaper = self.interrupt_is_cheaper(timed);
         if interrupt && interrupt_cheaper && self.interrupt_keeps_goal {
             return self.interrupt(Reason::Interrupt);
         }
-        if let Some(forecast) = self.period.forecast(now)
-            && now <= forecast.to
-        {
+        if let Some(forecast) = self.period.forecast(now) {
             if now < forecast.last_ends {
                 return Decision { action: Action::Poll, reason: Reason::Imminent };
+            }
+            if now > forecast.to {
+                // Not at its time: it may be lost. A late one ends the wait, the next one is waited for.
+                return self.await_forecast(now, forecast.next);
             }
             if interrupt && self.since_interrupt >= PROBE_EVERY {
                 return self.interrupt(Reason::Probe);
@@ -297,8 +331,8 @@ impl<C> Adaptive<C> {
         if interrupt && interrupt_cheaper {
             return self.interrupt(Reason::Interrupt);
         }
-        if let Some((span, reason)) = self.timed {
-            return Decision { action: Action::SleepUntil(now + span), reason };
+        if timed >= SHORTEST_SLEEP {
+            return Decision { action: Action::SleepUntil(now + timed), reason: self.timed.1 };
         }
         if interrupt {
             return self.interrupt(Reason::Interrupt);
@@ -316,7 +350,7 @@ impl<C> Adaptive<C> {
     /// Waits until shortly before `due`: as much before it as such a wait usually ends late.
     fn await_forecast(&self, now: Instant<C>, due: Instant<C>) -> Decision<C> {
         let ahead = due.since(now).unwrap_or(Nanos::ZERO);
-        let wait = ahead.saturating_sub(self.guards[class(ahead)]);
+        let wait = ahead.saturating_sub(self.guards[class(ahead)]).saturating_sub(self.periodic_caution.span());
         if wait < WAKE_COST {
             return Decision { action: Action::Poll, reason: Reason::Imminent };
         }
@@ -338,7 +372,7 @@ impl<C> WaitPolicy<C> for Adaptive<C> {
             self.learn(seen);
         }
         if received > 0 {
-            return Decision { action: Action::Poll, reason: Reason::Traffic };
+            return self.sleep_from(seen).unwrap_or(Decision { action: Action::Poll, reason: Reason::Traffic });
         }
         self.decide_empty(seen.now)
     }

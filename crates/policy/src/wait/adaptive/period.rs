@@ -10,9 +10,9 @@ const HISTORY: usize = 8;
 const SHORTEST: Nanos = Nanos::from_micros(40);
 /// Longer than this it is idleness, not a period.
 const LONGEST: Nanos = Nanos::from_millis(50);
-/// Doubt that ends the belief. A hit takes one away, a miss adds four.
+/// Doubt that ends the belief. A hit takes one away, a miss adds three.
 const DISBELIEF: u32 = 24;
-const MISS: u32 = 4;
+const MISS: u32 = 3;
 
 /// Finds and follows the period of arrivals, as a phase-locked loop does.
 ///
@@ -77,6 +77,8 @@ pub(super) struct Forecast<C> {
     pub(super) from: Instant<C>,
     /// The time by which it will have come.
     pub(super) to: Instant<C>,
+    /// The earliest time of the burst after it.
+    pub(super) next: Instant<C>,
     /// The time by which the last burst will have ended.
     pub(super) last_ends: Instant<C>,
 }
@@ -107,16 +109,20 @@ impl<C> Period<C> {
         if !starts {
             return;
         }
-        if let Some(length) = previous.zip(self.last_start).and_then(|(end, start)| end.since(start)) {
-            self.length.add(length);
+        if let State::Locked { .. } = self.state
+            && let Some(length) = previous.zip(self.last_start).and_then(|(end, start)| end.since(start))
+        {
+            self.length.add(length, 0);
         }
         if let Some(interval) = self.last_start.replace(first).and_then(|s| first.since(s)) {
             self.started(first, interval);
-            self.window = Window {
-                early: self.early.upper_quantile(980_000),
-                late: self.late.upper_quantile(950_000),
-                length: self.length.upper_quantile(980_000),
-            };
+            if let State::Locked { .. } = self.state {
+                self.window = Window {
+                    early: self.early.upper_quantile(980_000),
+                    late: self.late.upper_quantile(990_000).min(interval / 8),
+                    length: self.length.upper_quantile(980_000),
+                };
+            }
         }
     }
 
@@ -125,7 +131,7 @@ impl<C> Period<C> {
             State::Searching { intervals, known } => {
                 intervals[*known % HISTORY] = interval;
                 *known += 1;
-                if *known >= HISTORY
+                if (*known).is_multiple_of(HISTORY)
                     && let Some(period) = common_interval(intervals)
                 {
                     (self.early, self.late, self.length) = (Tail::new(), Tail::new(), Tail::new());
@@ -152,11 +158,11 @@ impl<C> Period<C> {
                     *doubt = if stray { *doubt + MISS } else { doubt.saturating_sub(1) };
                     let step = error.min(period / 64).as_nanos();
                     if is_late {
-                        self.late.add(error);
+                        self.late.add(error, 0);
                         *due = *due + Nanos::from_nanos(step / 4);
                         *period_64ths += step * 2;
                     } else {
-                        self.early.add(error);
+                        self.early.add(error, 0);
                         *due = due.before(Nanos::from_nanos(step / 4)).unwrap_or(*due);
                         *period_64ths = period_64ths.saturating_sub(step * 2);
                     }
@@ -167,6 +173,11 @@ impl<C> Period<C> {
                 }
             }
         }
+    }
+
+    /// Whether a period is believed.
+    pub(super) fn is_known(&self) -> bool {
+        matches!(self.state, State::Locked { .. })
     }
 
     /// When the next burst comes, if a period is believed; it moves on when a slot stays empty.
@@ -186,6 +197,7 @@ impl<C> Period<C> {
         (self.window.width() <= period / 2).then(|| Forecast {
             from: due.before(early).unwrap_or(*due),
             to: *due + late + Nanos::from_micros(2),
+            next: due.before(early).unwrap_or(*due) + period,
             last_ends: self.last_start.map_or(now, |start| start + length),
         })
     }
@@ -268,8 +280,7 @@ mod tests {
         }
         period.arrived(at(350 * 100 + 40), at(350 * 100 + 40));
         let forecast = period.forecast(at(350 * 100 + 50)).expect("still locked");
-        let centre = forecast.to.before(Nanos::from_micros(3)).unwrap();
-        assert!(centre.since(at(350 * 101 - 5)).is_some() && centre < at(350 * 101 + 5), "{forecast:?}");
+        assert!(forecast.from > at(350 * 101 - 5) && forecast.from < at(350 * 101 + 5), "{forecast:?}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ const ONE_LATE: i64 = 1_000_000;
 /// No kind of wait hoards more credit than this many late packets...
 const MOST_CREDIT: i64 = 4 * ONE_LATE;
 /// ...or owes more, so that a bad moment of the machine is not paid for without end.
-const MOST_DEBT: i64 = -2 * ONE_LATE;
+const MOST_DEBT: i64 = -ONE_LATE;
 /// What a kind of wait may spend of the late packets that the goal allows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Account {
