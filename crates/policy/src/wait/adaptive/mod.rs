@@ -69,8 +69,8 @@ const RESERVE_PART: u64 = 8;
 const RESERVE_MOST: Nanos = Nanos::from_micros(10);
 /// The share of the late packets that the goal allows which each kind of wait may cause, in
 /// percent: interrupts are used in proportion to it, sleeps plan within it.
-const INTERRUPT_SHARE: u64 = 30;
-const SLEEP_SHARE: u64 = 50;
+const INTERRUPT_SHARE: u64 = 25;
+const SLEEP_SHARE: u64 = 40;
 const PERIODIC_SHARE: u64 = 15;
 /// Classes of timed waits by their length: a core that slept longer wakes later (C-states, and the
 /// halt polling of a host). Below 16 us, then one an octave, the last from 1 ms on.
