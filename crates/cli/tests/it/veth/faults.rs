@@ -2,7 +2,7 @@ use std::os::unix::process::CommandExt as _;
 use std::time::Duration;
 
 use live::device::{Health, Statistics};
-use live::telemetry::{DropReason, State};
+use live::telemetry::{Counts, DropReason, State};
 use rustix::process::Signal;
 use tester::lab::{End, Lab};
 
@@ -226,8 +226,17 @@ fn survives(bed: &Bed, apus: Apus, good: &[Vec<u8>], role: &str, end: &str, coun
     for part in 0..count / 1000 {
         send_garbage(&mut injector, good, 1000, u64::from(part));
     }
-    let counts = apus.settled();
-    let arrived = arrived() - earlier;
+    // Hosts may send one more frame between the two looks; then they are taken again.
+    let ring_full = |counts: &Counts| counts.ports.iter().map(|port| port.statistics.rx_ring_full).sum::<u64>();
+    let mut tries = 0;
+    let (counts, arrived) = loop {
+        let (counts, arrived) = (apus.settled(), arrived() - earlier);
+        tries += 1;
+        if arrived == counts.received_frames + ring_full(&counts) || tries == 20 {
+            break (counts, arrived);
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    };
     let reasons: Vec<_> =
         DropReason::ALL.iter().map(|r| (r.name(), counts.dropped(*r))).filter(|(_, n)| *n > 0).collect();
     println!(

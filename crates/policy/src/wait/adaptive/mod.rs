@@ -22,14 +22,15 @@
 //! ```
 //! **Budget.** The goal's latency, less the work's own time as measured, less a reserve of an eighth
 //! (at most 10 us) for what the worker cannot see: the wire and the peer. A timed sleep is shorter
-//! than the budget by the margin that its measured lateness asks for (see [`tail`]).
+//! than that by as much as such a sleep usually ends late ([`tail`]), and by a caution ([`risk`]).
 //!
-//! **Credit.** The goal's quantile allows a share of late packets. Each packet that is handled earns
-//! its share to each kind of wait; each packet that is late after a wait is paid for by the kind of
-//! wait that was to blame. A kind in debt is not used until the packets since have paid for it: the
-//! policy backs off at once, by exactly as much as the goal asks, and comes back to see whether the
-//! price is still the same. A packet that is late although the core was awake was not made late by a
-//! wait, and no wait pays for it.
+//! **Risk.** The goal's quantile allows a share of late packets, and each kind of wait has a part of
+//! it. Packets that are late after a sleep or a wait for a forecast burst raise the caution at once,
+//! by which such waits are then shorter; punctual ones lower it slowly, so that the late ones are
+//! the allowed share in the end. An interrupt cannot be made shorter: it has credit, which each packet
+//! earns and each late one pays, and in debt it is not used. The policy so backs off at once, by as
+//! much as the goal asks, and comes back to see whether the price is still the same. A packet that is
+//! late although the core was awake was not made late by a wait, and none pays for it.
 //!
 //! **Bounds.** No timed sleep is longer than the goal's latency or the ring's time to overflow. A
 //! longer wait is always one that the first arriving frame ends.
