@@ -2,21 +2,13 @@
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::schemas::validate;
-use crate::support::{Root, Running, text};
-
-/// Two demos at a time would measure each other.
-static ALONE: Mutex<()> = Mutex::new(());
-
-fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use crate::support::{Root, Running, text, turn};
 
 /// A name that no other run has; `None`, and a line that says so, where the demo cannot run.
 fn name(test: &str) -> Option<String> {
@@ -56,7 +48,7 @@ fn assert_nothing_is_left(name: &str) {
 #[test]
 fn a_short_demo_measures_everything_and_leaves_nothing() {
     let Some(name) = name("short") else { return };
-    let _alone = alone();
+    let _alone = turn();
     let folder = Root::new();
     let began = Instant::now();
     let output = demo(&folder, &name, &["--budget", "8s"]).output().unwrap();
@@ -86,7 +78,7 @@ fn a_short_demo_measures_everything_and_leaves_nothing() {
 #[test]
 fn ctrl_c_in_the_middle_keeps_what_was_measured_and_leaves_nothing() {
     let Some(name) = name("stop") else { return };
-    let _alone = alone();
+    let _alone = turn();
     let folder = Root::new();
     let mut command = demo(&folder, &name, &["--budget", "100s"]);
     let mut running = Running(command.stdout(Stdio::null()).spawn().unwrap());
