@@ -86,7 +86,7 @@ impl App {
 #[derive(Args, Debug)]
 pub struct Common {
     /// eth0 (queue 0), eth0:0-3, eth0:0,2; memory:OCTETS[,frames=N], an endless supply of one frame that
-    /// needs no privilege; pcap:FILE[,out=FILE][,timing=recorded][,repeat].
+    /// needs no privilege; pcap:FILE, and after it any of ,out=FILE ,timing=recorded ,repeat.
     #[arg(required = true, value_name = "PORT[:QUEUES]")]
     pub ports: Vec<PortText>,
 

@@ -1,4 +1,4 @@
-//! `apus bench`: [`bed`] opens the port and watches the other end, [`say`] prints.
+//! `apus bench`: [`bed`] opens the port and watches the other end, [`mod@say`] prints.
 
 mod bed;
 mod say;
