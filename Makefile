@@ -18,9 +18,9 @@ test: ## All tests; those of the lab run as root and say so where they cannot
 	@tools/setup.sh test
 	$(CARGO) test --workspace
 
-bench: ## Micro-benchmarks; the comparison with DPDK is benches/throughput.py
+bench: ## Micro-benchmarks; adaptive's goals: cargo bench -p tester --bench goals; against DPDK: benches/throughput.py
 	@tools/setup.sh run
-	$(CARGO) bench --workspace --benches
+	$(CARGO) bench -p policy -p live --benches
 
 fmt: ## Format the sources
 	$(CARGO) fmt --all
