@@ -2,10 +2,10 @@
 
 CARGO := PATH="$$PATH:$$HOME/.cargo/bin" cargo
 
-.PHONY: help demo build test bench fmt lint docs
+.PHONY: help demo build test test-vm fuzz bench fmt lint docs
 
 help: ## Show this
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 demo: build ## All ways of waiting beside each other, on this machine: demo-report.html (root; under three minutes)
 	target/release/apus demo -o demo-report.html
@@ -17,6 +17,15 @@ build: ## Build target/release/apus
 test: ## All tests; those of the lab run as root and say so where they cannot
 	@tools/setup.sh test
 	$(CARGO) test --workspace
+
+test-vm: ## The tests that boot emulated machines with power hardware (docs/vmlab.md): some minutes, no privilege
+	@tools/setup.sh vm || true
+	$(CARGO) test -p tester --test vm -- --ignored
+	$(CARGO) test -p cli --test vm -- --ignored
+
+fuzz: ## Every parser against made-up input, FUZZ_SECONDS (20) each; stable Rust, a C++ compiler
+	@tools/setup.sh fuzz
+	tools/fuzz.sh
 
 bench: ## Micro-benchmarks; adaptive's goals: cargo bench -p tester --bench goals; against DPDK: benches/throughput.py
 	@tools/setup.sh run

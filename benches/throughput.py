@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Throughput of Apus against DPDK testpmd and the in-kernel bound. See docs/bench-throughput.md.
 
-Needs root, two CPUs, Debian's packages python3, iproute2, ethtool, util-linux, procps, dpdk, clang,
+Needs root, two CPUs, Debian's packages python3, iproute2, ethtool, util-linux, procps, dpdk-dev, clang,
 libbpf-dev and linux-libc-dev, and cargo. Builds what it runs; undoes what it changes.
 """
 

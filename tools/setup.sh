@@ -3,6 +3,8 @@
 #
 #   tools/setup.sh run      to build, and to run the demo
 #   tools/setup.sh test     ... and the tests, with real clients and Prometheus
+#   tools/setup.sh vm       ... and the VM lab: QEMU; it fetches the guest's packages itself, and installs none
+#   tools/setup.sh fuzz     ... and the fuzz targets
 #   tools/setup.sh bench    ... and the comparison with DPDK
 #   tools/setup.sh ci       ... and all of it, with what rebuilds the XDP program and the fuzz targets
 #
@@ -13,17 +15,21 @@ cd "$(dirname "$0")/.."
 # program:package, in the order in which they are first needed
 run=(cc:gcc /usr/include/stdlib.h:libc6-dev ip:iproute2 ethtool:ethtool nsenter:util-linux sysctl:procps)
 test=("${run[@]}" ping:iputils-ping iperf3:iperf3 sockperf:sockperf prometheus:prometheus)
-bench=("${run[@]}" python3:python3 dpdk-testpmd:dpdk clang:clang llvm-strip:llvm
+bench=("${run[@]}" python3:python3 cyclictest:rt-tests dpdk-testpmd:dpdk-dev clang:clang llvm-strip:llvm
 	/usr/include/bpf/bpf_helpers.h:libbpf-dev /usr/include/linux/bpf.h:linux-libc-dev)
-ci=("${test[@]}" "${bench[@]}" g++:g++)
+vm=("${run[@]}" qemu-system-x86_64:qemu-system-x86 setpriv:util-linux strip:binutils xz:xz-utils)
+fuzz=("${run[@]}" g++:g++)
+ci=("${test[@]}" "${bench[@]}" "${vm[@]}" "${fuzz[@]}")
 
 case "${1:-run}" in
 run) wanted=("${run[@]}") ;;
 test) wanted=("${test[@]}") ;;
+vm) wanted=("${vm[@]}") ;;
+fuzz) wanted=("${fuzz[@]}") ;;
 bench) wanted=("${bench[@]}") ;;
 ci) wanted=("${ci[@]}") ;;
 *)
-	echo "usage: $0 [run|test|bench|ci]" >&2
+	echo "usage: $0 [run|test|vm|fuzz|bench|ci]" >&2
 	exit 2
 	;;
 esac

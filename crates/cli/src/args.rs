@@ -1,9 +1,16 @@
 //! What was typed. Values are parsed into the types that mean them: durations into [`Nanos`], goals
 //! into `policy::Goal`; nothing here does anything.
 
+pub mod audit;
 pub mod bench;
+pub mod dim;
+pub mod experiment;
 pub mod lab;
+pub mod probe;
 pub mod run;
+pub mod sim;
+pub mod snapshot;
+pub mod tune;
 pub mod values;
 
 use std::net::SocketAddr;
@@ -35,6 +42,11 @@ pub enum Command {
     /// it costs.
     #[command(subcommand)]
     Bench(Box<bench::Bench>),
+    /// Measures what waking up costs on this host, and who takes the CPU.
+    ///
+    /// Exit status 1: a sample exceeded --fail-over.
+    #[command(subcommand)]
+    Probe(Box<probe::Probe>),
     /// Network namespaces joined by veth pairs, to try and to measure without hardware.
     #[command(subcommand)]
     Lab(lab::Lab),
@@ -42,12 +54,32 @@ pub enum Command {
     Report(lab::Report),
     /// Feeds what a wait policy saw to a fresh one, and compares what they decide.
     Replay(lab::Replay),
+    /// Linux's dynamic interrupt moderation (DIM), bit for bit: what would it do?
+    #[command(subcommand)]
+    Dim(dim::Dim),
     /// Shows what running instances do: rates, lateness, where the time goes, CPU.
     Top(Top),
     /// Serves the counters of running instances to Prometheus.
     Metrics(Metrics),
+    /// Takes this host's state into one file, to be audited elsewhere.
+    Snapshot(snapshot::Snapshot),
     /// Compares all ways of waiting on real packets: latency beside the CPU time that it costs.
     Demo(Demo),
+    /// Tries things in a modelled world: no hardware is needed, nothing is measured.
+    #[command(subcommand)]
+    Sim(sim::Sim),
+    /// Changes the machine's settings by profiles, and takes them back: after a crash, a kill, a reboot.
+    #[command(subcommand)]
+    Tune(tune::Tune),
+    /// Finds out which settings help: interleaved runs, a noise floor, a ranked list.
+    Experiment(experiment::Experiment),
+    /// Fixes frequencies of cores and of the uncore.
+    #[command(subcommand)]
+    Power(tune::Power),
+    /// Says what on this host, or on a recorded one, makes packets late, why, and what mends it.
+    Audit(Box<audit::Audit>),
+    /// Shows what hits a CPU: interrupts and softirqs, per second, by source.
+    Irqs(audit::Irqs),
 }
 
 /// `apus run`

@@ -95,11 +95,45 @@ pub fn describe(error: &anyhow::Error) -> (String, Status) {
         };
         return (text, status);
     }
+    if let Some(error) = error.downcast_ref::<probe::Error>() {
+        let status = if error.lacks() { Status::Lacking } else { Status::Wrong };
+        return (describe_probe(error), status);
+    }
+    if let Some((text, lacks)) = describe_host(error) {
+        return (text, if lacks { Status::Lacking } else { Status::Wrong });
+    }
     let mut text = format!("error: {error}");
     for cause in error.chain().skip(1) {
         text.push_str(&format!("\n  why: {cause}"));
     }
     (text, Status::Lacking)
+}
+
+fn describe_probe(error: &probe::Error) -> String {
+    match error {
+        probe::Error::Lacking { what, why, fix } => format!("error: {what}\n  why: {why}\n  fix: {fix}"),
+        probe::Error::Invalid { what, why } => format!("error: {what}\n  why: {why}"),
+        probe::Error::Live(error) => describe_live(error),
+        probe::Error::Tester(tester::Error::Device(error)) => describe_live(error),
+        probe::Error::Tester(error) => format!("error: {error}"),
+    }
+}
+
+/// An error of the crate `host`, and whether the environment lacks something.
+fn describe_host(error: &anyhow::Error) -> Option<(String, bool)> {
+    use host::transaction::Error as Transaction;
+    let knob = |error: &host::knob::Error| error.to_string().replace('\n', "\n  ");
+    if let Some(error) = error.downcast_ref::<host::knob::Error>() {
+        return Some((format!("error: {}", knob(error)), error.lacks()));
+    }
+    if let Some(error) = error.downcast_ref::<Transaction>() {
+        let text = match error {
+            Transaction::Knob(error) => knob(error),
+            other => other.to_string().replace('\n', "\n  "),
+        };
+        return Some((format!("error: {text}"), error.lacks()));
+    }
+    error.downcast_ref::<host::profile::Error>().map(|error| (format!("error: {error}"), false))
 }
 
 fn describe_live(error: &live::Error) -> String {

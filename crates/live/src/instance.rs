@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use policy::LossBound;
-use policy::wait::{Policy, WaitPolicy};
+use policy::wait::{Policy, WaitPolicy, WakeCosts};
 use units::{Monotonic, PacketRate};
 
 use crate::Error;
@@ -19,7 +19,7 @@ use crate::app::{AnyApp, App, AppConfig};
 use crate::cpu::LinuxCpu;
 use crate::device::Device;
 use crate::device::afxdp::{SocketConfig, XskContext};
-use crate::mode::{Mode, ModeText};
+use crate::mode::{CostsText, Mode, ModeText};
 use crate::os::{self, Scheduling, Signals};
 use crate::pool::{Pool, PoolConfig};
 use crate::port::{OpenPort, PortConfig, PortReport, WrapperReport, Wrappers};
@@ -40,6 +40,8 @@ pub struct InstanceConfig {
     pub app: AppConfig,
     /// How the workers wait. The loss bound of `adaptive` is filled in by [`Instance::start`].
     pub mode: Mode,
+    /// What waits cost here, as measured before; `None`: `adaptive` finds out by itself, and other modes never ask.
+    pub costs: Option<WakeCosts>,
     /// The highest rate at which packets may arrive at one queue; `None` takes the line rate.
     pub peak_rate: Option<PacketRate>,
     /// One entry a worker: where and in what class it runs.
@@ -154,13 +156,13 @@ impl Instance {
         }
         let mut workers = Vec::new();
         for (scheduling, devices, pool, telemetry) in ready {
-            let (app, stop, record) = (app.clone(), stop.clone(), config.record);
+            let (app, stop, record, costs) = (app.clone(), stop.clone(), config.record, config.costs);
             let start = move || match app {
-                AnyApp::Drop(app) => work(app, devices, pool, telemetry, mode, scheduling, stop, record),
-                AnyApp::MacSwap(app) => work(app, devices, pool, telemetry, mode, scheduling, stop, record),
-                AnyApp::L2Fwd(app) => work(app, devices, pool, telemetry, mode, scheduling, stop, record),
-                AnyApp::UdpEcho(app) => work(app, devices, pool, telemetry, mode, scheduling, stop, record),
-                AnyApp::L3Fwd(app) => work(app, devices, pool, telemetry, mode, scheduling, stop, record),
+                AnyApp::Drop(app) => work(app, devices, pool, telemetry, (mode, costs), scheduling, stop, record),
+                AnyApp::MacSwap(app) => work(app, devices, pool, telemetry, (mode, costs), scheduling, stop, record),
+                AnyApp::L2Fwd(app) => work(app, devices, pool, telemetry, (mode, costs), scheduling, stop, record),
+                AnyApp::UdpEcho(app) => work(app, devices, pool, telemetry, (mode, costs), scheduling, stop, record),
+                AnyApp::L3Fwd(app) => work(app, devices, pool, telemetry, (mode, costs), scheduling, stop, record),
             };
             let thread = std::thread::Builder::new()
                 .name(format!("apus-{}", workers.len()))
@@ -273,18 +275,21 @@ fn work<A: App>(
     devices: Vec<Box<dyn Device>>,
     pool: Pool,
     telemetry: Telemetry,
-    mode: Mode,
+    (mode, costs): (Mode, Option<WakeCosts>),
     scheduling: Scheduling,
     stop: Stop,
     record: Option<usize>,
 ) -> WorkerEnd {
+    let mut policy = mode.policy();
+    costs.iter().for_each(|costs| policy.know(costs));
     match record {
-        None => drive(app, devices, pool, telemetry, mode.policy(), scheduling, stop, |_| None),
+        None => drive(app, devices, pool, telemetry, policy, scheduling, stop, |_| None),
         Some(limit) => {
-            let policy = Recording::<Policy<Monotonic>>::new(mode.policy(), limit);
+            let policy = Recording::<Policy<Monotonic>>::new(policy, limit);
             drive(app, devices, pool, telemetry, policy, scheduling, stop, |policy| {
                 let mut text = Vec::new();
-                policy.write(&ModeText::from(mode), &mut text).ok().map(|()| text)
+                let costs = costs.as_ref().map(CostsText::from);
+                policy.write(&ModeText::from(mode), costs.as_ref(), &mut text).ok().map(|()| text)
             })
         }
     }

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use policy::wait::{Adaptive, AdaptiveConfig, Backoff, Hybrid300, Interrupt, Policy, Poll};
+use policy::wait::{
+    Adaptive, AdaptiveConfig, Backoff, Hybrid300, Interrupt, LENGTHS, Lateness, Policy, Poll, TimedCost, WakeCosts,
+};
 use policy::{Goal, LossBound};
 use serde::{Deserialize, Serialize};
 use units::{Monotonic, Nanos, PacketRate};
@@ -149,6 +151,75 @@ impl ModeText {
     }
 }
 
+/// [`WakeCosts`] as a recorded file holds them: a replay needs what the policy started from.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CostsText {
+    /// Timed waits, by their length.
+    timed: Vec<TimedText>,
+    /// Waits that an interrupt ends.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    interrupt: Option<LatenessText>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TimedText {
+    length_ns: u64,
+    lateness: LatenessText,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LatenessText {
+    p50_ns: u64,
+    p75_ns: u64,
+    p90_ns: u64,
+    p99_ns: u64,
+}
+
+impl From<&Lateness> for LatenessText {
+    fn from(of: &Lateness) -> Self {
+        let ns = Nanos::as_nanos;
+        Self { p50_ns: ns(of.p50), p75_ns: ns(of.p75), p90_ns: ns(of.p90), p99_ns: ns(of.p99) }
+    }
+}
+
+impl LatenessText {
+    fn lateness(&self) -> Lateness {
+        let ns = Nanos::from_nanos;
+        Lateness { p50: ns(self.p50_ns), p75: ns(self.p75_ns), p90: ns(self.p90_ns), p99: ns(self.p99_ns) }
+    }
+}
+
+impl From<&WakeCosts> for CostsText {
+    fn from(costs: &WakeCosts) -> Self {
+        let timed = costs.timed.iter().flatten();
+        Self {
+            timed: timed
+                .map(|cost| TimedText { length_ns: cost.length.as_nanos(), lateness: (&cost.lateness).into() })
+                .collect(),
+            interrupt: costs.interrupt.as_ref().map(Into::into),
+        }
+    }
+}
+
+impl CostsText {
+    /// The costs that this text says.
+    pub fn parse(&self) -> Result<WakeCosts, Error> {
+        if self.timed.len() > LENGTHS {
+            let why = format!("there is room for {LENGTHS}");
+            return Err(Error::Invalid { what: format!("costs of {} lengths", self.timed.len()), why });
+        }
+        let mut costs = WakeCosts { timed: [None; LENGTHS], interrupt: None };
+        for (place, text) in costs.timed.iter_mut().zip(&self.timed) {
+            *place = Some(TimedCost { length: Nanos::from_nanos(text.length_ns), lateness: text.lateness.lateness() });
+        }
+        costs.interrupt = self.interrupt.as_ref().map(LatenessText::lateness);
+        Ok(costs)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,5 +237,18 @@ mod tests {
         ] {
             assert_eq!(ModeText::from(mode).parse().unwrap(), mode);
         }
+    }
+
+    #[test]
+    fn costs_survive_their_text() {
+        let us = Nanos::from_micros;
+        let lateness = Lateness { p50: us(8), p75: us(9), p90: us(12), p99: us(40) };
+        let mut costs = WakeCosts { interrupt: Some(lateness), ..WakeCosts::default() };
+        assert_eq!(CostsText::from(&costs).parse().unwrap(), costs);
+        costs.timed = [Some(TimedCost { length: us(50), lateness }); LENGTHS];
+        let text = CostsText::from(&costs);
+        assert_eq!(text.parse().unwrap(), costs);
+        let more = CostsText { timed: [text.timed.clone(), text.timed].concat(), interrupt: None };
+        assert!(more.parse().is_err());
     }
 }

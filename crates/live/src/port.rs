@@ -76,8 +76,6 @@ pub enum PortKind {
         zero_copy: bool,
         /// The receive queues that are served.
         queues: Vec<u32>,
-        /// NAPIs whose interrupts are deferred while it runs.
-        deferred_napis: Vec<u32>,
     },
     /// A memory port.
     Memory,
@@ -164,7 +162,6 @@ impl OpenPort {
                     xdp_mode: interface.mode(),
                     zero_copy: false, // known when the sockets are: see `learn`
                     queues: port.queues.clone(),
-                    deferred_napis: interface.deferred_napis(),
                 };
                 let report =
                     PortReport { name: port.name.clone(), kind, rx_descriptors: sockets.rings.rx, peak: Some(peak) };

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use units::{Instant, Monotonic, Nanos};
 
 use crate::Error;
-use crate::mode::ModeText;
+use crate::mode::{CostsText, ModeText};
 
 /// Queues of one worker that are recorded; a worker with more cannot be.
 pub const MOST_QUEUES: usize = 8;
@@ -41,11 +41,12 @@ impl<P> Recording<P> {
         Self { inner, entries: Vec::with_capacity(limit), left_out: 0 }
     }
 
-    /// Writes the log. `mode` is what a replay is to make its policy of.
-    pub fn write(&self, mode: &ModeText, out: &mut impl Write) -> io::Result<()> {
+    /// Writes the log. `mode` is what a replay is to make its policy of, `costs` what that started from.
+    pub fn write(&self, mode: &ModeText, costs: Option<&CostsText>, out: &mut impl Write) -> io::Result<()> {
         let header = Header {
             schema: SCHEMA.into(),
             mode: mode.clone(),
+            costs: costs.cloned(),
             decisions: self.entries.len() as u64,
             left_out: self.left_out,
         };
@@ -99,6 +100,9 @@ pub fn replay(input: impl BufRead, name: &str) -> Result<Replay, Error> {
         return Err(bad(1, format!("the schema is {:?}, but this program reads {SCHEMA:?}", header.schema)));
     }
     let mut policy = header.mode.parse()?.policy();
+    if let Some(costs) = &header.costs {
+        policy.know(&costs.parse()?);
+    }
     let mut result = Replay { mode: header.mode, decisions: 0, left_out: header.left_out, first_difference: None };
     for (number, text) in (2..).zip(lines) {
         let text = text.map_err(|e| bad(number, e.to_string()))?;
@@ -126,6 +130,8 @@ const SCHEMA: &str = "apus.record/1";
 struct Header {
     schema: String,
     mode: ModeText,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    costs: Option<CostsText>,
     decisions: u64,
     left_out: u64,
 }

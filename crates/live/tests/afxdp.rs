@@ -5,16 +5,13 @@ mod afxdp_lab;
 #[path = "worker/sys.rs"]
 mod allocator;
 
-use std::fs;
 use std::net::UdpSocket;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant as Wall};
 
 use afxdp_lab::{End, Lab, inside, is_root, now, numbered, sh, sockets};
 use live::Error;
-use live::device::afxdp::{
-    AfXdpDevice, Filter, Interface, InterfaceConfig, NapiDeferral, SocketConfig, XdpMode, ZeroCopy,
-};
+use live::device::afxdp::{AfXdpDevice, Filter, Interface, InterfaceConfig, SocketConfig, XdpMode, ZeroCopy};
 use live::device::{Device, Health};
 use live::pool::PoolConfig;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -458,99 +455,6 @@ fn wrong_use_is_told_apart_from_what_is_lacking() {
     let End { mut pool, mut context, .. } = End::new();
     let error = inside(&lab.a, || AfXdpDevice::open(&interface, &[0], &sockets(), &mut context, &mut pool));
     assert!(error.unwrap_err().to_string().contains("another network namespace"));
-}
-
-/// (NAPI id, defer-hard-irqs, gro-flush-timeout) of each NAPI, by the same netlink call as `ynl`.
-fn napis(namespace: &str, interface: &str) -> Vec<(u32, u32, u32)> {
-    inside(namespace, || {
-        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
-        let ifindex = rustix::net::netdevice::name_to_index(&socket, interface).unwrap();
-        let mut netlink = netlink_socket2::NetlinkSocket::new();
-        let mut request = netlink_bindings::netdev::Request::new().op_napi_get_dump();
-        request.encode().push_ifindex(ifindex);
-        let mut reply = netlink.request(&request).unwrap();
-        let mut napis = Vec::new();
-        while let Some(napi) = reply.recv() {
-            let napi = napi.unwrap();
-            let (id, defer) = (napi.get_id().unwrap(), napi.get_defer_hard_irqs().unwrap());
-            napis.push((id, defer, napi.get_gro_flush_timeout().unwrap()));
-        }
-        napis
-    })
-}
-
-const DEFERRAL: NapiDeferral = NapiDeferral { defer_hard_irqs: 2, gro_flush_timeout: Nanos::from_micros(200) };
-
-#[test]
-fn napi_settings_are_restored() {
-    if !is_root("napi_settings_are_restored") {
-        return;
-    }
-    let lab = Lab::new("");
-    // With GRO on the NAPI outlives the XDP program, and so would its settings.
-    sh(&format!("ip netns exec {} ethtool -K vb gro on", lab.b));
-    let before = napis(&lab.b, "vb");
-    assert_eq!((before.len(), before[0].1, before[0].2), (1, 0, 0));
-    let during = (before[0].0, 2, 200_000);
-    let config = InterfaceConfig { napi_deferral: Some(DEFERRAL), ..InterfaceConfig::new("vb") };
-
-    let end = End::new().open(&lab.b, &config).unwrap();
-    assert_eq!(end.devices[0].interface().deferred_napis(), [during.0]);
-    assert_eq!(napis(&lab.b, "vb"), [during]);
-    drop(end);
-    assert_eq!(napis(&lab.b, "vb"), before, "after a drop");
-
-    // Killed, it restores nothing; the next start does, whether it defers itself or not.
-    for next in [InterfaceConfig::new("vb"), config] {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_child_that_is_killed", "--nocapture"])
-            .env("APUS_TEST_NAMESPACE", &lab.b)
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let end = Wall::now() + Duration::from_secs(10);
-        while napis(&lab.b, "vb") != [during] {
-            assert!(Wall::now() < end && child.try_wait().unwrap().is_none(), "the child set nothing");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert_eq!(napis(&lab.b, "vb"), [during], "a killed process restores nothing");
-        let again = End::new().open(&lab.b, &next).expect("the port is free after a kill");
-        if next.napi_deferral.is_none() {
-            assert_eq!(napis(&lab.b, "vb"), before, "the next start restored");
-        }
-        drop(again);
-        assert_eq!(napis(&lab.b, "vb"), before, "what was before the killed one, not what it set");
-    }
-    let notes = fs::read_dir("/run/apus/napi").unwrap().flatten();
-    let mine = inside(&lab.b, || fs::read_link("/proc/thread-self/ns/net").unwrap());
-    let number: String = mine.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
-    let left: Vec<_> = notes.filter(|n| n.file_name().to_string_lossy().starts_with(&number)).collect();
-    assert!(left.is_empty(), "notes stayed: {left:?}");
-}
-
-#[test]
-fn without_a_napi_deferral_is_refused() {
-    if !is_root("without_a_napi_deferral_is_refused") {
-        return;
-    }
-    let lab = Lab::new("");
-    // On veth generic XDP makes no NAPI.
-    let deferral = Some(DEFERRAL);
-    let config = InterfaceConfig { mode: XdpMode::Generic, napi_deferral: deferral, ..InterfaceConfig::new("vb") };
-    let error = inside(&lab.b, || Interface::attach(&config)).unwrap_err();
-    assert!(error.lacks() && error.to_string().contains("it has no NAPI"), "{error}");
-    inside(&lab.b, || Interface::attach(&InterfaceConfig::new("vb"))).expect("the failed attach left nothing");
-}
-
-/// Not a test: what `napi_settings_are_restored` kills, and `no_permission_is_told` runs.
-#[test]
-fn a_child_that_is_killed() {
-    let Ok(namespace) = std::env::var("APUS_TEST_NAMESPACE") else { return };
-    let config = InterfaceConfig { napi_deferral: Some(DEFERRAL), ..InterfaceConfig::new("vb") };
-    let _end = End::new().open(&namespace, &config).unwrap();
-    std::thread::sleep(Duration::from_secs(20));
 }
 
 /// Not a test: what `no_permission_is_told` runs without capabilities.

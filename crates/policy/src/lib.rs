@@ -4,11 +4,14 @@
 //! so the same observations give the same actions, bit for bit, in the live loop, in the simulator
 //! and in a replay of a recorded file.
 //!
-//! [`wait`] answers, after each poll: what shall the core do until the next one?
+//! [`wait`] answers, after each poll: what shall the core do until the next one? [`moderation`]: how
+//! long may a NIC gather packets before it interrupts? [`frequency`]: how fast must the core be?
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod frequency;
 pub mod goal;
+pub mod moderation;
 pub mod wait;
 
 pub use goal::{Goal, LossBound};

@@ -210,6 +210,59 @@ fn the_goal_is_kept_again_after_the_machine_became_slow() {
     assert!(ours.quantile_us(0.99) <= 60, "p99 {} us", ours.quantile_us(0.99));
 }
 
+/// What a measurement of this world's waits says: `Random::lateness` by its quantiles, in each length.
+fn measured_costs() -> WakeCosts {
+    let of = |usual: f64| {
+        let at = |q: f64| Nanos::from_nanos((usual * (1.0 - (1.0 - q).ln() / 3.0)) as u64);
+        Lateness { p50: at(0.5), p75: at(0.75), p90: at(0.9), p99: at(0.99) }
+    };
+    let timed = [20, 50, 100, 200, 350, 1_000, 5_000, 10_000];
+    let cost = |us| Some(TimedCost { length: Nanos::from_micros(us), lateness: of(8_000.0) });
+    WakeCosts { timed: timed.map(cost), interrupt: Some(of(10_000.0)) }
+}
+
+#[test]
+fn what_was_measured_spares_the_first_packets() {
+    // The first 30 ms of Poisson traffic, from 50 starts each, under goals that interrupts alone do not keep.
+    for goal_us in [25, 30] {
+        let late = |costs: Option<WakeCosts>| {
+            let of = |seed: u64| {
+                let mut policy = adaptive(&format!("p99={goal_us}us"));
+                costs.iter().for_each(|costs| policy.know(costs));
+                let ours = run(&mut policy, &poisson(50.0, 600, seed));
+                ours.delays.iter().filter(|delay| **delay > goal_us * 1_000).count()
+            };
+            (1..=50).map(of).sum::<usize>()
+        };
+        let (without, with) = (late(None), late(Some(measured_costs())));
+        println!("{goal_us} us: late of 30,000: {without} without, {with} with what was measured");
+        assert!(with <= 300, "{goal_us} us: {with} of 30,000 are more than one in a hundred");
+        assert!(with * 2 < without, "{goal_us} us: {with} with, {without} without");
+    }
+}
+
+#[test]
+fn wrong_costs_are_unlearned() {
+    // Measured on another machine: a tenth, and ten times, of what waits cost here.
+    for (wrong, parts) in [(1, 10), (10, 1)] {
+        let mut costs = measured_costs();
+        let scale = |of: &mut Lateness| {
+            for quantile in [&mut of.p50, &mut of.p75, &mut of.p90, &mut of.p99] {
+                *quantile = quantile.scale(wrong, parts);
+            }
+        };
+        costs.timed.iter_mut().flatten().for_each(|cost| scale(&mut cost.lateness));
+        costs.interrupt.iter_mut().for_each(scale);
+        let arrivals = poisson(50.0, 40_000, 7);
+        let mut policy = adaptive("p99=30us");
+        policy.know(&costs);
+        let (ours, without) = (run(&mut policy, &arrivals), run(&mut adaptive("p99=30us"), &arrivals));
+        println!("{wrong}/{parts}: {ours}\nwithout: {without}");
+        assert!(ours.quantile_us(0.99) <= 30, "{wrong}/{parts}: p99 {} us", ours.quantile_us(0.99));
+        assert!(ours.awake <= without.awake * 3 / 2, "{wrong}/{parts}: {} and {}", ours.awake, without.awake);
+    }
+}
+
 /// Anything that a loop could report, sane or not.
 fn step() -> impl Strategy<Value = (u64, u32, u64, u64, u64)> {
     (0u64..2_000_000, prop_oneof![3 => Just(0u32), 1 => 0u32..100], 0u64..600_000, 0u64..300_000, 0u64..50_000)

@@ -2,7 +2,10 @@
 //!
 //! ```text
 //! cargo bench -p tester --bench goals [-- --rounds 7] [--seconds 3] [--only periodic|poisson|idle]
+//! cargo bench -p tester --bench goals -- --modes adaptive:p99=250us,backoff:200us [--load poisson:20kpps]
 //! ```
+//! The second form only compares, and has no bounds.
+//!
 //! All modes run interleaved, in an order that turns by one each round; the run is the sample, and
 //! what is compared are medians over runs. Bounds hold for the samples outside the gaps in which the
 //! host had taken a spinning loop's CPU; their share is printed and bounded. CPU time is that of the
@@ -29,6 +32,9 @@ struct Options {
     rounds: usize,
     seconds: u64,
     only: Option<String>,
+    /// The modes to compare, and the load to compare them at.
+    modes: Vec<Mode>,
+    load: String,
 }
 
 /// The runs of one mode.
@@ -123,6 +129,11 @@ fn run() -> Result<Verdicts, Failure> {
     let wanted = |part: &str| options.only.as_deref().is_none_or(|only| only == part);
     let bed = Bed::up(BedConfig::new("goals")?)?;
     let mut verdicts = Verdicts::default();
+    if !options.modes.is_empty() {
+        interleaved(&bed, options.modes.clone(), &options.load, &options)?;
+        bed.down()?;
+        return Ok(verdicts);
+    }
     if wanted("periodic") {
         periodic(&bed, &options, &mut verdicts)?;
     }
@@ -137,22 +148,41 @@ fn run() -> Result<Verdicts, Failure> {
 }
 
 fn options() -> Result<Options, Failure> {
-    let mut options = Options { rounds: 7, seconds: 3, only: None };
+    let mut options =
+        Options { rounds: 7, seconds: 3, only: None, modes: Vec::new(), load: "poisson:20kpps".to_owned() };
     let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
     while let Some(word) = words.next() {
         let value = words.next().ok_or_else(|| format!("{word} needs a value"))?;
         match word.as_str() {
             "--rounds" => options.rounds = value.parse()?,
             "--seconds" => options.seconds = value.parse()?,
+            "--modes" => options.modes = value.split(',').map(mode).collect::<Result<_, _>>()?,
+            "--load" => options.load = value,
             "--only" if ["periodic", "poisson", "idle"].contains(&value.as_str()) => options.only = Some(value),
             _ => {
-                return Err(
-                    format!("{word} {value}: expected --rounds N, --seconds N, --only periodic|poisson|idle").into()
-                );
+                return Err(format!(
+                    "{word} {value}: expected --rounds N, --seconds N, --only periodic|poisson|idle, \
+                         --modes MODE,..., --load LOAD"
+                )
+                .into());
             }
         }
     }
     Ok(options)
+}
+
+/// A mode as this benchmark writes it: `poll`, `interrupt`, `hybrid300`, `backoff:200us`, `adaptive:p99=60us`.
+fn mode(text: &str) -> Result<Mode, Failure> {
+    Ok(match text.split_once(':') {
+        None if text == "poll" => Mode::Poll,
+        None if text == "interrupt" => Mode::Interrupt,
+        None if text == "hybrid300" => Mode::Hybrid300,
+        Some(("backoff", max)) => Mode::Backoff { max: max.parse()? },
+        Some(("adaptive", goal)) => adaptive(goal)?,
+        _ => {
+            return Err(format!("{text}: expected poll, interrupt, hybrid300, backoff:TIME or adaptive:GOAL").into());
+        }
+    })
 }
 
 fn adaptive(goal: &str) -> Result<Mode, Failure> {
@@ -235,13 +265,13 @@ fn periodic(bed: &Bed, options: &Options, verdicts: &mut Verdicts) -> Result<(),
 fn poisson(bed: &Bed, options: &Options, verdicts: &mut Verdicts) -> Result<(), Failure> {
     const GOALS: [u64; 4] = [30, 60, 120, 250];
     const SLEEPS: [u64; 14] = [1, 2, 4, 8, 15, 25, 40, 60, 80, 100, 130, 160, 200, 240];
-    let mut modes = vec![Mode::Poll];
+    let mut modes = vec![Mode::Poll, Mode::Interrupt];
     for goal in GOALS {
         modes.push(adaptive(&format!("p99={goal}us"))?);
     }
     modes.extend(SLEEPS.map(|us| Mode::Backoff { max: Nanos::from_micros(us) }));
     let series = interleaved(bed, modes, "poisson:20kpps", options)?;
-    let (ours, rivals) = series[1..].split_at(GOALS.len());
+    let (ours, rivals) = series[2..].split_at(GOALS.len());
     // Poll is the curve's end: a sleep of nothing.
     let mut curve: Vec<(f64, f64)> = rivals.iter().chain(&series[..1]).map(|s| (s.p99(), s.cpu())).collect();
     curve.sort_by(|a, b| a.0.total_cmp(&b.0));

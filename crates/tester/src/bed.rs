@@ -209,6 +209,7 @@ impl Session {
             sockets: config.sockets,
             app: AppConfig::MacSwap,
             mode,
+            costs: None,
             peak_rate: Some(config.peak_rate),
             workers: vec![config.tested],
             pool_frames: None,

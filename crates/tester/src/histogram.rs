@@ -41,7 +41,8 @@ impl Histogram {
         self.record_n(nanos, 1);
     }
 
-    fn record_n(&mut self, nanos: u64, n: u64) {
+    /// Counts the same span `n` times.
+    pub fn record_n(&mut self, nanos: u64, n: u64) {
         if nanos > HIGHEST_NS || self.counts.record_n(nanos, n).is_err() {
             self.overflow += n;
         }

@@ -16,6 +16,7 @@ pub mod clock;
 pub mod cpu;
 pub mod demo;
 mod error;
+pub mod experiment;
 pub mod frame;
 pub mod gaps;
 pub mod histogram;

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
-use live::device::afxdp::{Filter, NapiDeferral};
+use host::knob::NapiDeferral;
+use live::device::afxdp::Filter;
 use policy::Goal;
 use tester::frame::{Encapsulation, FrameSize};
 use tester::schedule::Schedule;

@@ -58,15 +58,15 @@ pub struct Up {
 /// `apus report`
 #[derive(Args, Debug)]
 pub struct Report {
-    /// Results of `apus bench`, as -o or --json wrote them.
+    /// Results of `apus bench`, or of `apus probe`, as -o or --json wrote them.
     #[arg(required = true, value_name = "RESULT.json")]
     pub results: Vec<PathBuf>,
     /// The file to write: one HTML file that needs nothing else.
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     pub output: PathBuf,
-    /// The heading.
-    #[arg(long, default_value = "Apus: latency beside CPU time")]
-    pub title: String,
+    /// The heading [default: what the results are of].
+    #[arg(long)]
+    pub title: Option<String>,
 }
 
 /// `apus replay`

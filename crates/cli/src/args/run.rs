@@ -4,9 +4,10 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use host::knob::NapiDeferral;
 use live::app::AppConfig;
 use live::app::udp_echo::UdpPorts;
-use live::device::afxdp::{Filter, NapiDeferral, XdpMode, ZeroCopy};
+use live::device::afxdp::{Filter, XdpMode, ZeroCopy};
 use policy::Goal;
 use units::{Nanos, PacketRate};
 
@@ -96,6 +97,10 @@ pub struct Common {
     /// How late frames may be, such as p99.9=50us [adaptive only; default: p99=100us].
     #[arg(long, value_name = "GOAL", help_heading = "Waiting")]
     pub goal: Option<Goal>,
+    /// A platform profile of this host (apus probe all -o FILE): what waits cost is then known from the start
+    /// [adaptive only; default: learned from the first packets].
+    #[arg(long, value_name = "FILE", help_heading = "Waiting")]
+    pub platform: Option<PathBuf>,
     /// The longest sleep [backoff only; default: 100us; from 0 to 10ms].
     #[arg(long, value_name = "DURATION", help_heading = "Waiting")]
     pub sleep_max: Option<Nanos>,

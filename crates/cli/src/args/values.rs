@@ -4,8 +4,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use host::knob::NapiDeferral;
 use live::app::headers::Mac;
-use live::device::afxdp::{Filter, NapiDeferral};
+use live::device::afxdp::Filter;
 use live::device::fault::{FaultPlan, FaultRates, Outage};
 use live::device::pcap::Timing;
 use units::Nanos;
@@ -142,7 +143,9 @@ pub fn deferral(text: &str) -> Result<NapiDeferral, String> {
     let (count, timeout) = text.split_once(',').ok_or(wrong)?;
     let defer_hard_irqs = count.trim().parse().map_err(|_| wrong)?;
     let gro_flush_timeout = timeout.parse().map_err(|e: units::ParseError| format!("{wrong}: {e}"))?;
-    Ok(NapiDeferral { defer_hard_irqs, gro_flush_timeout })
+    let deferral = NapiDeferral { defer_hard_irqs, gro_flush_timeout };
+    deferral.check().map_err(|e| e.to_string())?;
+    Ok(deferral)
 }
 
 /// A duration above zero.
@@ -151,6 +154,17 @@ pub fn span(text: &str) -> Result<Nanos, String> {
         Ok(Nanos::ZERO) => Err("expected a time above 0".into()),
         Ok(span) => Ok(span),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+/// A duration above zero that may also be in minutes or hours: `90s`, `10m`, `2h`.
+pub fn span_with_hours(text: &str) -> Result<Nanos, String> {
+    let whole = |unit: char| text.strip_suffix(unit).and_then(|number| number.parse::<u64>().ok());
+    let seconds = whole('h').and_then(|n| n.checked_mul(3_600)).or_else(|| whole('m').and_then(|n| n.checked_mul(60)));
+    match seconds {
+        Some(0) => Err("expected a time above 0".into()),
+        Some(seconds) => Ok(Nanos::from_secs(seconds)),
+        None => span(text).map_err(|why| format!("{why}; or 10m, 2h")),
     }
 }
 
@@ -280,7 +294,7 @@ mod tests {
         assert!(filter("udp=9-7").is_err() && filter("tcp=7").is_err() && filter("ethertype=88b5").is_err());
         let deferred = NapiDeferral { defer_hard_irqs: 2, gro_flush_timeout: Nanos::from_micros(200) };
         assert_eq!(deferral("2,200us"), Ok(deferred));
-        assert!(deferral("2").is_err() && deferral("2,200").is_err());
+        assert!(deferral("2").is_err() && deferral("2,200").is_err() && deferral("2,0us").is_err());
         assert_eq!(mac("02:61:70:75:73:01").map(show_mac), Ok("02:61:70:75:73:01".to_owned()));
         assert!(mac("2:61:70:75:73:01").is_err() && mac("02:61:70:75:73:01:02").is_err());
         assert_eq!(

@@ -4,27 +4,70 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 
+use serde_json::Value;
 use tester::report;
 use tester::result::Document;
 
+use super::probe::{File, read_measurements};
 use crate::args::lab::Report as Typed;
+use crate::documents::probe::{PLATFORM, SCHEMA as PROBE};
 use crate::{Failure, Status};
 
 /// Reads results, and writes the report.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
+    let of_probes = typed.results.iter().filter(|path| is_of_probe(path)).count();
+    if of_probes > 0 {
+        if of_probes < typed.results.len() {
+            let why = "some are of apus probe, and some are not";
+            return Err(Failure::wrong("make one report of these results", why, "make a report of each kind").into());
+        }
+        return of_probe(typed);
+    }
     let mut results = Vec::new();
     for path in &typed.results {
         let documents = read(path)?;
         let many = documents.len() > 1;
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         for (number, document) in documents.into_iter().enumerate() {
-            let name = if many { format!("{stem} {}", number + 1) } else { stem.clone().into_owned() };
+            let name = if many { format!("{} {}", stem(path), number + 1) } else { stem(path) };
             results.push((name, document));
         }
     }
-    report::write(&report::of_results(&typed.title, &results), &typed.output)?;
+    let title = typed.title.as_deref().unwrap_or("Apus: latency beside CPU time");
+    report::write(&report::of_results(title, &results), &typed.output)?;
     writeln!(io::stdout(), "{}: {} result(s)", typed.output.display(), results.len())?;
     Ok(Status::Good)
+}
+
+/// A report of what probes measured, the files beside each other.
+fn of_probe(typed: &Typed) -> anyhow::Result<Status> {
+    let files = typed.results.iter().map(|path| Ok((stem(path), read_measurements(path)?)));
+    let files: Vec<(String, File)> = files.collect::<Result<_, Failure>>()?;
+    let sets: Vec<probe::report::Set<'_>> = files
+        .iter()
+        .map(|(name, file)| {
+            let name = if files.len() > 1 { name.as_str() } else { "" };
+            probe::report::Set { name, host: &file.host, measured: &file.measured }
+        })
+        .collect();
+    let results = files.iter().map(|(_, file)| serde_json::to_value(&file.measured)).collect::<Result<Value, _>>()?;
+    let title = typed.title.as_deref().unwrap_or("Apus: what waking up costs");
+    report::write(&probe::report::report(title, &sets, results), &typed.output)?;
+    let number: usize = files.iter().map(|(_, file)| file.measured.len()).sum();
+    writeln!(io::stdout(), "{}: {number} result(s)", typed.output.display())?;
+    Ok(Status::Good)
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Whether a file is a document of `apus probe`. One that cannot be read is none; reading it again says why.
+fn is_of_probe(path: &Path) -> bool {
+    let schema = fs::read_to_string(path).ok().and_then(|text| {
+        let document: Value = serde_json::from_str(&text).ok()?;
+        document["schema"].as_str().map(str::to_owned)
+    });
+    schema.is_some_and(|schema| schema == PROBE || schema == PLATFORM)
 }
 
 /// A file holds one document, or several, one after the other (`--repeat`).

@@ -2,11 +2,20 @@
 //!
 //! Keys are in snake case and carry their unit; what is not known is `null`.
 
+pub mod audit;
+pub mod dim;
 pub mod distribution;
+pub mod figures;
+pub mod goals;
+pub mod irqs;
 pub mod lab;
+pub mod probe;
 pub mod replay;
 pub mod run;
+pub mod sim;
+pub mod snapshot;
 pub mod top;
+pub mod tune;
 
 use std::collections::BTreeMap;
 
@@ -27,8 +36,30 @@ pub const SCHEMAS: &[Published] = &[
     Published { name: run::SCHEMA, schema: schema_of::<run::Document> },
     Published { name: tester::demo::result::SCHEMA, schema: schema_of::<tester::demo::DemoResult> },
     Published { name: tester::result::SCHEMA, schema: schema_of::<tester::result::Document> },
+    Published {
+        name: tester::experiment::result::SCHEMA,
+        schema: schema_of::<tester::experiment::result::ExperimentResult>,
+    },
     Published { name: lab::SCHEMA, schema: schema_of::<lab::Document> },
+    Published { name: figures::SCHEMA, schema: schema_of::<figures::Document> },
+    Published { name: goals::SCHEMA, schema: schema_of::<goals::Document> },
+    Published { name: probe::SCHEMA, schema: schema_of::<probe::Document> },
+    Published { name: sim::RUN, schema: schema_of::<sim::RunDocument> },
+    Published { name: sim::COMPARE, schema: schema_of::<sim::CompareDocument> },
+    Published { name: sim::SWEEP, schema: schema_of::<sim::SweepDocument> },
+    Published { name: probe::PLATFORM, schema: schema_of::<probe::Platform> },
+    Published { name: probe::COMPARISON, schema: schema_of::<probe::Comparison> },
     Published { name: replay::SCHEMA, schema: schema_of::<replay::Document> },
+    Published { name: audit::SCHEMA, schema: schema_of::<audit::Document> },
+    Published { name: audit::DIFF_SCHEMA, schema: schema_of::<audit::DiffDocument> },
+    Published { name: audit::CMDLINE_SCHEMA, schema: schema_of::<audit::CmdlineDocument> },
+    Published { name: irqs::SCHEMA, schema: schema_of::<irqs::Document> },
+    Published { name: snapshot::SCHEMA, schema: schema_of::<snapshot::Document> },
+    Published { name: tune::PLAN, schema: schema_of::<tune::Plan> },
+    Published { name: tune::APPLY, schema: schema_of::<tune::Apply> },
+    Published { name: tune::ROLLBACK, schema: schema_of::<tune::Rollback> },
+    Published { name: tune::STATUS, schema: schema_of::<tune::Status> },
+    Published { name: dim::SCHEMA, schema: schema_of::<dim::Document> },
 ];
 
 /// The version of Apus in every document.

@@ -58,6 +58,8 @@ pub struct Config {
     pub mode: String,
     /// The goal that it holds: the default if none was given; `null` for modes without one.
     pub goal: Option<String>,
+    /// The platform profile that it started from; `null` without.
+    pub platform: Option<String>,
     /// The longest sleep; `null` but for `backoff`.
     pub sleep_max_ns: Option<u64>,
     /// One entry a worker.
@@ -129,15 +131,16 @@ pub struct Port {
     pub peak_rate_from: Option<String>,
 }
 
-impl From<&PortReport> for Port {
-    fn from(report: &PortReport) -> Self {
-        let none = (None, None, Vec::new(), Vec::new());
-        let (kind, (xdp_mode, zero_copy, queues, deferred_napis)) = match &report.kind {
+impl Port {
+    /// A port, and its NAPIs whose interrupts are deferred.
+    pub fn of(report: &PortReport, deferred_napis: &[u32]) -> Self {
+        let none = (None, None, Vec::new());
+        let (kind, (xdp_mode, zero_copy, queues)) = match &report.kind {
             PortKind::Memory => ("memory", none),
             PortKind::Pcap => ("pcap", none),
-            PortKind::AfXdp { xdp_mode, zero_copy, queues, deferred_napis } => {
+            PortKind::AfXdp { xdp_mode, zero_copy, queues } => {
                 let mode = if *xdp_mode == XdpMode::Native { "native" } else { "generic" };
-                ("af_xdp", (Some(mode.to_owned()), Some(*zero_copy), queues.clone(), deferred_napis.clone()))
+                ("af_xdp", (Some(mode.to_owned()), Some(*zero_copy), queues.clone()))
             }
         };
         Self {
@@ -146,7 +149,7 @@ impl From<&PortReport> for Port {
             xdp_mode,
             zero_copy,
             queues,
-            deferred_napis,
+            deferred_napis: deferred_napis.to_vec(),
             rx_descriptors: report.rx_descriptors,
             peak_rate_pps: report.peak.map(|peak| peak.rate.as_pps()),
             peak_rate_from: report.peak.map(|peak| {

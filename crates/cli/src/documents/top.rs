@@ -91,6 +91,10 @@ pub struct Port {
     pub rx_invalid_frames: u64,
     /// Frames to be sent that the kernel refused as malformed.
     pub tx_invalid_frames: u64,
+    /// Frames that the driver took and dropped.
+    pub tx_dropped_frames: u64,
+    /// Whether busy polling, if it was asked for, has an effect; `null` if not asked for or not known yet.
+    pub busy_poll: Option<bool>,
 }
 
 /// Counters since the worker was made.
@@ -244,6 +248,8 @@ pub fn ports(counts: &Counts) -> Vec<Port> {
         rx_no_buffer_frames: port.statistics.rx_no_buffer,
         rx_invalid_frames: port.statistics.rx_invalid,
         tx_invalid_frames: port.statistics.tx_invalid,
+        tx_dropped_frames: port.statistics.tx_dropped,
+        busy_poll: port.busy_poll,
     };
     counts.ports.iter().map(port).collect()
 }

@@ -1,22 +1,38 @@
 //! All tests of the `apus` binary: one program, so that it is linked once.
 
+/// `apus audit` and `apus irqs`.
+mod audit;
 /// `apus demo`: as root, a short one, and one that is interrupted.
 mod demo;
+/// `apus dim replay`: the kernel's recorded calls, wrong use.
+mod dim;
+/// `apus experiment` in a lab, on what is known to help, to do nothing, and to help only together; as root only.
+mod experiment;
 /// `apus run` and `apus bench` on real interfaces in a lab; as root only.
 mod lab;
 /// What the crates may depend on and contain.
 mod laws;
 /// `apus metrics`: HTTP, its limits, and a real Prometheus server.
 mod metrics;
+/// `apus probe`: documents, tables, wrong use, files of other tools.
+mod probe;
 /// `apus replay` and `apus report`: what they read.
 mod replay;
 /// `apus run` without privilege: memory and pcap ports, wrong use.
 mod run;
 /// The schemas in `schemas/` are those of the code.
 mod schemas;
+/// `apus sim`: the figures.
+mod sim;
+/// `apus snapshot`: the document, what is written, wrong use.
+mod snapshot;
 /// What the tests share: a worker that pretends, and the binary.
 mod support;
 /// `apus top`: the document, the table, wrong use.
 mod top;
+/// `apus tune` and `apus power`: recorded hosts, guardians, and every profile on the running kernel.
+mod tune;
 /// `apus run` on veth pairs, as root: real clients, and every fault of the machine.
 mod veth;
+/// docs/which-mode.md: the commands on that page print what it shows.
+mod which_mode;

@@ -51,6 +51,9 @@ fn wrong_use_is_2_and_names_the_remedy() {
     for (words, remedy) in [
         ("run macswap eth0 --goal p99=40us --mode poll", "use --mode adaptive"),
         ("run macswap eth0 --sleep-max 50us", "use --mode backoff"),
+        ("run macswap eth0 --platform x.json --mode poll", "use --mode adaptive"),
+        ("run macswap memory:64 --platform /nonexistent/x.json", "a file that apus probe wrote"),
+        ("run macswap memory:64 --platform /etc/passwd", "a file that apus probe wrote"),
         ("run macswap eth0 --mode backoff --sleep-max 11ms", "give a shorter time"),
         ("run macswap eth0 --goal 40us", "p99.9=50us"),
         ("run macswap eth0 --mode turbo", "adaptive"),
@@ -136,6 +139,29 @@ fn a_memory_port_needs_no_privilege_and_every_frame_is_accounted_for() {
         assert_eq!(document["loss_bound"], Value::Null, "a source that waits loses nothing");
     }
     assert!(!root.0.join("m").exists(), "telemetry is taken away at the end");
+}
+
+#[test]
+fn a_platform_profile_is_what_it_starts_from() {
+    let root = Root::new();
+    let path = root.0.join("timer.json").display().to_string();
+    let words = ["probe", "timer", "--interval", "200us", "--duration", "300ms", "-o", &path];
+    assert_eq!(bare(&words).status.code(), Some(0));
+    let words = ["run", "macswap", "memory:64", "--duration", "20ms", "--platform", &path, "--json"];
+    let started = document(&root, &words);
+    assert_eq!(started["config"]["platform"], path.as_str());
+    // A timer alone says nothing of interrupts, and that is not passed over.
+    let warnings = started["warnings"].as_array().unwrap();
+    assert!(warnings.iter().any(|text| text.as_str().unwrap().contains("has no interrupts")), "{warnings:?}");
+    assert_eq!(
+        document(&root, &["run", "drop", "memory:64", "--duration", "1ms", "--json"])["config"]["platform"],
+        Value::Null
+    );
+    let few = ["probe", "timer", "--duration", "20ms", "-o", &path];
+    assert_eq!(bare(&few).status.code(), Some(0));
+    let refused = run(&root, &["run", "macswap", "memory:64", "--platform", &path]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("apus probe all -o FILE"), "{}", text(&refused.stderr));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use live::telemetry::{DropReason, Identity, State, Telemetry};
 use policy::wait::{Reason, WaitKind};
@@ -61,7 +61,7 @@ impl Drop for Root {
 
 /// The binary, with a telemetry root of its own.
 pub fn apus(root: &Root, words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_apus"));
+    let mut command = own_journal(words);
     command.args(words).arg("--telemetry").arg(&root.0).stdin(Stdio::null());
     command
 }
@@ -72,12 +72,36 @@ pub fn run(root: &Root, words: &[&str]) -> Output {
 
 /// The binary, bare.
 pub fn bare(words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_apus")).args(words).stdin(Stdio::null()).output().unwrap()
+    own_journal(words).args(words).stdin(Stdio::null()).output().unwrap()
+}
+
+/// The binary; where it may change settings of the running machine, with a journal of these tests' own at the place of the
+/// machine's, which is none of their business.
+fn own_journal(words: &[&str]) -> Command {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    let changes = matches!(words.first(), Some(&("run" | "bench" | "probe")));
+    if !changes || !rustix::process::geteuid().is_root() {
+        return Command::new(env!("CARGO_BIN_EXE_apus"));
+    }
+    let folder = FOLDER.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("var-lib");
+        let _ = std::fs::remove_dir_all(&folder); // of a run before
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    });
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", BIND]).arg(folder);
+    command.arg(env!("CARGO_BIN_EXE_apus"));
+    command
 }
 
 pub fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
+
+/// For `sh -c BIND FOLDER PROGRAM WORDS…` in a private mount namespace: the program finds FOLDER at /var/lib, and so keeps
+/// a journal of a test's own.
+pub const BIND: &str = "mount --bind \"$0\" /var/lib && exec \"$@\"";
 
 /// Tests in a lab need both CPUs of a small machine: one of them at a time, as long as this is held.
 pub fn turn() -> MutexGuard<'static, ()> {

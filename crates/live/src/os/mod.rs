@@ -7,7 +7,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use rustix::thread::CpuSet;
-use units::BitRate;
+use units::{BitRate, Nanos};
 
 use crate::Error;
 
@@ -40,6 +40,25 @@ pub fn place_this_thread(scheduling: Scheduling) -> Result<(), Error> {
     }
     rustix::thread::set_current_timer_slack(NonZeroU64::new(1))
         .map_err(|e| Error::system("set the timer slack to 1 ns", e))
+}
+
+/// Sets the timer slack of the calling thread, at least 1 ns (prctl(2), `PR_SET_TIMERSLACK`). It is added
+/// to timed waits of the normal class; the real-time classes ignore it.
+pub fn set_timer_slack(slack: Nanos) -> Result<(), Error> {
+    rustix::thread::set_current_timer_slack(NonZeroU64::new(slack.as_nanos().max(1)))
+        .map_err(|e| Error::system(format!("set the timer slack to {slack}"), e))
+}
+
+/// Lets the calling thread, and the threads that it starts from now on, run on `cpus` only.
+pub fn allow_cpus(cpus: &[usize]) -> Result<(), Error> {
+    let mut set = CpuSet::new();
+    for cpu in cpus {
+        if *cpu >= CpuSet::MAX_CPU {
+            return Err(no_such_cpu(*cpu, "the number is beyond what the kernel's masks hold"));
+        }
+        set.set(*cpu);
+    }
+    rustix::thread::sched_setaffinity(None, &set).map_err(|e| Error::system(format!("stay on the CPUs {cpus:?}"), e))
 }
 
 fn no_such_cpu(cpu: usize, why: &str) -> Error {

@@ -7,7 +7,7 @@
 //! ```text
 //!   slot = frame_size octets, aligned to it
 //!   ├─ headroom (256, XDP_PACKET_HEADROOM) ─┬─ data, len octets ─┬─ rest ─┤
-//!                       arrival stamp (16) ─┘
+//!                        arrival stamp (4) ─┘
 //! ```
 
 mod sys;
@@ -79,7 +79,7 @@ pub struct Pool {
     frames: u32,
     free: Vec<u64>,
     /// For each slot, the last arrival stamp that was read from it.
-    stamps: Vec<u64>,
+    stamps: Vec<u32>,
 }
 
 impl Pool {
@@ -186,26 +186,20 @@ impl Pool {
         self.area.slice_mut(frame.addr as usize, frame.len as usize)
     }
 
-    /// The 16 octets before the data, where the XDP program leaves the arrival stamp.
+    /// The 4 octets before the data, where the XDP program leaves the arrival stamp; `None` if they are
+    /// what was read from this frame's slot before: two frames cannot arrive in one slot at the same time.
     #[inline]
-    pub(crate) fn metadata(&self, frame: &Frame) -> Option<&[u8; 16]> {
-        let start = (frame.addr as usize).checked_sub(16)?;
-        self.area.slice(start, 16).try_into().ok()
+    pub(crate) fn new_stamp(&mut self, frame: &Frame) -> Option<u32> {
+        let start = (frame.addr as usize).checked_sub(4)?;
+        let stamp = u32::from_ne_bytes(self.area.slice(start, 4).try_into().ok()?);
+        let last = self.stamps.get_mut((frame.addr >> self.frame_size.trailing_zeros()) as usize)?;
+        (std::mem::replace(last, stamp) != stamp).then_some(stamp)
     }
 
-    /// The same, to be changed.
+    /// Writes the same.
     #[cfg(test)]
-    pub(crate) fn metadata_mut(&mut self, frame: &Frame) -> Option<&mut [u8; 16]> {
-        let start = (frame.addr as usize).checked_sub(16)?;
-        self.area.slice_mut(start, 16).try_into().ok()
-    }
-
-    /// Whether the stamp `at` was not read from this frame's slot before; it has been now. Two frames
-    /// in one slot cannot arrive in the same nanosecond.
-    #[inline]
-    pub(crate) fn is_new_stamp(&mut self, frame: &Frame, at: u64) -> bool {
-        let slot = frame.addr >> self.frame_size.trailing_zeros();
-        self.stamps.get_mut(slot as usize).is_some_and(|last| std::mem::replace(last, at) != at)
+    pub(crate) fn write_stamp(&mut self, frame: &Frame, stamp: u32) {
+        self.area.slice_mut(frame.addr as usize - 4, 4).copy_from_slice(&stamp.to_ne_bytes());
     }
 
     /// Sets the length of the data; what is beyond the old length is as it was left.

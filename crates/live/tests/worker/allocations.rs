@@ -6,9 +6,9 @@ use live::app::macswap::MacSwap;
 use live::app::routes::Table;
 use live::app::udp_echo::UdpEcho;
 use live::app::{AnyApp, PortInfo};
-use live::mode::Mode;
+use live::mode::{CostsText, Mode};
 use live::record::Recording;
-use policy::wait::{Decision, Observation, Policy, WaitPolicy};
+use policy::wait::{Decision, Lateness, Observation, Policy, TimedCost, WaitPolicy, WakeCosts};
 use policy::{Goal, LossBound};
 use units::{Monotonic, Nanos, PacketRate, Quantile};
 
@@ -102,6 +102,31 @@ impl WaitPolicy<Monotonic> for Recorded {
 }
 
 #[test]
+fn what_a_policy_started_from_is_recorded_with_it() {
+    let us = Nanos::from_micros;
+    let lateness = Lateness { p50: us(60), p75: us(70), p90: us(80), p99: us(95) };
+    let timed = [20, 50, 100, 200, 350, 1_000, 5_000, 10_000];
+    let costs = WakeCosts {
+        timed: timed.map(|length| Some(TimedCost { length: us(length), lateness })),
+        interrupt: Some(lateness),
+    };
+    let mode = Mode::Adaptive { goal: "p99=100us".parse().ok(), loss: None, interrupts: true };
+    let mut policy = mode.policy();
+    policy.know(&costs);
+    let policy = Recorded(std::rc::Rc::new(std::cell::RefCell::new(Recording::new(policy, 1_000_000))));
+    let ended = script().run(MacSwap, policy);
+    assert_eq!(ended.allocator_calls, 0);
+    let replayed = |costs: Option<&CostsText>| {
+        let mut file = Vec::new();
+        ended.policy.0.borrow().write(&mode.into(), costs, &mut file).unwrap();
+        live::record::replay(&file[..], "recorded").unwrap()
+    };
+    assert_eq!(replayed(Some(&CostsText::from(&costs))).first_difference, None);
+    // Without them the policy decides otherwise: they had an effect.
+    assert!(replayed(None).first_difference.is_some());
+}
+
+#[test]
 fn nor_does_it_when_its_policy_is_recorded() {
     for (limit, all) in [(100, false), (10_000_000, true)] {
         let mode = Mode::Adaptive { goal: None, loss: None, interrupts: true };
@@ -110,7 +135,7 @@ fn nor_does_it_when_its_policy_is_recorded() {
         let ended = script().run(MacSwap, policy);
         assert_eq!(ended.allocator_calls, 0);
         let mut file = Vec::new();
-        ended.policy.0.borrow().write(&mode.into(), &mut file).unwrap();
+        ended.policy.0.borrow().write(&mode.into(), None, &mut file).unwrap();
         let replay = live::record::replay(&file[..], "recorded").unwrap();
         assert_eq!(replay.first_difference, None);
         assert_eq!(replay.left_out == 0, all);

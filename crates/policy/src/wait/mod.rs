@@ -22,7 +22,7 @@ mod hybrid300;
 mod interrupt;
 mod poll;
 
-pub use adaptive::{Adaptive, AdaptiveConfig, DEFAULT_GOAL};
+pub use adaptive::{Adaptive, AdaptiveConfig, DEFAULT_GOAL, LENGTHS, Lateness, TimedCost, WakeCosts};
 pub use backoff::Backoff;
 pub use hybrid300::Hybrid300;
 pub use interrupt::Interrupt;
@@ -258,6 +258,16 @@ pub enum Policy<C> {
     Hybrid300(Hybrid300),
     /// See [`Adaptive`].
     Adaptive(Adaptive<C>),
+}
+
+impl<C> Policy<C> {
+    /// Starts from what was measured on this platform; see [`Adaptive::know`]. The other policies do not reckon with
+    /// what a wait costs, and stay as they are.
+    pub fn know(&mut self, costs: &WakeCosts) {
+        if let Self::Adaptive(policy) = self {
+            policy.know(costs);
+        }
+    }
 }
 
 impl<C> WaitPolicy<C> for Policy<C> {

@@ -210,6 +210,7 @@ fn the_report_has_every_mode_in_every_figure() {
                 assert_eq!(figure.bars.iter().map(|bar| bar.series.as_str()).collect::<BTreeSet<_>>(), names);
                 assert!(figure.bars.iter().all(|bar| bar.value.value > 400.0 && bar.value.value < 520.0));
             }
+            Section::Trace(_) => panic!("the demo draws nothing over time"),
             Section::Table(table) => {
                 kinds.insert("table");
                 assert_eq!(table.rows.len(), 7);

@@ -26,6 +26,7 @@
 
 mod namespace;
 mod tools;
+pub mod vm;
 
 use std::fmt;
 use std::net::IpAddr;

@@ -8,8 +8,8 @@
 //! `apus-data`, so that a report can be read back and drawn anew: numbers that are not finite are
 //! `null` there, as JSON has no others; everything else is as it was.
 //!
-//! Where to start: [`model`] says what a report is made of; `scatter.rs`, `distribution.rs` and
-//! `bars.rs` draw one kind of figure each, on what `plot.rs` (panels, axes, key), `scale.rs` (ticks,
+//! Where to start: [`model`] says what a report is made of; `scatter.rs`, `distribution.rs`, `trace.rs`
+//! and `bars.rs` draw one kind of figure each, on what `plot.rs` (panels, axes, key), `scale.rs` (ticks,
 //! numbers), `labels.rs` (places for labels) and `svg.rs` (escaping) provide.
 
 pub mod model;
@@ -24,6 +24,7 @@ mod scatter;
 mod style;
 mod svg;
 mod table;
+mod trace;
 
 use std::path::Path;
 
@@ -130,6 +131,7 @@ fn figure(m: &mut Markup, section: &Section, styles: &Styles) {
     let (title, caption) = match section {
         Section::Scatter(f) => (&f.title, &f.caption),
         Section::Distribution(f) => (&f.title, &f.caption),
+        Section::Trace(f) => (&f.title, &f.caption),
         Section::Bars(f) => (&f.title, &f.caption),
         Section::Table(f) => (&f.title, &f.caption),
     };
@@ -142,6 +144,7 @@ fn figure(m: &mut Markup, section: &Section, styles: &Styles) {
         match section {
             Section::Scatter(f) => scatter::draw(m, f, styles),
             Section::Distribution(f) => distribution::draw(m, f, styles),
+            Section::Trace(f) => trace::draw(m, f, styles),
             Section::Bars(f) => bars::draw(m, f, styles),
             Section::Table(f) => table::draw(m, f),
         }

@@ -62,6 +62,8 @@ pub enum Section {
     Scatter(Scatter),
     /// How much of a distribution lies above each value.
     Distribution(Distribution),
+    /// One quantity over another, a line a series.
+    Trace(Trace),
     /// One quantity, one bar a series.
     Bars(Bars),
     /// Numbers.
@@ -209,6 +211,50 @@ pub struct TailPoint {
     pub value: f64,
     /// The share of samples above it, 0 to 1.
     pub above: f64,
+}
+
+/// One quantity over another, as lines through many points in their order; panels share their axes.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Trace {
+    /// What the figure shows.
+    pub title: String,
+    /// How to read it.
+    pub caption: String,
+    /// The horizontal axis, time as a rule.
+    pub x: Axis,
+    /// The vertical axis.
+    pub y: Axis,
+    /// One plot a condition, one below the other.
+    pub panels: Vec<TracePanel>,
+}
+
+/// One plot of a [`Trace`].
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct TracePanel {
+    /// The condition.
+    pub title: String,
+    /// The lines.
+    pub lines: Vec<TraceLine>,
+    /// What happened meanwhile: lines from top to bottom.
+    pub events: Vec<TraceEvent>,
+}
+
+/// A line of a [`TracePanel`].
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct TraceLine {
+    /// Whose it is.
+    pub series: String,
+    /// Its points, horizontal and vertical.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Something that happened.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct TraceEvent {
+    /// What, for those who hover over it.
+    pub label: String,
+    /// Where, on the horizontal axis.
+    pub x: f64,
 }
 
 /// Horizontal bars from zero.

@@ -7,6 +7,9 @@ use super::scale::{Mapped, drawable, number};
 use super::style::{MARK, Styles};
 use super::svg::{At, Markup, Rect};
 
+/// A series with more marks than this in one panel is a cloud: it is named once, in the key.
+const MANY: usize = 8;
+
 pub(super) fn draw(markup: &mut Markup, figure: &Scatter, styles: &Styles) {
     let mut leftover = Leftover::default();
     let columns = figure.panels.len().clamp(1, 3);
@@ -85,7 +88,11 @@ fn draw_panel(
             scene.lines.extend(between(from, to, 6.0).map(|at| (at, None)));
         }
         scene.marks.push(at);
-        wanted.push((Named::Mark(look, &point.series), vec![at]));
+        if panel.points.iter().filter(|other| other.series == point.series).take(MANY + 1).count() > MANY {
+            leftover.key(look, &point.series);
+        } else {
+            wanted.push((Named::Mark(look, &point.series), vec![at]));
+        }
     }
     for goal in &panel.goals {
         if !drawable(&figure.y, goal.value) {

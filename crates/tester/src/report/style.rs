@@ -37,6 +37,7 @@ fn series_of(section: &Section) -> Vec<&str> {
     match section {
         Section::Scatter(f) => f.panels.iter().flat_map(|p| &p.points).map(|p| p.series.as_str()).collect(),
         Section::Distribution(f) => f.panels.iter().flat_map(|p| &p.lines).map(|l| l.series.as_str()).collect(),
+        Section::Trace(f) => f.panels.iter().flat_map(|p| &p.lines).map(|l| l.series.as_str()).collect(),
         Section::Bars(f) => f.bars.iter().map(|b| b.series.as_str()).collect(),
         Section::Table(_) => Vec::new(),
     }

@@ -5,6 +5,9 @@ use super::scale::{grouped, number};
 use super::scatter::ends;
 use super::svg::Markup;
 
+/// Text longer than this many characters is broken into lines.
+const LONG: usize = 48;
+
 pub(super) fn draw(markup: &mut Markup, table: &Table) {
     markup.element("div", &[("class", "scroll")], |m| {
         m.element("table", &[], |m| {
@@ -45,6 +48,7 @@ fn head(m: &mut Markup, table: &Table) {
 
 fn cell(m: &mut Markup, cell: &Cell) {
     match cell {
+        Cell::Text(text) if text.chars().count() > LONG => m.leaf("td", &[("class", "long")], text),
         Cell::Text(text) => m.leaf("td", &[], text),
         Cell::Count(n) => m.leaf("td", &[("class", "n")], &grouped(&n.to_string())),
         Cell::Number(n) if !n.value.is_finite() => m.leaf("td", &[("class", "n unknown")], "no data"),

@@ -114,6 +114,20 @@ fn sample() -> Report {
                 x: Axis::log("latency", "us"),
                 panels: tails.to_vec(),
             }),
+            Section::Trace(Trace {
+                title: "Work over time".into(),
+                caption: "Lines from top to bottom: requests.".into(),
+                x: Axis::linear("time", "ms"),
+                y: Axis::linear("longest unit", "us"),
+                panels: vec![TracePanel {
+                    title: "CPU 1".into(),
+                    lines: vec![TraceLine {
+                        series: "longest of 100 units".into(),
+                        points: (0..50).map(|n| (f64::from(n), 10.0 + f64::from(n % 7))).collect(),
+                    }],
+                    events: vec![TraceEvent { label: "800 MHz <asked for>".into(), x: 25.0 }],
+                }],
+            }),
             Section::Bars(Bars {
                 title: "Throughput without loss".into(),
                 caption: "64-byte frames, one core, NAPI deferral off.".into(),
@@ -265,7 +279,8 @@ fn every_mode_has_its_marks_and_its_name() {
     let swatches = count(&elements, "swatch");
     assert_eq!(count(&elements, "mark") - swatches, MODES.len() * (3 + 3 * 5));
     assert_eq!(count(&elements, "bar"), MODES.len());
-    assert_eq!(count(&elements, "curve") - swatches, MODES.len() * 3 * 2);
+    let traced = 1; // The trace's one line.
+    assert_eq!(count(&elements, "curve") - swatches, MODES.len() * 3 * 2 + traced);
     for mode in MODES {
         // As a label in each of seven plots (or in a key), and as a title of marks.
         assert!(text.matches(mode).count() > 7, "{mode}");
@@ -280,7 +295,9 @@ fn a_series_looks_the_same_in_all_figures_and_no_two_look_alike() {
     assert_eq!(colours.len(), MODES.len());
     let mut many = sample();
     let bar = |i| Bar { series: format!("s{i}"), value: Estimate::exact(1.0) };
-    let Section::Bars(bars) = &mut many.sections[2] else { panic!("not the bars") };
+    let Some(Section::Bars(bars)) = many.sections.iter_mut().find(|s| matches!(s, Section::Bars(_))) else {
+        panic!("not the bars")
+    };
     bars.bars = (0..40).map(bar).collect();
     let styles = Styles::of(&many);
     let looks: BTreeSet<_> = (0..40)

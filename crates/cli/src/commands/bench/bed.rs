@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use host::transaction::Deferred;
 use live::device::afxdp::{AfXdpDevice, Filter, Interface, InterfaceConfig, RingSizes, SocketConfig, XskContext};
 use live::os::{self, Scheduling, Signals};
 use live::pool::{Pool, PoolConfig};
@@ -16,12 +17,18 @@ use units::{Instant, Monotonic};
 
 use crate::Failure;
 use crate::args::bench::Bed as Typed;
+use crate::commands::ports;
+
+/// What the journal says of it.
+const COMMAND: &str = "apus bench";
 
 /// How often the gaps of the tested device are fetched: its ring of gaps must not overrun meanwhile.
 const FETCH: Duration = Duration::from_millis(100);
 
 /// Everything that a trial needs besides its plan.
 pub struct Bed {
+    /// Before the device: with its XDP program a veth's NAPI goes. Dropped, it is taken back.
+    _deferred: Option<Deferred>,
     pub device: AfXdpDevice,
     pub pool: Pool,
     pub layout: Layout,
@@ -48,12 +55,14 @@ impl Bed {
             Encapsulation::Ethernet { ethertype } if !all => Filter::EtherTypes(vec![ethertype]),
             _ => Filter::All,
         };
+        for id in ports::take_back_left_behind(COMMAND)? {
+            eprintln!("transaction {id} was left by a process that died; it was taken back");
+        }
         let interface = Interface::attach(&InterfaceConfig {
             name: typed.port.clone(),
             queues: vec![typed.queue],
             mode: typed.xdp.into(),
             filter: typed.filter.clone().unwrap_or(usual),
-            napi_deferral: typed.defer,
         })?;
         let facts = os::interface_facts(&typed.port)?;
         let ring = typed.ring;
@@ -69,7 +78,9 @@ impl Bed {
         let mut context = XskContext::new(&pool);
         let device = AfXdpDevice::open(&interface, &[typed.queue], &sockets, &mut context, &mut pool)?;
         let layout = Layout { destination: typed.mac, source: facts.mac, encapsulation, size: typed.frame };
-        Ok(Self { device, pool, layout, tested, signals, stop: AtomicBool::new(false) })
+        let defer = |wanted| ports::defer(&typed.port, &[typed.queue], wanted, COMMAND);
+        let deferred = typed.defer.map(defer).transpose()?;
+        Ok(Self { _deferred: deferred, device, pool, layout, tested, signals, stop: AtomicBool::new(false) })
     }
 
     /// Takes the CPU and the rank that were asked for. Threads that are started later inherit them.

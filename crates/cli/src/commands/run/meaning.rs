@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use host::knob::NapiDeferral;
 use live::app::AppConfig;
 use live::device::afxdp::{Filter, InterfaceConfig, RingSizes, SocketConfig};
 use live::device::pcap::PcapPlay;
@@ -14,6 +15,7 @@ use live::port::{MemoryConfig, PortConfig, Wrappers, clock_to_realtime};
 use tester::frame::{Encapsulation, FrameSize, Layout, Template};
 use units::{Instant, Nanos};
 
+use super::platform;
 use crate::Failure;
 use crate::args::run::{App, Common, ModeName};
 use crate::args::values::PortText;
@@ -32,15 +34,23 @@ pub struct Meaning {
     /// The same, for the document.
     pub config: Config,
     pub netns: Option<String>,
+    /// Software interrupt moderation of the interfaces' NAPIs.
+    pub defer: Option<NapiDeferral>,
     pub duration: Option<Duration>,
     pub json: bool,
     pub record: Option<PathBuf>,
     pub trace: Option<PathBuf>,
+    /// What to bear in mind of what was asked for.
+    pub warnings: Vec<String>,
 }
 
 pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
     let (app, common) = typed.into_parts();
     let mode = mode(&common)?;
+    let platform = match &common.platform {
+        Some(path) => Some(platform::read(path, common.fifo)?),
+        None => None,
+    };
     let workers = workers(&common)?;
     if common.record.is_some() && workers.len() > 1 {
         let why = format!("there are {} workers, and a file holds the decisions of one", workers.len());
@@ -60,6 +70,7 @@ pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
             busy_poll: common.busy_poll,
         },
         mode,
+        costs: platform.as_ref().map(|platform| platform.costs),
         peak_rate: common.peak_rate,
         workers: workers.clone(),
         pool_frames: None,
@@ -82,6 +93,7 @@ pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
         mode: mode.name().to_owned(),
         goal: mode.goal().map(|goal| goal.to_string()),
         sleep_max_ns: if let Mode::Backoff { max } = mode { Some(max.as_nanos()) } else { None },
+        platform: common.platform.as_ref().map(|path| path.display().to_string()),
         workers: workers.iter().map(|place| Place { cpu: place.cpu, fifo: place.fifo }).collect(),
         lock_memory: instance.lock_memory,
         ring_descriptors: common.ring,
@@ -101,10 +113,12 @@ pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
         instance,
         config,
         netns: common.netns,
+        defer: common.defer,
         duration: common.duration.map(|span| Duration::from_nanos(span.as_nanos())),
         json: common.json,
         record: common.record,
         trace: common.trace,
+        warnings: platform.map(|platform| platform.warnings).unwrap_or_default(),
     })
 }
 
@@ -113,6 +127,10 @@ fn mode(typed: &Common) -> Result<Mode, Failure> {
     if typed.goal.is_some() && typed.mode != ModeName::Adaptive {
         let why = "only adaptive waits by a goal".to_owned();
         return Err(Failure::wrong(format!("--goal with {name}"), why, "leave --goal out, or use --mode adaptive"));
+    }
+    if typed.platform.is_some() && typed.mode != ModeName::Adaptive {
+        let why = "only adaptive reckons with what a wait costs".to_owned();
+        return Err(Failure::wrong(format!("--platform with {name}"), why, "leave it out, or use --mode adaptive"));
     }
     if typed.sleep_max.is_some() && typed.mode != ModeName::Backoff {
         let why = "only backoff has a longest sleep".to_owned();
@@ -165,7 +183,6 @@ fn port(typed: &PortText, number: usize, common: &Common) -> Result<PortConfig, 
             queues: queues.clone(),
             mode: common.xdp.into(),
             filter: common.filter.clone(),
-            napi_deferral: common.defer,
         }),
         PortText::Memory { octets, frames } => {
             let mac = memory_mac(number);

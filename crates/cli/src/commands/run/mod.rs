@@ -1,6 +1,7 @@
 //! `apus run`: [`meaning`] turns what was typed into an instance, [`say`] prints what came of it.
 
 mod meaning;
+mod platform;
 mod say;
 
 use std::fs;
@@ -8,11 +9,13 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::Context as _;
+use host::transaction::Deferred;
 use live::instance::{Instance, Outcome};
 use live::os::Signals;
+use live::port::{PortConfig, PortKind};
 
 use crate::args::Run as Typed;
-use crate::commands::print_json;
+use crate::commands::{ports, print_json};
 use crate::failure::describe;
 use crate::{Failure, Status};
 use meaning::Meaning;
@@ -26,10 +29,14 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
     if let Some(netns) = &meaning.netns {
         tester::lab::enter(netns)?;
     }
-    let instance = match Instance::start(&meaning.instance) {
-        Ok(instance) => instance,
+    let kernel = meaning.instance.ports.iter().any(|port| matches!(port, PortConfig::AfXdp(_)));
+    let left_behind = if kernel { ports::take_back_left_behind(COMMAND)? } else { Vec::new() };
+    for id in left_behind {
+        tell(&format!("transaction {id} was left by a process that died; it was taken back"));
+    }
+    let (instance, deferred) = match start(&meaning) {
+        Ok(started) => started,
         Err(error) => {
-            let error = anyhow::Error::from(error);
             if meaning.json {
                 print_json(&say::not_started(&meaning, describe(&error).0))?;
             }
@@ -37,9 +44,12 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
         }
     };
     let (ports, mode) = (instance.ports().to_vec(), instance.mode());
-    for line in say::start(&ports, mode) {
+    let deferred_napis: Vec<Vec<u32>> =
+        deferred.iter().map(|one| one.as_ref().map_or(Vec::new(), |one| one.napis().to_vec())).collect();
+    for line in say::start(&ports, &deferred_napis, mode) {
         tell(&line);
     }
+    meaning.warnings.iter().for_each(|warning| tell(&format!("warning: {warning}")));
     let mut dead = Vec::new();
     let outcome = instance.run(&signals, meaning.duration, |instance| {
         for warning in say::busy_poll_warnings(&instance.snapshots()) {
@@ -49,8 +59,11 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
             }
         }
     });
+    let left: Vec<String> = deferred.into_iter().flatten().filter_map(ports::end).collect();
+    left.iter().for_each(|warning| tell(&format!("warning: {warning}")));
     let kept = keep(&meaning, &outcome);
-    let mut document = say::document(&meaning, &ports, mode, &outcome);
+    let mut document = say::document(&meaning, (&ports, &deferred_napis), mode, &outcome);
+    document.warnings.extend(left);
     if let Err(error) = &kept {
         document.warnings.push(format!("{error:#}"));
     }
@@ -65,6 +78,29 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
         Some(error) => Err(error.into()),
         None => Ok(Status::Good),
     }
+}
+
+/// What the journal says of it.
+const COMMAND: &str = "apus run";
+
+/// Starts the instance, and sets what it asked for of its ports: one entry a port.
+fn start(meaning: &Meaning) -> anyhow::Result<(Instance, Vec<Option<Deferred>>)> {
+    let instance = Instance::start(&meaning.instance)?;
+    let mut deferred = Vec::new();
+    for port in instance.ports() {
+        let one = match (&port.kind, meaning.defer) {
+            (PortKind::AfXdp { queues, .. }, Some(wanted)) => match ports::defer(&port.name, queues, wanted, COMMAND) {
+                Ok(deferred) => Some(deferred),
+                Err(error) => {
+                    instance.finish();
+                    return Err(error);
+                }
+            },
+            _ => None,
+        };
+        deferred.push(one);
+    }
+    Ok((instance, deferred))
 }
 
 /// To the standard error: the standard output is for the result.

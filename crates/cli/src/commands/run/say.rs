@@ -18,8 +18,10 @@ use crate::documents::top::Total;
 use crate::failure::describe;
 
 /// One line a port, and the bound.
-pub fn start(ports: &[PortReport], mode: Mode) -> Vec<String> {
-    let mut lines: Vec<String> = ports.iter().map(port).collect();
+///
+/// `deferred` are each port's NAPIs whose interrupts are deferred.
+pub fn start(ports: &[PortReport], deferred: &[Vec<u32>], mode: Mode) -> Vec<String> {
+    let mut lines: Vec<String> = ports.iter().zip(deferred).map(|(report, napis)| port(report, napis)).collect();
     if let Mode::Adaptive { loss, .. } = mode {
         lines.push(match loss {
             Some(bound) => format!(
@@ -34,16 +36,16 @@ pub fn start(ports: &[PortReport], mode: Mode) -> Vec<String> {
     lines
 }
 
-fn port(report: &PortReport) -> String {
+fn port(report: &PortReport, deferred: &[u32]) -> String {
     let mut line = match &report.kind {
         PortKind::Memory => format!("{}: endless frames from memory", report.name),
         PortKind::Pcap => format!("{}: frames from the file", report.name),
-        PortKind::AfXdp { zero_copy, queues, deferred_napis, .. } => {
-            let document = Port::from(report);
+        PortKind::AfXdp { zero_copy, queues, .. } => {
+            let document = Port::of(report, deferred);
             let mode = document.xdp_mode.unwrap_or_default();
             let copy = if *zero_copy { "zero-copy" } else { "copying" };
             let queues: Vec<String> = queues.iter().map(ToString::to_string).collect();
-            let deferred = match deferred_napis.len() {
+            let deferred = match deferred.len() {
                 0 => String::new(),
                 n => format!(", interrupts of {n} NAPI(s) deferred"),
             };
@@ -84,13 +86,20 @@ pub fn not_started(meaning: &Meaning, error: String) -> Document {
         ran_ns: None,
         workers: Vec::new(),
         accounted: true,
-        warnings: Vec::new(),
+        warnings: meaning.warnings.clone(),
         error: Some(error),
     }
 }
 
 /// The document of one that ran.
-pub fn document(meaning: &Meaning, ports: &[PortReport], mode: Mode, outcome: &Outcome) -> Document {
+///
+/// `ports` has the reports, and each port's NAPIs whose interrupts were deferred.
+pub fn document(
+    meaning: &Meaning,
+    (ports, deferred): (&[PortReport], &[Vec<u32>]),
+    mode: Mode,
+    outcome: &Outcome,
+) -> Document {
     let workers: Vec<Worker> = outcome.workers.iter().enumerate().map(|(number, end)| worker(number, end)).collect();
     let error = workers.iter().find_map(|worker| worker.error.clone());
     let ended = match (outcome.cause, &error) {
@@ -100,7 +109,8 @@ pub fn document(meaning: &Meaning, ports: &[PortReport], mode: Mode, outcome: &O
         (Cause::Worker, None) => "exhausted",
     };
     let snapshots: Vec<Snapshot> = outcome.workers.iter().filter_map(|worker| worker.counts.clone()).collect();
-    let mut warnings = busy_poll_warnings(&snapshots);
+    let mut warnings = meaning.warnings.clone();
+    warnings.extend(busy_poll_warnings(&snapshots));
     for wrapper in &outcome.wrappers {
         if let Some((path, meter)) = &wrapper.capture
             && meter.missed() > 0
@@ -112,7 +122,7 @@ pub fn document(meaning: &Meaning, ports: &[PortReport], mode: Mode, outcome: &O
         apus: VERSION.to_owned(),
         schema: SCHEMA.to_owned(),
         config: meaning.config.clone(),
-        ports: ports.iter().map(Port::from).collect(),
+        ports: ports.iter().zip(deferred).map(|(report, napis)| Port::of(report, napis)).collect(),
         loss_bound: if let Mode::Adaptive { loss, .. } = mode { loss.map(Into::into) } else { None },
         ended: ended.to_owned(),
         ran_ns: workers.iter().filter_map(|worker| worker.counts.as_ref()).map(|counts| counts.ran_ns).max(),

@@ -108,11 +108,9 @@ fn rate(now: &Sample, before: &Sample) -> Option<Rate> {
     let counts = now.snapshot.counts.since(&before.snapshot.counts);
     let usage = now.usage.zip(before.usage);
     let decisions: u64 = counts.reasons.iter().fold(0, |sum, n| sum.saturating_add(*n));
-    let lost = counts
-        .ports
-        .iter()
-        .map(|port| port.statistics)
-        .map(|s| s.rx_ring_full as f64 + s.rx_no_buffer as f64 + s.rx_invalid as f64 + s.tx_invalid as f64);
+    let lost = counts.ports.iter().map(|port| port.statistics).map(|s| {
+        [s.rx_ring_full, s.rx_no_buffer, s.rx_invalid, s.tx_invalid, s.tx_dropped].map(|n| n as f64).iter().sum::<f64>()
+    });
     let drops = DropReason::ALL.map(|reason| (reason.name(), counts.dropped(reason)));
     let reasons = Reason::ALL.map(|reason| (reason.name(), counts.reason(reason)));
     let some = |pairs: &[(&'static str, u64)], scale: &dyn Fn(u64) -> f64| {

@@ -12,6 +12,7 @@ mod run;
 /// System calls that neither std nor rustix offers.
 mod sys;
 
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -48,6 +49,13 @@ impl Bed {
         let name = format!("it{}n{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let guard = make(&name).up().unwrap();
         Some(Self { guard, root: Root::new(), _turn: turn })
+    }
+
+    /// Where the journal of what runs in it lies: bound over /var/lib.
+    pub fn journal(&self) -> PathBuf {
+        let folder = self.root.0.with_extension("lib");
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
     }
 
     /// A shell command in the namespace of `role`, which ends within a minute or is ended.
@@ -114,6 +122,12 @@ impl Bed {
             tx_dropped: count("tx", "dropped"),
             has_program: link.get("xdp").is_some(),
         }
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(self.root.0.with_extension("lib"));
     }
 }
 

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{Bed, collect, wait_for};
-use crate::support::Running;
+use crate::support::{BIND, Running};
 
 /// How long a start may take: the kernel checks the program, and the machine may be busy.
 const START: Duration = Duration::from_secs(20);
@@ -40,7 +40,10 @@ impl Apus {
 
     /// The same, of which `change` changes something.
     pub fn launch_as(bed: &Bed, role: &str, name: &str, words: &[&str], change: impl FnOnce(&mut Command)) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_apus"));
+        // With a journal of the test's own: the machine's is not its business.
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", BIND]).arg(bed.journal());
+        command.arg(env!("CARGO_BIN_EXE_apus"));
         command.arg("run").args(words).args(["--json", "--name", name]).arg("--telemetry").arg(&bed.root.0);
         command.args(["--netns", &bed.guard.namespace(role)]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

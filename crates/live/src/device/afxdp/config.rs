@@ -1,7 +1,5 @@
 //! What to open, and how.
 
-use units::Nanos;
-
 use crate::Error;
 
 /// An interface, what of its traffic is ours, and how it is to signal.
@@ -15,15 +13,13 @@ pub struct InterfaceConfig {
     pub mode: XdpMode,
     /// Which frames are ours.
     pub filter: Filter,
-    /// Software interrupt moderation of the queues' NAPIs, for as long as the port is open.
-    pub napi_deferral: Option<NapiDeferral>,
 }
 
 impl InterfaceConfig {
-    /// Queue 0 of `name`, all frames, native or else generic XDP, no deferral.
+    /// Queue 0 of `name`, all frames, native or else generic XDP.
     pub fn new(name: impl Into<String>) -> Self {
         let (mode, filter) = (XdpMode::Auto, Filter::All);
-        Self { name: name.into(), queues: vec![0], mode, filter, napi_deferral: None }
+        Self { name: name.into(), queues: vec![0], mode, filter }
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
@@ -40,20 +36,6 @@ impl InterfaceConfig {
             }
             Filter::UdpPorts { first, last } if first > last => {
                 invalid(format!("the UDP port range {first}-{last} is empty"))
-            }
-            _ => Ok(()),
-        }?;
-        match self.napi_deferral {
-            Some(NapiDeferral { defer_hard_irqs, gro_flush_timeout })
-                if (defer_hard_irqs == 0) != (gro_flush_timeout == Nanos::ZERO) =>
-            {
-                invalid("defer_hard_irqs and gro_flush_timeout act as a pair: set both, or both to 0".into())
-            }
-            // The kernel takes both as signed 32-bit: Documentation/netlink/specs/netdev.yaml, "napi".
-            Some(NapiDeferral { defer_hard_irqs, gro_flush_timeout })
-                if defer_hard_irqs > i32::MAX as u32 || gro_flush_timeout.as_nanos() > i32::MAX as u64 =>
-            {
-                invalid("defer_hard_irqs and gro_flush_timeout (in ns) must be below 2^31".into())
             }
             _ => Ok(()),
         }
@@ -86,16 +68,6 @@ pub enum Filter {
         /// The highest port.
         last: u16,
     },
-}
-
-/// The two knobs of NAPI's software interrupt moderation. Source: kernel documentation,
-/// networking/napi, "Software IRQ coalescing".
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NapiDeferral {
-    /// Empty polls before the interrupt is let through again.
-    pub defer_hard_irqs: u32,
-    /// How long after a poll the next one is, while the interrupt is off.
-    pub gro_flush_timeout: Nanos,
 }
 
 /// How the sockets of a device are made.
@@ -193,15 +165,7 @@ mod tests {
             InterfaceConfig { queues: vec![], ..good.clone() },
             InterfaceConfig { queues: vec![1, 0, 1], ..good.clone() },
             InterfaceConfig { filter: Filter::EtherTypes(vec![1; 5]), ..good.clone() },
-            InterfaceConfig { filter: Filter::UdpPorts { first: 2, last: 1 }, ..good.clone() },
-            InterfaceConfig {
-                napi_deferral: Some(NapiDeferral { defer_hard_irqs: 2, gro_flush_timeout: Nanos::ZERO }),
-                ..good.clone()
-            },
-            InterfaceConfig {
-                napi_deferral: Some(NapiDeferral { defer_hard_irqs: 2, gro_flush_timeout: Nanos::from_secs(3) }),
-                ..good
-            },
+            InterfaceConfig { filter: Filter::UdpPorts { first: 2, last: 1 }, ..good },
         ];
         for config in bad {
             assert!(matches!(config.check(), Err(Error::Invalid { .. })), "{config:?} was taken");

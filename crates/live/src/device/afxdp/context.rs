@@ -31,6 +31,10 @@ pub struct XskContext {
     frame_size: u32,
 }
 
+/// Octets of the arrival stamp: as much the data of received frames are moved, so that the stamp and a
+/// shortest frame (60 octets without its check sequence) lie in one cache line.
+const STAMP: u32 = 4;
+
 impl XskContext {
     /// For the devices of the worker that owns `pool`.
     pub fn new(pool: &Pool) -> Self {
@@ -68,7 +72,7 @@ impl XskContext {
             addr: self.area.0 as u64,
             len: self.area.1 as u64,
             chunk_size: self.chunk(),
-            headroom: 0,
+            headroom: STAMP,
             flags: XdpUmemRegFlags::empty(),
             tx_metadata_len: 0,
         };

@@ -15,16 +15,13 @@ use crate::device::Health;
 
 use super::config::{Filter, InterfaceConfig, XdpMode};
 use super::explain::{self, errno_of};
-use super::napi::{Deferral, Netdev};
+use super::netdev::rx_queues;
 use super::sys;
-
-/// `STAMP_MAGIC` of bpf/xdp.bpf.c.
-pub(super) const STAMP_MAGIC: u64 = 0x4150_5553_5354_41ad;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("bpf/xdp.bpf.o");
 
 /// An interface with our XDP program on it. A clone is the same attachment; with the last of them
-/// (devices hold one each) the program goes and NAPI settings are restored.
+/// (devices hold one each) the program goes.
 ///
 /// Everything belongs to the network namespace of the thread that attached it.
 #[derive(Clone)]
@@ -53,9 +50,7 @@ struct Shared {
     control: OwnedFd,
     sockets: Mutex<XskMap<MapData>>,
     counts: PerCpuArray<MapData, u64>,
-    // Order of the drop: settings first, then the program. The kernel detaches it with the link's
-    // last descriptor, so also when the process dies.
-    deferral: Option<Mutex<Deferral>>,
+    // The kernel detaches the program with the link's last descriptor, so also when the process dies.
     _link: FdLink,
     _program: Mutex<Ebpf>,
 }
@@ -68,15 +63,14 @@ impl std::fmt::Debug for Interface {
 }
 
 impl Interface {
-    /// Loads and attaches the program, then sets the NAPI deferral.
+    /// Loads and attaches the program.
     pub fn attach(config: &InterfaceConfig) -> Result<Self, Error> {
         config.check()?;
         let name = &config.name;
         let control = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)
             .map_err(|e| Error::system("open a socket to ask after interfaces", e))?;
         let ifindex = netdevice::name_to_index(&control, name).map_err(|e| explain::unknown_interface(name, e))?;
-        let mut netdev = Netdev::new();
-        let available = netdev.rx_queues(ifindex);
+        let available = rx_queues(ifindex);
         if let (Some(available), Some(queue)) = (available, config.queues.iter().max())
             && *queue >= available
         {
@@ -96,14 +90,6 @@ impl Interface {
         let sockets = XskMap::try_from(sockets).map_err(own)?;
         let counts = PerCpuArray::try_from(counts).map_err(own)?;
         let namespace = namespace()?;
-        // After the attachment: on veth the NAPIs exist only from then on.
-        let deferral = match config.napi_deferral {
-            Some(wanted) => Some(Mutex::new(netdev.defer(name, ifindex, &config.queues, wanted)?)),
-            None => {
-                netdev.restore_left_behind(ifindex)?;
-                None
-            }
-        };
         let shared = Shared {
             name: name.clone(),
             ifindex,
@@ -113,7 +99,6 @@ impl Interface {
             control,
             sockets: Mutex::new(sockets),
             counts,
-            deferral,
             _link: link,
             _program: Mutex::new(program),
         };
@@ -131,11 +116,6 @@ impl Interface {
     /// Native or generic: what was asked for, or what `Auto` became.
     pub fn mode(&self) -> XdpMode {
         self.shared.mode
-    }
-    /// The NAPIs whose settings are deferred, empty if that was not asked for.
-    pub fn deferred_napis(&self) -> Vec<u32> {
-        let deferral = self.shared.deferral.as_ref();
-        deferral.map(|d| d.lock().unwrap_or_else(PoisonError::into_inner).napis()).unwrap_or_default()
     }
     /// What the program counted so far.
     pub fn counts(&self) -> Result<ProgramCounts, Error> {

@@ -19,8 +19,7 @@ mod context;
 mod explain;
 mod index;
 mod interface;
-mod napi;
-mod notes;
+mod netdev;
 mod parts;
 mod queue;
 mod refusals;
@@ -37,7 +36,7 @@ use crate::Error;
 use crate::device::{Capabilities, Device, Health, Statistics};
 use crate::pool::{Frame, Pool};
 
-pub use config::{Filter, InterfaceConfig, NapiDeferral, RingSizes, SocketConfig, XdpMode, ZeroCopy};
+pub use config::{Filter, InterfaceConfig, RingSizes, SocketConfig, XdpMode, ZeroCopy};
 pub use context::XskContext;
 pub use interface::{Interface, ProgramCounts};
 pub use queue::Occupancy;

@@ -1,10 +1,8 @@
 //! From descriptors to frames: the arrival stamp, and the parts of a jumbo frame.
 
-use units::Instant;
+use units::{Instant, Monotonic};
 
 use crate::pool::{Frame, Pool};
-
-use super::interface::STAMP_MAGIC;
 
 /// What has been seen of a frame that comes in several descriptors.
 #[derive(Debug)]
@@ -16,17 +14,37 @@ pub(super) enum Partial {
     Discard,
 }
 
-/// Reads the arrival stamp from before the data; one that the slot had before is not believed again.
-///
-/// Nothing is written there: the line stays with the CPU that stamps, which on veth is the sender's.
-#[inline]
-pub(super) fn stamp(pool: &mut Pool, frame: &mut Frame) {
-    let Some(meta) = pool.metadata(frame) else { return };
-    let (at, magic) = meta.split_at(8);
-    if *magic == STAMP_MAGIC.to_ne_bytes() {
-        let at = u64::from_ne_bytes(std::array::from_fn(|i| at[i]));
-        if pool.is_new_stamp(frame, at) {
-            frame.set_arrived(Instant::from_nanos(at));
+/// Nanoseconds of a unit of the stamp, as a shift: `STAMP_SHIFT` of bpf/xdp.bpf.c.
+const STAMP_SHIFT: u32 = 4;
+
+/// Makes times of stamps, which are the low 32 bits of a count of 16 ns, by a time that is at most 34 s
+/// away: the last one that was read, or the last look at the clock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stamps {
+    near: Instant<Monotonic>,
+}
+
+impl Stamps {
+    pub(super) fn new(now: Instant<Monotonic>) -> Self {
+        Self { near: now }
+    }
+
+    /// Looks at the clock: to be done every few seconds where no frames come.
+    pub(super) fn see(&mut self, now: Instant<Monotonic>) {
+        self.near = now;
+    }
+
+    /// Reads the arrival stamp from before the data; one that the slot had before is not believed again.
+    ///
+    /// Nothing is written there: the line stays with the CPU that stamps, which on veth is the sender's.
+    #[inline]
+    pub(super) fn read(&mut self, pool: &mut Pool, frame: &mut Frame) {
+        let Some(stamp) = pool.new_stamp(frame) else { return };
+        let near = self.near.as_nanos() >> STAMP_SHIFT;
+        let away = i64::from(stamp.wrapping_sub(near as u32) as i32);
+        if let Some(at) = near.checked_add_signed(away) {
+            self.near = Instant::from_nanos(at << STAMP_SHIFT);
+            frame.set_arrived(self.near);
         }
     }
 }
@@ -52,18 +70,32 @@ mod tests {
     #[test]
     fn a_stamp_is_believed_once() {
         let mut pool = Pool::new(PoolConfig { frames: 1, ..PoolConfig::default() }).unwrap();
+        let mut stamps = Stamps::new(Instant::from_nanos(1_000_000));
         let mut frame = pool.take().unwrap();
-        stamp(&mut pool, &mut frame);
+        stamps.read(&mut pool, &mut frame);
         assert_eq!(frame.arrived(), None, "no stamp was written");
-        let meta = pool.metadata_mut(&frame).unwrap();
-        meta[..8].copy_from_slice(&1234u64.to_ne_bytes());
-        meta[8..].copy_from_slice(&STAMP_MAGIC.to_ne_bytes());
-        stamp(&mut pool, &mut frame);
-        assert_eq!(frame.arrived(), Some(Instant::from_nanos(1234)));
+        pool.write_stamp(&frame, 64_000);
+        stamps.read(&mut pool, &mut frame);
+        assert_eq!(frame.arrived(), Some(Instant::from_nanos(1_024_000)));
         pool.give(frame);
         let mut next = pool.take().unwrap();
-        stamp(&mut pool, &mut next);
+        stamps.read(&mut pool, &mut next);
         assert_eq!(next.arrived(), None, "the slot's next frame had none");
+    }
+
+    #[test]
+    fn a_stamp_finds_its_time_across_the_wrap() {
+        let mut pool = Pool::new(PoolConfig { frames: 1, ..PoolConfig::default() }).unwrap();
+        let wrap = 5u64 << 36; // the 32 bits of 16 ns start anew here
+        for (seen, at) in [(wrap - 1_600, wrap + 32_000), (wrap + 1_600, wrap - 32_000), (wrap, wrap + 34_000_000_000)]
+        {
+            let mut stamps = Stamps::new(Instant::from_nanos(seen));
+            let mut frame = pool.take().unwrap();
+            pool.write_stamp(&frame, (at >> 4) as u32);
+            stamps.read(&mut pool, &mut frame);
+            assert_eq!(frame.arrived(), Some(Instant::from_nanos(at)));
+            pool.give(frame);
+        }
     }
 
     #[test]

@@ -11,13 +11,14 @@ use rustix::net::xdp::{
 use rustix::net::{RecvFlags, SendFlags, sockopt};
 
 use crate::Error;
+use crate::cpu::{Cpu, LinuxCpu};
 use crate::device::Statistics;
 use crate::pool::{Frame, Pool};
 
 use super::busy::BusyPoll;
 use super::config::RingSizes;
 use super::index::{Consumer, Producer};
-use super::parts::{Partial, append, stamp};
+use super::parts::{Partial, Stamps, append};
 use super::refusals::{OnRefusal, Refusals};
 use super::sys::{Desc, RingMemory, prefetch};
 
@@ -85,6 +86,7 @@ pub(super) struct Queue {
     unsent: bool,
     refusals: Refusals,
     partial: Partial,
+    stamps: Stamps,
     /// The kernel said that the device is gone.
     pub(super) gone: bool,
     own: Statistics,
@@ -136,6 +138,7 @@ impl Queue {
             unsent: false,
             refusals: Refusals::default(),
             partial: Partial::None,
+            stamps: Stamps::new(LinuxCpu.now()),
             gone: false,
             own: Statistics::default(),
             starved: false,
@@ -174,8 +177,7 @@ impl Queue {
         for i in 0..descriptors {
             if i + AHEAD < filled {
                 let addr = self.rx.read(self.rx_at.place(AHEAD)).addr as usize;
-                prefetch(base, addr);
-                prefetch(base, addr.wrapping_sub(16));
+                prefetch(base, addr.wrapping_sub(4));
             }
             let desc = self.rx.read(self.rx_at.take());
             self.accept(desc, pool, out);
@@ -200,7 +202,7 @@ impl Queue {
         let more = desc.options & libc::XDP_PKT_CONTD != 0;
         match std::mem::replace(&mut self.partial, Partial::None) {
             Partial::None => {
-                stamp(pool, &mut frame);
+                self.stamps.read(pool, &mut frame);
                 if more {
                     self.partial = Partial::Frame(frame);
                 } else {
@@ -411,6 +413,7 @@ impl Queue {
     /// else the worker's, who did not come to refill. With zero-copy the kernel counts the driver's
     /// attempts, not frames; what was lost then stands in the driver's own counters (`ethtool -S`).
     pub(super) fn statistics(&mut self) -> Statistics {
+        self.stamps.see(LinuxCpu.now());
         let Ok(kernel) = sockopt::xdp_statistics(&self.fd) else { return self.own };
         let new = |now: Option<u64>, then: Option<u64>| now.unwrap_or(0).saturating_sub(then.unwrap_or(0));
         let then = std::mem::replace(&mut self.kernel, kernel);

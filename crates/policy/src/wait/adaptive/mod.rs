@@ -17,11 +17,13 @@
 //!      ├─ the budget, less the timer's lateness,
 //!      │  leaves a sleep worth its price ─────────────────► sleep that long             [budget]
 //!      │     └─ cut by the ring ──────────────────────────►                             [loss_bound]
-//!      ├─ the interrupt is in credit ─────────────────────► block                       [interrupt]
+//!      ├─ the interrupt is in credit, and keeps the goal
+//!      │  or makes but one packet late ───────────────────► block                       [interrupt]
 //!      └─ otherwise ──────────────────────────────────────► poll      [goal_too_tight] or [late]
 //! ```
 //! **Budget.** The goal's latency, less the work's own time as measured, less a reserve of an eighth
-//! (at most 10 us) for what the worker cannot see: the wire and the peer. A timed sleep is shorter
+//! (at most 10 us; more where more is known) for what the worker cannot see: the wire and the peer. A timed
+//! sleep is shorter
 //! than that by as much as such a sleep usually ends late ([`tail`]), and by a caution ([`risk`]).
 //!
 //! **Risk.** The goal's quantile allows a share of late packets, and each kind of wait has a part of
@@ -29,14 +31,19 @@
 //! by which such waits are then shorter; punctual ones lower it slowly, so that the late ones are
 //! the allowed share in the end. An interrupt cannot be made shorter: it has credit, which each packet
 //! earns and each late one pays, and in debt it is not used. The policy so backs off at once, by as
-//! much as the goal asks, and comes back to see whether the price is still the same. A packet that is
-//! late although the core was awake was not made late by a wait, and none pays for it.
+//! much as the goal asks, and comes back to see whether the price is still the same. A wait answers for the
+//! packets that came during it, however many polls take them. A packet that is late although the core was
+//! awake was not made late by a wait, and none pays for it.
 //!
 //! **Bounds.** No timed sleep is longer than the goal's latency or the ring's time to overflow. A
 //! longer wait is always one that the first arriving frame ends.
 //!
 //! **Without a goal** the policy holds [`DEFAULT_GOAL`].
+//!
+//! **At the start** nothing is known of what waits cost, and the first hundred packets or so find it out by being
+//! late. [`Adaptive::know`] spares them that, on a platform that was measured before.
 
+mod costs;
 mod period;
 mod risk;
 mod tail;
@@ -45,6 +52,7 @@ use units::{Instant, Nanos, Quantile};
 
 use super::{Action, Arrivals, Decision, Observation, Reason, WaitKind, WaitPolicy};
 use crate::{Goal, LossBound};
+pub use costs::{LENGTHS, Lateness, TimedCost, WakeCosts};
 use period::Period;
 use risk::{Account, Caution};
 use tail::Tail;
@@ -59,9 +67,10 @@ pub const DEFAULT_GOAL: Goal = Goal { quantile: Quantile::P99, latency: Nanos::f
 const IDLE_AFTER: Nanos = Nanos::from_millis(50);
 /// Frames that come further apart than this on average are no traffic, but an idle core's.
 const SPARSE: Nanos = Nanos::from_millis(45);
-/// The shortest timed sleep. Even this one rests the core for as long as it is late, and OVS-DPDK
-/// starts from it too.
-const SHORTEST_SLEEP: Nanos = Nanos::from_micros(1);
+/// The shortest timed sleep: about half of what its wake-up costs in CPU time. A shorter one saves next to
+/// nothing, and makes packets no less late: on a 2-vCPU VM (Linux 6.18) sleeps of 2, 4 and 8 us in a row
+/// took 95, 65 and 45 % of a core, with the same p99.
+const SHORTEST_SLEEP: Nanos = Nanos::from_micros(4);
 /// What a wake-up costs in CPU time, about: a wait for a forecast arrival must save more.
 const WAKE_COST: Nanos = Nanos::from_micros(10);
 /// The reserve for what the worker cannot see is this part of the goal...
@@ -71,8 +80,8 @@ const RESERVE_MOST: Nanos = Nanos::from_micros(10);
 /// The share of the late packets that the goal allows which each kind of wait may cause, in
 /// percent: an interrupt spends credit, a sleep and a wait for a forecast burst are shortened by caution.
 /// Chosen by trial on a noisy 2-vCPU VM; no theory stands behind the division.
-const INTERRUPT_SHARE: u64 = 25;
-const SLEEP_SHARE: u64 = 40;
+const INTERRUPT_SHARE: u64 = 55;
+const SLEEP_SHARE: u64 = 35;
 const PERIODIC_SHARE: u64 = 15;
 /// Classes of timed waits by their length: a core that slept longer wakes later (C-states, and the
 /// halt polling of a host). Below 16 us, then one an octave, the last from 1 ms on.
@@ -86,11 +95,18 @@ const TIMER_COST: u64 = 130;
 const REPLAN: u32 = 64;
 /// While a period is followed, one in so many polls with frames is left to the interrupt, to see what it costs now.
 const PROBE_EVERY: u32 = 128;
+/// Late packets that a kind of wait owes at most: about a ring of them.
+const MOST_OWED: u64 = 4_096;
+/// Where sleeps are not taken because what was learned forbids them, one is tried after so many polls with frames, times the
+/// share of late packets that the goal allows, in millionths: one in 128 at p99, one in 1280 at p99.9.
+const TRY_SHARE: u32 = 1_280_000;
 /// Samples from which on a class's lateness is believed.
 const ENOUGH: u32 = 16;
 /// The lateness that a timed wait reckons with, as a share of those seen. Robust against a few bad ones,
 /// which [`Caution`] answers for.
 const USUAL_PPM: u32 = 750_000;
+/// The worst lateness that a measured platform is known by: the 99th percentile.
+const WORST_PPM: u32 = 990_000;
 
 /// What [`Adaptive`] is to hold.
 #[derive(Clone, Copy, Debug)]
@@ -141,14 +157,21 @@ pub struct Adaptive<C> {
     timed: (Nanos, Reason),
     /// How long before a forecast arrival a wait of each class has to end.
     guards: [Nanos; CLASSES],
+    /// Whether the guards are up to date: a period was known at the last [`plan`](Self::plan).
+    guarded: bool,
     /// Whether interrupts alone keep the goal.
     interrupt_keeps_goal: bool,
     /// Polls with frames since the interrupt was last tried.
     since_interrupt: u32,
+    /// Polls with frames since a sleep that nothing seemed to allow was last tried, and after how many it is tried again.
+    since_sleep: u32,
+    try_every: u32,
     /// Waits since the budget was worked out.
     learned: u32,
     /// Frames until `service` is sampled again.
     until_service_sample: u32,
+    /// The wait whose frames the polls still take: it is charged for those that are late.
+    charged: Option<Action<C>>,
 }
 
 impl<C> Adaptive<C> {
@@ -175,13 +198,47 @@ impl<C> Adaptive<C> {
             target: goal.latency.saturating_sub((goal.latency / RESERVE_PART).min(RESERVE_MOST)),
             timed: (Nanos::ZERO, Reason::Budget),
             guards: [Nanos::ZERO; CLASSES],
+            guarded: false,
             interrupt_keeps_goal: true,
             since_interrupt: 0,
+            since_sleep: 0,
+            try_every: TRY_SHARE.div_ceil(goal.quantile.above_ppm().max(1)).max(1),
             learned: 0,
             until_service_sample: 0,
+            charged: None,
         };
         policy.plan();
         policy
+    }
+
+    /// Starts from what was measured on this platform instead of from nothing. To be called before the first
+    /// decision: what was learned is given up where `costs` knows better.
+    pub fn know(&mut self, costs: &WakeCosts) {
+        for cost in costs.timed.iter().flatten() {
+            self.overshoot[class(cost.length)] = Tail::from_measured(&cost.lateness);
+        }
+        if let Some(lateness) = &costs.interrupt {
+            self.interrupt_lateness = Tail::from_measured(lateness);
+        }
+        // Waits reckon with what is usual, and the caution leaves room for the rest. Found by late packets it grows
+        // from nothing; measured, it begins at what the worst of a hundred waits needs, and shrinks while all is well.
+        let budget = class(self.target.min(self.longest_sleep));
+        let rest = |of: &Tail| of.upper_quantile(WORST_PPM).saturating_sub(of.upper_quantile(USUAL_PPM));
+        let lateness = self.lateness_of(budget);
+        if lateness.samples() > 0 {
+            let rest = rest(lateness);
+            self.caution.begin_at(rest);
+            self.periodic_caution.begin_at(rest);
+        }
+        self.plan();
+    }
+
+    /// Reckons with this from the end of the worker's work to a packet's departure, where the reserve for what the
+    /// worker cannot see is less.
+    pub fn with_unseen(mut self, unseen: Nanos) -> Self {
+        self.target = self.target.min(self.goal.latency.saturating_sub(unseen));
+        self.plan();
+        self
     }
 
     /// The goal that is held.
@@ -194,10 +251,14 @@ impl<C> Adaptive<C> {
         let budget = self.target.saturating_sub(self.service.upper_quantile(900_000));
         self.interrupt_keeps_goal = self.interrupt_lateness.samples() < ENOUGH
             || self.interrupt_lateness.upper_quantile(self.goal.quantile.as_ppm()) <= budget;
-        for class in 0..CLASSES {
-            let lateness = self.lateness_of(class);
-            self.guards[class] =
-                lateness.upper_quantile(USUAL_PPM) + self.periodic_caution.span() + Nanos::from_micros(1);
+        // Eight searches, for what is asked of a known period only.
+        self.guarded = self.period.is_known();
+        if self.guarded {
+            for class in 0..CLASSES {
+                let lateness = self.lateness_of(class);
+                self.guards[class] =
+                    lateness.upper_quantile(USUAL_PPM) + self.periodic_caution.span() + Nanos::from_micros(1);
+            }
         }
         self.timed = self.timed_sleep(budget);
     }
@@ -238,20 +299,27 @@ impl<C> Adaptive<C> {
             }
             self.learned += 1;
         }
+        if let Some(wait) = &seen.ended {
+            self.charged = Some(wait.action);
+        }
         for queue in seen.queues {
             let (Some(arrivals), received) = (&queue.arrivals, u64::from(queue.received)) else { continue };
             if let Some(span) = self.last_arrival.and_then(|last| arrivals.last.since(last)) {
-                let gap = (span / received.max(1)).min(IDLE_AFTER);
+                // One frame is what most polls bring: no division for it.
+                let gap = if received <= 1 { span } else { span / received }.min(IDLE_AFTER);
                 self.gap = (self.gap * 31 + gap) / 32;
             }
             self.last_arrival = Some(self.last_arrival.map_or(arrivals.last, |last| last.max(arrivals.last)));
             self.period.arrived(arrivals.first, arrivals.last);
             self.since_interrupt = self.since_interrupt.saturating_add(1);
+            self.since_sleep = self.since_sleep.saturating_add(1);
             self.interrupt.earn(received);
             self.caution.relax(received);
             self.periodic_caution.relax(received);
             if !stalled {
-                self.charge(seen, arrivals, received);
+                // At first no more is owed than what waited. What is late after that has queued up behind it.
+                let waiting = u64::from(queue.fill.max(queue.received));
+                self.charge(seen.now, arrivals, received, if seen.ended.is_some() { waiting } else { MOST_OWED });
             }
             if self.until_service_sample == 0 {
                 self.until_service_sample = 16;
@@ -259,24 +327,29 @@ impl<C> Adaptive<C> {
             }
             self.until_service_sample -= 1;
         }
-        if self.learned >= REPLAN {
+        // What came during the wait may take several polls.
+        if stalled || seen.queues.iter().all(|queue| queue.received >= queue.fill) {
+            self.charged = None;
+        }
+        if self.learned >= REPLAN || self.guarded != self.period.is_known() {
             self.learned = 0;
             self.plan();
         }
     }
 
-    /// Charges the wait before these frames for those that are late.
-    fn charge(&mut self, seen: &Observation<'_, C>, arrivals: &Arrivals<C>, received: u64) {
-        let Some(wait) = &seen.ended else { return };
-        let latest = seen.now.before(self.target).unwrap_or(Instant::ORIGIN);
+    /// Charges the wait before these frames for those that are late, until it owes `most`.
+    fn charge(&mut self, now: Instant<C>, arrivals: &Arrivals<C>, received: u64, most: u64) {
+        let Some(wait) = self.charged else { return };
+        let latest = now.before(self.target).unwrap_or(Instant::ORIGIN);
         let Some(over) = latest.since(arrivals.first).filter(|over| *over > Nanos::ZERO) else { return };
         // Of the frames after the first, taken to be spread evenly, those that came before `latest`.
         let spread = arrivals.last.since(arrivals.first).unwrap_or(Nanos::ZERO).max(over);
         let late = 1 + (received.max(1) - 1) * over.as_nanos() / spread.as_nanos();
-        match wait.action {
-            Action::BlockUntil(None) => self.interrupt.pay(late),
-            Action::BlockUntil(Some(_)) => self.periodic_caution.raise(late),
-            Action::SleepUntil(_) => self.caution.raise(late),
+        let (late, most) = (late.min(MOST_OWED), most.min(MOST_OWED));
+        match wait {
+            Action::BlockUntil(None) => self.interrupt.pay(late, most),
+            Action::BlockUntil(Some(_)) => self.periodic_caution.raise(late, received, most),
+            Action::SleepUntil(_) => self.caution.raise(late, received, most),
             Action::Poll | Action::Pause(_) => {}
         }
     }
@@ -337,8 +410,14 @@ impl<C> Adaptive<C> {
         if timed >= SHORTEST_SLEEP {
             return Decision { action: Action::SleepUntil(now + timed), reason: self.timed.1 };
         }
-        if interrupt {
+        // One that does not keep the goal is worth its late packet, but not many.
+        if interrupt && (self.interrupt_keeps_goal || self.gap >= self.target) {
             return self.interrupt(Reason::Interrupt);
+        }
+        if self.since_sleep >= self.try_every && self.timed.0 < SHORTEST_SLEEP && self.gap >= SHORTEST_SLEEP {
+            // What was learned of sleeps forbids them, and without any it would be believed for ever.
+            self.since_sleep = 0;
+            return Decision { action: Action::SleepUntil(now + SHORTEST_SLEEP), reason: Reason::Probe };
         }
         let reason = if self.caution.span() > Nanos::ZERO { Reason::Late } else { Reason::GoalTooTight };
         Decision { action: Action::Poll, reason }

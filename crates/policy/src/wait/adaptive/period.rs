@@ -13,6 +13,9 @@ const LONGEST: Nanos = Nanos::from_millis(50);
 /// Doubt that ends the belief. A hit takes one away, a miss adds three.
 const DISBELIEF: u32 = 24;
 const MISS: u32 = 3;
+/// Bursts between two looks at how far around their times they lie, but for the first few of a lock: it
+/// changes slowly, and is a search through three histograms.
+const REVIEW: u32 = 8;
 
 /// Finds and follows the period of arrivals, as a phase-locked loop does.
 ///
@@ -36,8 +39,9 @@ pub(super) struct Period<C> {
     late: Tail,
     /// How long it lasts, from its first frame to its last.
     length: Tail,
-    /// What the three say, worked out once a burst.
+    /// What the three say, worked out once in [`REVIEW`] bursts.
     window: Window,
+    bursts: u32,
 }
 
 /// How far around its time a burst may lie.
@@ -94,6 +98,7 @@ impl<C> Period<C> {
             late: Tail::new(),
             length: Tail::new(),
             window: Window::NONE,
+            bursts: 0,
         }
     }
 
@@ -116,7 +121,10 @@ impl<C> Period<C> {
         }
         if let Some(interval) = self.last_start.replace(first).and_then(|s| first.since(s)) {
             self.started(first, interval);
-            if let State::Locked { .. } = self.state {
+            self.bursts = self.bursts.wrapping_add(1);
+            if let State::Locked { .. } = self.state
+                && (self.bursts.is_multiple_of(REVIEW) || self.late.samples() + self.early.samples() < REVIEW)
+            {
                 self.window = Window {
                     early: self.early.upper_quantile(980_000),
                     late: self.late.upper_quantile(990_000).min(interval / 8),
@@ -234,6 +242,7 @@ impl<C> Clone for Period<C> {
             late: self.late.clone(),
             length: self.length.clone(),
             window: self.window,
+            bursts: self.bursts,
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use units::Nanos;
 
+use super::costs::Lateness;
+
 /// Eight buckets an octave from 1 us to 2 ms, and eight of 128 ns below.
 const BUCKETS: usize = 96;
 /// When so many samples are in, all counts are halved: older waits count for less and less.
@@ -58,6 +60,19 @@ impl Tail {
         false
     }
 
+    /// What was measured before the start, in place of samples of one's own.
+    pub(super) fn from_measured(lateness: &Lateness) -> Self {
+        let mut tail = Self::new();
+        for (sample, n) in lateness.samples() {
+            let bucket = bucket(sample.as_nanos());
+            tail.counts[bucket] += n;
+            tail.total += u32::from(n);
+            tail.first = tail.first.min(bucket);
+            tail.last = tail.last.max(bucket);
+        }
+        tail
+    }
+
     /// Samples that still count.
     pub(super) const fn samples(&self) -> u32 {
         self.total
@@ -108,6 +123,17 @@ mod tests {
             let edge = upper_edge(index).as_nanos();
             assert_eq!(bucket(edge - 1), index, "below {edge}");
             assert_eq!(bucket(edge), index + 1, "at {edge}");
+        }
+    }
+
+    #[test]
+    fn what_was_measured_has_its_quantiles() {
+        let us = Nanos::from_micros;
+        let tail = Tail::from_measured(&Lateness { p50: us(8), p75: us(11), p90: us(20), p99: us(70) });
+        // Upper edges: an eighth of an octave at most.
+        for (ppm, least) in [(500_000, 8), (750_000, 11), (900_000, 20), (990_000, 70)] {
+            let bound = tail.upper_quantile(ppm);
+            assert!(bound > us(least) && bound <= us(least).scale(9, 8) + us(1), "{ppm}: {bound}");
         }
     }
 

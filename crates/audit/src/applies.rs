@@ -1,0 +1,194 @@
+//! Where a rule makes sense.
+
+use host::Facts;
+use host::facts::{KernelVersion, Os, Vendor};
+
+use crate::{Context, Skip, Workload};
+
+/// Where a rule makes sense. Made from a constant, one restriction after the other:
+/// `Applies::LINUX.to(&[Workload::Poll]).on_hardware().isolated()`.
+#[derive(Clone, Copy, Debug)]
+pub struct Applies {
+    /// The operating system.
+    pub os: Os,
+    /// For these uses of the host; empty is for all.
+    pub workloads: &'static [Workload],
+    /// On CPUs of these makers; empty is on all.
+    pub vendors: &'static [Vendor],
+    /// Where one of the interfaces of the intent has one of these drivers; empty is anywhere.
+    pub drivers: &'static [&'static str],
+    /// From this kernel on.
+    pub since: Option<KernelVersion>,
+    /// Up to the kernel before this one.
+    pub until: Option<KernelVersion>,
+    /// On hardware, in a guest, or both.
+    pub place: Place,
+    /// Only where CPUs are isolated for the application.
+    pub isolated: bool,
+    /// Only where the intent names an interface.
+    pub nic: bool,
+}
+
+/// Hardware or a guest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// Both.
+    Anywhere,
+    /// Hardware only: a guest cannot have it, or cannot change it.
+    Hardware,
+    /// A guest only.
+    Guest,
+}
+
+impl Applies {
+    /// Every Linux host.
+    pub const LINUX: Self = Self {
+        os: Os::Linux,
+        workloads: &[],
+        vendors: &[],
+        drivers: &[],
+        since: None,
+        until: None,
+        place: Place::Anywhere,
+        isolated: false,
+        nic: false,
+    };
+    /// Every FreeBSD host.
+    pub const FREEBSD: Self = Self { os: Os::FreeBsd, ..Self::LINUX };
+
+    /// For these uses of the host.
+    pub const fn to(mut self, workloads: &'static [Workload]) -> Self {
+        self.workloads = workloads;
+        self
+    }
+
+    /// On CPUs of these makers.
+    pub const fn made_by(mut self, vendors: &'static [Vendor]) -> Self {
+        self.vendors = vendors;
+        self
+    }
+
+    /// Where an interface has one of these drivers.
+    pub const fn driven_by(mut self, drivers: &'static [&'static str]) -> Self {
+        self.drivers = drivers;
+        self
+    }
+
+    /// From this kernel on.
+    pub const fn since(mut self, version: KernelVersion) -> Self {
+        self.since = Some(version);
+        self
+    }
+
+    /// Up to the kernel before this one.
+    pub const fn until(mut self, version: KernelVersion) -> Self {
+        self.until = Some(version);
+        self
+    }
+
+    /// Not in a guest.
+    pub const fn on_hardware(mut self) -> Self {
+        self.place = Place::Hardware;
+        self
+    }
+
+    /// In a guest only.
+    pub const fn in_guest(mut self) -> Self {
+        self.place = Place::Guest;
+        self
+    }
+
+    /// Where CPUs are isolated.
+    pub const fn isolated(mut self) -> Self {
+        self.isolated = true;
+        self
+    }
+
+    /// Where the intent names an interface.
+    pub const fn with_nic(mut self) -> Self {
+        self.nic = true;
+        self
+    }
+
+    /// Why the rule says nothing of this host; `Ok` if it does.
+    pub fn check(&self, facts: &Facts, context: &Context) -> Result<(), Skip> {
+        if facts.origin.os != self.os {
+            return Err(Skip::not_applicable(match self.os {
+                Os::Linux => "the host does not run Linux",
+                Os::FreeBsd => "the host does not run FreeBSD",
+            }));
+        }
+        if !self.workloads.is_empty() && !self.workloads.iter().any(|workload| context.is(*workload)) {
+            let wanted: Vec<&str> = self.workloads.iter().map(|workload| workload.name()).collect();
+            return Err(Skip::not_applicable(format!("for hosts of another use: {}", wanted.join(", "))));
+        }
+        if self.isolated && context.isolated.value.is_empty() {
+            return Err(Skip::not_applicable("no CPU is isolated; name them with --isolated"));
+        }
+        if self.nic && context.nics.value.is_empty() {
+            return Err(Skip::not_applicable("no interface is named or found; name one with --nic"));
+        }
+        self.check_place(facts)?;
+        self.check_vendor(facts)?;
+        self.check_kernel(facts)?;
+        self.check_drivers(facts, context)
+    }
+
+    fn check_place(&self, facts: &Facts) -> Result<(), Skip> {
+        if self.place == Place::Anywhere {
+            return Ok(());
+        }
+        let guest = *crate::known(&facts.virtualisation.guest)?;
+        match (self.place, guest) {
+            (Place::Hardware, true) => Err(Skip::not_applicable("this is a guest: the hypervisor decides it")),
+            (Place::Guest, false) => Err(Skip::not_applicable("this is no guest")),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_vendor(&self, facts: &Facts) -> Result<(), Skip> {
+        if self.vendors.is_empty() {
+            return Ok(());
+        }
+        let vendor = *crate::known(&facts.cpus.vendor)?;
+        match self.vendors.contains(&vendor) {
+            true => Ok(()),
+            false => Err(Skip::not_applicable("for CPUs of another maker")),
+        }
+    }
+
+    fn check_kernel(&self, facts: &Facts) -> Result<(), Skip> {
+        if self.since.is_none() && self.until.is_none() {
+            return Ok(());
+        }
+        let version = *crate::known(&facts.kernel.version)?;
+        match (self.since, self.until) {
+            (Some(since), _) if version < since => {
+                Err(Skip::not_applicable(format!("from Linux {since} on; this is {version}")))
+            }
+            (_, Some(until)) if version >= until => {
+                Err(Skip::not_applicable(format!("up to Linux before {until}; this is {version}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_drivers(&self, facts: &Facts, context: &Context) -> Result<(), Skip> {
+        if self.drivers.is_empty() {
+            return Ok(());
+        }
+        let links = crate::known(&facts.links)?;
+        let mut unknown = None;
+        for link in links.iter().filter(|link| context.nics.value.contains(&link.name)) {
+            match link.driver.value() {
+                Some(driver) if self.drivers.contains(&driver.as_str()) => return Ok(()),
+                Some(_) => {}
+                None => unknown = unknown.or(Some(&link.driver)),
+            }
+        }
+        match unknown {
+            Some(driver) => crate::known(driver).map(|_| ()),
+            None => Err(Skip::not_applicable(format!("for interfaces driven by {}", self.drivers.join(", ")))),
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! A baseline: the findings that are known and accepted, one key a line.
+
+use std::collections::BTreeSet;
+
+use crate::{Level, Report};
+
+/// Reads a baseline: keys, one a line; empty lines and lines that begin with `#` say nothing.
+pub fn read_baseline(text: &str) -> BTreeSet<String> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.map(str::to_owned).collect()
+}
+
+/// Writes the baseline that accepts all findings of a report from [`Level::Choice`] on.
+pub fn write_baseline(report: &Report) -> String {
+    let mut text = String::from("# Findings that are accepted: rule and subject, one a line. Written by apus audit.\n");
+    let known = report.findings.iter().filter(|finding| finding.level() >= Level::Choice);
+    let keys: BTreeSet<String> = known.map(crate::Finding::key).collect();
+    for key in keys {
+        text.push_str(&key);
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::host;
+    use crate::{Intent, audit};
+
+    #[test]
+    fn what_is_written_accepts_everything() {
+        let facts = host().file("/sys/devices/virtual/workqueue/cpumask", "ff").facts();
+        let intent = Intent { isolated: Some("2".parse().unwrap()), ..Intent::default() };
+        let mut report = audit(&facts, &intent);
+        assert!(report.at_least(Level::Choice).count() > 0);
+        let baseline = read_baseline(&write_baseline(&report));
+        assert_eq!(report.accept(&baseline), Vec::<String>::new());
+        assert_eq!(report.at_least(Level::Choice).count(), 0);
+    }
+}

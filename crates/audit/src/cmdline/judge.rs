@@ -1,0 +1,405 @@
+//! Judges a command line alone.
+
+use std::fmt;
+
+use host::facts::{CommandLine, CpuSet, Parameter, same_name};
+
+use super::pairs::{COMPANIONS, CONTRADICTIONS, intended};
+use super::table;
+use crate::Context;
+
+/// One thing to say of a command line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Remark {
+    /// What kind of thing.
+    pub kind: Kind,
+    /// The parameter, or parameters, as they stand on the line; or the one to add.
+    pub parameter: String,
+    /// What is to be said, in one sentence without a full stop.
+    pub text: String,
+    /// What to write instead, or to add; `None` if nothing is to be done.
+    pub instead: Option<String>,
+    /// Who says so.
+    pub source: &'static str,
+}
+
+/// Kinds of remarks, the gravest first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Kind {
+    /// The kernel does not know the value, and ignores it or the whole parameter.
+    UnknownValue,
+    /// Two parameters exclude each other.
+    Contradiction,
+    /// The sets of CPUs that the parameters describe differ.
+    SetsDiffer,
+    /// The kernel of kernel.org does not have it: it acts on kernels with a patch only.
+    NotMainline,
+    /// A parameter that the others need is not there.
+    Missing,
+    /// A parameter stands there twice with different values: the last one counts.
+    Overridden,
+    /// A parameter stands there twice with the same value.
+    Duplicate,
+    /// It is not in the table: it may belong to a module or to user space, or be misspelt.
+    UnknownName,
+}
+
+impl Kind {
+    /// Its name in documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::UnknownValue => "unknown-value",
+            Self::Contradiction => "contradiction",
+            Self::SetsDiffer => "sets-differ",
+            Self::NotMainline => "not-mainline",
+            Self::Missing => "missing",
+            Self::Overridden => "overridden",
+            Self::Duplicate => "duplicate",
+            Self::UnknownName => "unknown-name",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+const PARAMETERS: &str = "Linux Documentation/admin-guide/kernel-parameters.txt";
+
+/// Judges a command line alone, for what the host is for. The remarks are ordered by kind, the gravest first.
+pub fn judge(line: &CommandLine, intent: &Context) -> Vec<Remark> {
+    let mut remarks: Vec<Remark> = Vec::new();
+    remarks.extend(line.parameters.iter().enumerate().filter_map(|(at, parameter)| known(line, at, parameter)));
+    remarks.extend(repeated(line));
+    remarks.extend(contradictions(line));
+    remarks.extend(sets(line, intent));
+    remarks.extend(companions(line, intent));
+    let mut kept: Vec<Remark> = Vec::new();
+    for remark in remarks {
+        if !kept.contains(&remark) {
+            kept.push(remark);
+        }
+    }
+    kept.sort_by_key(|remark| remark.kind);
+    kept
+}
+
+/// Is the parameter known, and its value one that it takes?
+fn known(line: &CommandLine, at: usize, parameter: &Parameter) -> Option<Remark> {
+    let remark = |kind, text: String, instead| Remark {
+        kind,
+        parameter: parameter.to_string(),
+        text,
+        instead,
+        source: PARAMETERS,
+    };
+    if same_name(&parameter.name, "kthread_cpus") {
+        let text = "kernels of kernel.org do not have it; those of Wind River and StarlingX do".to_owned();
+        return Some(Remark {
+            source: "FlexRAN real-time platform slides (2018), kernel command line; absent from kernel-parameters.txt",
+            ..remark(Kind::NotMainline, text, Some("nohz_full= and isolcpus=domain keep kernel threads away".into()))
+        });
+    }
+    if let Some(known) = table::find(&parameter.name) {
+        let reason = known.refuses(parameter)?;
+        return Some(remark(Kind::UnknownValue, reason, None));
+    }
+    if table::is_foreign(&parameter.name) {
+        return None;
+    }
+    // "nohz full=1-55": an underscore that was lost on the way, in slides and mails.
+    let beside = |other: Option<&Parameter>, before: bool| {
+        let other = other?;
+        let name = if before {
+            format!("{}_{}", other.name, parameter.name)
+        } else {
+            format!("{}_{}", parameter.name, other.name)
+        };
+        table::find(&name)
+    };
+    let joined = beside(line.parameters.get(at + 1), false)
+        .or_else(|| beside(at.checked_sub(1).and_then(|at| line.parameters.get(at)), true));
+    Some(match joined {
+        Some(joined) => remark(
+            Kind::UnknownName,
+            format!("there is no such parameter; with its neighbour it reads like {}", joined.name),
+            Some(joined.name.into()),
+        ),
+        None => match similar(&parameter.name) {
+            Some(name) => remark(
+                Kind::UnknownName,
+                format!("there is no such parameter known; is {name} meant?"),
+                Some(name.into()),
+            ),
+            None => remark(Kind::UnknownName, "it is not in the table: it may be misspelt".into(), None),
+        },
+    })
+}
+
+/// A known name that differs by one letter at most, or by its separators.
+fn similar(name: &str) -> Option<&'static str> {
+    let plain =
+        |text: &str| text.chars().filter(|c| c.is_ascii_alphanumeric()).collect::<String>().to_ascii_lowercase();
+    let wanted = plain(name);
+    let near = |known: &&table::Known| wanted.len() > 4 && near(&wanted, &plain(known.name));
+    table::KNOWN.iter().find(near).map(|known| known.name)
+}
+
+/// Equal but for one letter that is missing, added or other.
+fn near(a: &str, b: &str) -> bool {
+    let (short, long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
+    if long.len() - short.len() > 1 {
+        return false;
+    }
+    let same = short.bytes().zip(long.bytes()).take_while(|(a, b)| a == b).count();
+    let rest = if short.len() == long.len() { short.get(same + 1..) } else { short.get(same..) };
+    short == long || rest.is_some_and(|rest| long.get(same + 1..) == Some(rest))
+}
+
+fn repeated(line: &CommandLine) -> Vec<Remark> {
+    let mut remarks = Vec::new();
+    for (at, parameter) in line.parameters.iter().enumerate() {
+        let repeats = table::find(&parameter.name).is_none_or(|known| known.repeats);
+        let is_first = !line.parameters[..at].iter().any(|other| same_name(&other.name, &parameter.name));
+        let all: Vec<&Parameter> = line.all(&parameter.name).collect();
+        // To say these twice changes nothing, and boot loaders do.
+        let harmless = matches!(parameter.name.as_str(), "ro" | "rw" | "quiet" | "splash") && parameter.value.is_none();
+        if !is_first || all.len() < 2 || harmless {
+            continue;
+        }
+        let same = all.iter().all(|other| other.value == parameter.value);
+        // What can be given several times is a duplicate only with the same value, and not hugepages, whose order counts.
+        if repeats && (!same || parameter.name.starts_with("hugepage")) {
+            continue;
+        }
+        let last = all[all.len() - 1].to_string();
+        let (kind, text) = match same {
+            true => (Kind::Duplicate, format!("it stands there {} times", all.len())),
+            false => (Kind::Overridden, format!("it stands there {} times; {last} counts", all.len())),
+        };
+        let parameter = all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        remarks.push(Remark { kind, parameter, text, instead: Some(last), source: PARAMETERS });
+    }
+    remarks
+}
+
+fn contradictions(line: &CommandLine) -> Vec<Remark> {
+    let remark = |entry: &super::pairs::Contradiction| {
+        let (first, second) = (entry.first.on(line)?, entry.second.on(line)?);
+        Some(Remark {
+            kind: Kind::Contradiction,
+            parameter: format!("{first} {second}"),
+            text: entry.why.into(),
+            instead: Some(entry.fix.into()),
+            source: entry.source,
+        })
+    };
+    CONTRADICTIONS.iter().filter_map(remark).collect()
+}
+
+/// Do `isolcpus`, `nohz_full` and `rcu_nocbs` mean the same CPUs, and does `irqaffinity` leave them alone?
+fn sets(line: &CommandLine, intent: &Context) -> Vec<Remark> {
+    let wanted = intended(line, intent);
+    if wanted.is_empty() {
+        return Vec::new();
+    }
+    let mut remarks = Vec::new();
+    let mut say = |parameter: &Parameter, text: String, instead: Option<String>| {
+        remarks.push(Remark {
+            kind: Kind::SetsDiffer,
+            parameter: parameter.to_string(),
+            text,
+            instead,
+            source: "Linux Documentation/admin-guide/cpu-isolation.rst",
+        });
+    };
+    for name in ["isolcpus", "nohz_full", "rcu_nocbs"] {
+        let Some((parameter, set)) = set_of(line, name) else { continue };
+        let (missing, stray) = (wanted.difference(&set), set.difference(&wanted));
+        if name != "rcu_nocbs" && set.contains(0) {
+            say(
+                parameter,
+                "it names CPU 0, which boots the host and keeps the time: leave it to housekeeping".into(),
+                None,
+            );
+        }
+        if !missing.is_empty() {
+            say(parameter, format!("it leaves out CPUs {missing}"), Some(format!("{name}={wanted}")));
+        }
+        // More CPUs than needed without RCU callbacks do no harm.
+        if !stray.is_empty() && name != "rcu_nocbs" {
+            say(parameter, format!("it names CPUs {stray} too"), Some(format!("{name}={wanted}")));
+        }
+    }
+    for name in ["irqaffinity", "kthread_cpus"] {
+        let Some((parameter, set)) = set_of(line, name) else { continue };
+        let both = set.intersection(&wanted);
+        if !both.is_empty() {
+            say(
+                parameter,
+                format!("it names the isolated CPUs {both}"),
+                Some(format!("{name}={}", set.difference(&wanted))),
+            );
+        }
+    }
+    remarks
+}
+
+fn set_of<'a>(line: &'a CommandLine, name: &str) -> Option<(&'a Parameter, CpuSet)> {
+    let parameter = line.last(name)?;
+    let set = parameter.cpu_set(&CpuSet::new()).ok().filter(|set| !set.is_empty())?;
+    Some((parameter, set))
+}
+
+fn companions(line: &CommandLine, intent: &Context) -> Vec<Remark> {
+    let isolated = intended(line, intent);
+    let fill = |text: &str| match isolated.is_empty() {
+        true => text.to_owned(),
+        false => text.replace("{isolated}", &isolated.to_string()),
+    };
+    let mut remarks: Vec<Remark> = Vec::new();
+    for entry in COMPANIONS.iter().filter(|entry| (entry.missing)(line, intent)) {
+        let add = fill(entry.add);
+        let add = match add.contains("{housekeeping}") {
+            true => add.replace("{housekeeping}", "HOUSEKEEPING-CPUS"),
+            false => add,
+        };
+        remarks.push(Remark {
+            kind: Kind::Missing,
+            parameter: add.clone(),
+            text: entry.why.into(),
+            instead: Some(add),
+            source: entry.source,
+        });
+    }
+    remarks
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Intended, Workload};
+
+    /// The host's line of the FlexRAN real-time platform slides (2018), as written there but with its underscores.
+    const HOST: &str = "crashkernel=auto biosdevname=0 iommu=pt usbcore.autosuspend=-1 selinux=0 enforcing=0 nmi_watchdog=0 \
+        softlockup_panic=0 intel_iommu=on audit=0 cgroup_disable=memory hugepagesz=1G hugepages=21 hugepagesz=2M hugepages=0 \
+        default_hugepagesz=1G isolcpus=1-55 rcu_nocbs=1-55 kthread_cpus=0 irqaffinity=0 idle=poll nohz_full=1-55";
+    /// The guest's line of the same slides.
+    const GUEST: &str = "console=tty0 console=ttyS0 biosdevname=0 net.ifnames=0 no_timer_check isolcpus=1-14 irqaffinity=0 \
+        default_hugepagesz=1G hugepagesz=1G hugepages=5 clocksource=tsc tsc=perfect intel_idle.max_cstate=0 \
+        processor.max_cstate=1 initrd=initramfs.img BOOT_IMAGE=vmlinuz nohz_full=1-14";
+
+    fn of(text: &str, intent: &Context) -> Vec<(Kind, String)> {
+        judge(&CommandLine::parse(text), intent).into_iter().map(|r| (r.kind, r.parameter)).collect()
+    }
+
+    fn alone(text: &str) -> Vec<(Kind, String)> {
+        of(text, &Context::default())
+    }
+
+    fn isolated(list: &str) -> Context {
+        Context { isolated: Intended::given(list.parse().unwrap()), ..Context::default() }
+    }
+
+    #[test]
+    fn single_attack_vectors_are_known() {
+        let line = CommandLine::parse("mitigations=auto,no_guest_host,no_guest_guest");
+        assert_eq!(judge(&line, &Context::default()), []);
+    }
+
+    #[test]
+    fn of_the_hosts_line_one_parameter_is_not_mainline_and_one_flag_is_missing() {
+        let remarks = alone(HOST);
+        let kinds: Vec<Kind> = remarks.iter().map(|(kind, _)| *kind).collect();
+        assert_eq!(kinds, [Kind::NotMainline, Kind::Missing], "{remarks:?}");
+        assert_eq!(remarks[0].1, "kthread_cpus=0");
+        assert_eq!(remarks[1].1, "isolcpus=managed_irq,domain,1-55");
+    }
+
+    #[test]
+    fn of_the_guests_line_one_value_is_unknown() {
+        let guest = Context { workloads: Intended::given(vec![Workload::Guest]), ..Context::default() };
+        let unknown: Vec<_> = of(GUEST, &guest).into_iter().filter(|(kind, _)| *kind == Kind::UnknownValue).collect();
+        assert_eq!(unknown, [(Kind::UnknownValue, "tsc=perfect".to_owned())]);
+        let text = &judge(&CommandLine::parse(GUEST), &guest)[0].text;
+        assert!(text.contains("reliable") && text.contains("nowatchdog"), "{text}");
+        assert!(of(GUEST, &guest).iter().any(|(_, parameter)| parameter == "no-kvmapf"));
+    }
+
+    #[test]
+    fn lost_underscores_and_misspellings_are_recognised() {
+        let remarks =
+            judge(&CommandLine::parse("nohz full=1-55 isolcpu=2-3 kthread cpus=0 quiet"), &Context::default());
+        let instead: Vec<_> =
+            remarks.iter().filter(|r| r.kind == Kind::UnknownName).filter_map(|r| r.instead.as_deref()).collect();
+        assert!(
+            instead.contains(&"nohz_full") && instead.contains(&"isolcpus") && instead.contains(&"kthread_cpus"),
+            "{remarks:?}"
+        );
+        assert!(near("isolcpu", "isolcpus") && near("mce", "mca") && !near("isolcpu", "isol"));
+    }
+
+    #[test]
+    fn duplicates_differ_from_overridden_ones() {
+        let remarks = alone("tsc=reliable quiet tsc=reliable skew_tick=0 skew_tick=1 console=tty0 console=ttyS0");
+        assert_eq!(
+            remarks,
+            [
+                (Kind::Overridden, "skew_tick=0 skew_tick=1".to_owned()),
+                (Kind::Duplicate, "tsc=reliable tsc=reliable".to_owned())
+            ]
+        );
+    }
+
+    #[test]
+    fn sets_that_differ_are_named() {
+        let remarks = judge(
+            &CommandLine::parse(
+                "isolcpus=managed_irq,domain,2-7 nohz_full=2-6 rcu_nocbs=0-7 irqaffinity=0-2 nmi_watchdog=0",
+            ),
+            &Context::default(),
+        );
+        let texts: Vec<&str> = remarks.iter().map(|remark| remark.text.as_str()).collect();
+        assert_eq!(texts, ["it leaves out CPUs 7", "it names the isolated CPUs 2"]);
+    }
+
+    #[test]
+    fn contradictions_and_companions() {
+        assert!(
+            alone("nohz=off nohz_full=2-3 rcu_nocbs=2-3")
+                .contains(&(Kind::Contradiction, "nohz=off nohz_full=2-3".into()))
+        );
+        assert!(alone("intel_idle.max_cstate=0").contains(&(Kind::Missing, "processor.max_cstate=1".into())));
+        assert!(alone("isolcpus=managed_irq,2-3").iter().any(|(kind, _)| *kind == Kind::Missing));
+        assert_eq!(alone("quiet ro root=/dev/sda1"), []);
+        let wants = of("quiet", &isolated("2-7"));
+        assert!(wants.contains(&(Kind::Missing, "nohz_full=2-7".into())), "{wants:?}");
+    }
+
+    #[test]
+    fn what_is_suggested_is_accepted() {
+        for workloads in [
+            vec![],
+            vec![Workload::Poll],
+            vec![Workload::Rt],
+            vec![Workload::Guest, Workload::Poll],
+            vec![Workload::KvmHost],
+        ] {
+            let intent = Context { workloads: Intended::given(workloads), ..isolated("2-7") };
+            let line = super::super::suggest(&intent, &CpuSet::below(8)).line();
+            let remarks = of(&line, &intent);
+            assert!(remarks.is_empty(), "{line}: {remarks:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_is_judged(text in "([a-z_.]{1,12}=?[a-z0-9,-]{0,9} ){0,12}") {
+            judge(&CommandLine::parse(&text), &Context::default());
+        }
+    }
+}

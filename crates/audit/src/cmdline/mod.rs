@@ -1,0 +1,13 @@
+//! Knowledge of the kernel's command line: judges a line alone, and writes one.
+//!
+//! [`judge()`] needs nothing but the line and what the host is for; [`suggest()`] needs the CPUs too, for it names the
+//! housekeeping ones. What a parameter means is in [`table`]; which ones belong together, or exclude each other,
+//! in `pairs`.
+
+mod judge;
+mod pairs;
+mod suggest;
+pub mod table;
+
+pub use judge::{Kind, Remark, judge};
+pub use suggest::{Suggested, Suggestion, suggest};

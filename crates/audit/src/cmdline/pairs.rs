@@ -1,0 +1,280 @@
+//! Parameters that exclude each other, and parameters that want company.
+
+use host::facts::{CommandLine, CpuSet};
+
+use crate::{Context, Workload};
+
+/// Two parameters that do not go together.
+pub(super) struct Contradiction {
+    pub first: Part,
+    pub second: Part,
+    /// What happens.
+    pub why: &'static str,
+    /// What to do about it.
+    pub fix: &'static str,
+    /// Who says so.
+    pub source: &'static str,
+}
+
+/// A parameter with any value, or with a certain one.
+pub(super) struct Part {
+    pub name: &'static str,
+    pub value: Option<&'static str>,
+}
+
+const fn any(name: &'static str) -> Part {
+    Part { name, value: None }
+}
+
+const fn with(name: &'static str, value: &'static str) -> Part {
+    Part { name, value: Some(value) }
+}
+
+impl Part {
+    /// The parameter as it stands on the line, if it does.
+    pub(super) fn on(&self, line: &CommandLine) -> Option<String> {
+        let matches = |parameter: &&host::facts::Parameter| match self.value {
+            Some(value) => parameter.parts().any(|part| part == value),
+            None => true,
+        };
+        line.all(self.name).rfind(matches).map(ToString::to_string)
+    }
+}
+
+const IDLE: &str = "Linux Documentation/admin-guide/pm/cpuidle.rst, Idle States Control Via Kernel Command Line";
+const PARAMETERS: &str = "Linux Documentation/admin-guide/kernel-parameters.txt";
+const NO_HZ: &str = "Linux Documentation/timers/no_hz.rst";
+
+/// The table.
+pub(super) const CONTRADICTIONS: &[Contradiction] = &[
+    Contradiction {
+        first: with("idle", "poll"),
+        second: any("intel_idle.max_cstate"),
+        why: "idle=poll leaves cpuidle no say: a limit on its states does nothing",
+        fix: "keep one of the two",
+        source: IDLE,
+    },
+    Contradiction {
+        first: with("idle", "poll"),
+        second: any("processor.max_cstate"),
+        why: "idle=poll leaves cpuidle no say: a limit on its states does nothing",
+        fix: "keep one of the two",
+        source: IDLE,
+    },
+    Contradiction {
+        first: with("nohz", "off"),
+        second: any("nohz_full"),
+        why: "full dynamic ticks need dynamic ticks, which nohz=off takes away",
+        fix: "remove nohz=off",
+        source: NO_HZ,
+    },
+    Contradiction {
+        first: with("highres", "off"),
+        second: any("nohz_full"),
+        why: "full dynamic ticks need high-resolution timers",
+        fix: "remove highres=off",
+        source: NO_HZ,
+    },
+    Contradiction {
+        first: with("tsc", "unstable"),
+        second: any("nohz_full"),
+        why: "full dynamic ticks need a TSC that can be trusted",
+        fix: "remove tsc=unstable",
+        source: NO_HZ,
+    },
+    Contradiction {
+        first: with("tsc", "unstable"),
+        second: with("tsc", "reliable"),
+        why: "the TSC cannot be both",
+        fix: "keep the one that is true of this machine",
+        source: PARAMETERS,
+    },
+    Contradiction {
+        first: with("clocksource", "hpet"),
+        second: with("hpet", "disable"),
+        why: "the clock source that is asked for is disabled",
+        fix: "clocksource=tsc",
+        source: PARAMETERS,
+    },
+    Contradiction {
+        first: with("mce", "off"),
+        second: with("mce", "ignore_ce"),
+        why: "with machine checks off there are no corrected errors to ignore, and uncorrected ones are not handled",
+        fix: "keep mce=ignore_ce",
+        source: "Linux Documentation/arch/x86/x86_64/boot-options.rst, Machine check",
+    },
+    Contradiction {
+        first: with("intel_iommu", "off"),
+        second: with("iommu", "pt"),
+        why: "without the IOMMU there is no pass-through, and vfio-pci cannot bind safely",
+        fix: "intel_iommu=on iommu=pt",
+        source: PARAMETERS,
+    },
+    Contradiction {
+        first: with("iommu", "off"),
+        second: with("intel_iommu", "on"),
+        why: "one switches the IOMMU off, the other on",
+        fix: "intel_iommu=on iommu=pt",
+        source: PARAMETERS,
+    },
+    Contradiction {
+        first: with("intel_pstate", "disable"),
+        second: with("intel_pstate", "active"),
+        why: "the driver cannot be both",
+        fix: "keep one of the two",
+        source: PARAMETERS,
+    },
+    Contradiction {
+        first: any("nowatchdog"),
+        second: with("nmi_watchdog", "1"),
+        why: "one switches both lockup detectors off, the other one on",
+        fix: "keep one of the two",
+        source: PARAMETERS,
+    },
+    Contradiction {
+        first: with("rcupdate.rcu_expedited", "1"),
+        second: with("rcupdate.rcu_normal", "1"),
+        why: "rcu_normal overrides rcu_expedited",
+        fix: "keep rcupdate.rcu_normal=1 on hosts with isolated CPUs",
+        source: PARAMETERS,
+    },
+    Contradiction {
+        first: with("mitigations", "off"),
+        second: any("spectre_v2"),
+        why: "mitigations=off switches them all off, one of them is asked for",
+        fix: "say which one is meant",
+        source: PARAMETERS,
+    },
+    Contradiction {
+        first: with("pcie_aspm", "off"),
+        second: any("pcie_aspm.policy"),
+        why: "pcie_aspm=off leaves what the firmware configured, so the policy does nothing",
+        fix: "keep pcie_aspm.policy=performance",
+        source: PARAMETERS,
+    },
+    Contradiction {
+        first: any("quiet"),
+        second: any("ignore_loglevel"),
+        why: "one hides messages from the console, the other prints all of them",
+        fix: "keep quiet: a serial console is slow",
+        source: PARAMETERS,
+    },
+];
+
+/// A parameter that is missing beside others.
+pub(super) struct Companion {
+    /// Is something missing on this line?
+    pub missing: fn(&CommandLine, &Context) -> bool,
+    /// What to add, as a template with `{isolated}` and `{housekeeping}`.
+    pub add: &'static str,
+    pub why: &'static str,
+    pub source: &'static str,
+}
+
+/// The table.
+pub(super) const COMPANIONS: &[Companion] = &[
+    Companion {
+        missing: |line, context| isolates(line, context) && !line.has("isolcpus"),
+        add: "isolcpus=managed_irq,domain,{isolated}",
+        why: "without it the scheduler balances other work onto the application's CPUs, unless a cpuset partition keeps \
+              it away",
+        source: "Linux Documentation/admin-guide/cpu-isolation.rst",
+    },
+    Companion {
+        missing: |line, context| {
+            let flags = line.last("isolcpus").map(|p| p.flags().map(str::to_owned).collect::<Vec<_>>());
+            isolates(line, context)
+                && flags.is_some_and(|flags| !flags.is_empty() && !flags.iter().any(|flag| flag == "domain"))
+        },
+        add: "isolcpus=managed_irq,domain,{isolated}",
+        why: "as soon as one flag is given, domain must be too: with managed_irq or nohz alone the scheduler still balances \
+              work onto these CPUs",
+        source: "Linux Documentation/admin-guide/kernel-parameters.txt, isolcpus",
+    },
+    Companion {
+        missing: |line, _| {
+            line.last("isolcpus").is_some_and(|parameter| !parameter.flags().any(|flag| flag == "managed_irq"))
+        },
+        add: "isolcpus=managed_irq,domain,{isolated}",
+        why: "queues' interrupts that the kernel manages (NVMe, virtio, some NICs) still go to isolated CPUs",
+        source: "Linux commit 11ea68f553e2 (genirq, sched/isolation: Isolate from handling managed interrupts)",
+    },
+    Companion {
+        missing: |line, context| {
+            isolates(line, context) && !line.has("nohz_full") && !is_only(context, Workload::Interrupt)
+        },
+        add: "nohz_full={isolated}",
+        why: "isolated CPUs keep their tick: 100 to 1000 interruptions a second",
+        source: "Linux Documentation/timers/no_hz.rst",
+    },
+    Companion {
+        missing: |line, context| isolates(line, context) && !line.has("rcu_nocbs") && !line.has("nohz_full"),
+        add: "rcu_nocbs={isolated}",
+        why: "RCU callbacks run on the isolated CPUs; nohz_full would imply the offloading",
+        source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst",
+    },
+    Companion {
+        missing: |line, context| isolates(line, context) && !line.has("irqaffinity"),
+        add: "irqaffinity={housekeeping}",
+        why: "new interrupts may go to all CPUs",
+        source: "Linux Documentation/admin-guide/kernel-parameters.txt, irqaffinity",
+    },
+    Companion {
+        missing: |line, _| {
+            line.value("intel_idle.max_cstate") == Some("0")
+                && !line.has("processor.max_cstate")
+                && !line.has_value("idle", "poll")
+        },
+        add: "processor.max_cstate=1",
+        why: "intel_idle.max_cstate=0 switches intel_idle off, and acpi_idle takes over with all states of the firmware",
+        source: IDLE,
+    },
+    Companion {
+        missing: |line, _| {
+            line.has_value("intel_iommu", "on") && !line.has_value("iommu", "pt") && !line.has("iommu.passthrough")
+        },
+        add: "iommu=pt",
+        why: "each packet of the kernel's drivers is mapped and unmapped in the IOMMU",
+        source: "DPDK guide Getting Started for Linux, Enabling Additional Functionality, section on the IOMMU",
+    },
+    Companion {
+        missing: |line, context| {
+            (context.is(Workload::Poll) || context.is(Workload::KvmHost))
+                && !line.has("hugepages")
+                && !line.has("default_hugepagesz")
+        },
+        add: "default_hugepagesz=1G hugepagesz=1G hugepages=16",
+        why: "pages of 1 GB can hardly be found once the host has run for a while; choose the number by the application",
+        source: "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms",
+    },
+    Companion {
+        missing: |line, context| isolates(line, context) && !line.has("nmi_watchdog") && !line.has("nowatchdog"),
+        add: "nmi_watchdog=0",
+        why: "the hard-lockup detector interrupts each CPU and occupies a performance counter",
+        source: "Linux Documentation/admin-guide/lockup-watchdogs.rst",
+    },
+    Companion {
+        missing: |line, context| context.is(Workload::Guest) && isolates(line, context) && !line.has("no-kvmapf"),
+        add: "no-kvmapf",
+        why: "asynchronous page faults of KVM can cause arbitrary delays",
+        source: "FlexRAN real-time platform slides (2018), Kernel and Operating System Level Optimization",
+    },
+];
+
+/// Are CPUs meant to be isolated: by the line itself, or by the intent?
+fn isolates(line: &CommandLine, context: &Context) -> bool {
+    !intended(line, context).is_empty()
+}
+
+/// The CPUs that are meant to be isolated: by the intent, or else by the line.
+pub(super) fn intended(line: &CommandLine, context: &Context) -> CpuSet {
+    if !context.isolated.value.is_empty() {
+        return context.isolated.value.clone();
+    }
+    let of = |name: &str| line.last(name).and_then(|parameter| parameter.cpu_set(&CpuSet::new()).ok());
+    ["isolcpus", "nohz_full", "rcu_nocbs"].into_iter().filter_map(of).find(|set| !set.is_empty()).unwrap_or_default()
+}
+
+fn is_only(context: &Context, workload: Workload) -> bool {
+    context.workloads.value.as_slice() == [workload]
+}

@@ -1,0 +1,408 @@
+//! Known kernel parameters and the values that they take.
+//!
+//! Source, where none is named: Linux Documentation/admin-guide/kernel-parameters.txt. The table holds what bears on
+//! latency and what every host has; a parameter that is not in it is not wrong for that.
+
+use host::facts::{CpuSet, Parameter, same_name};
+
+/// A parameter that is known.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    /// Its name.
+    pub name: &'static str,
+    /// What may stand behind `=`.
+    pub values: Values,
+    /// May it be given more than once, each time with a meaning?
+    pub repeats: bool,
+}
+
+/// What may stand behind a parameter's `=`.
+#[derive(Clone, Copy, Debug)]
+pub enum Values {
+    /// Anything.
+    Any,
+    /// Nothing.
+    Flag,
+    /// One of these words.
+    One(&'static [&'static str]),
+    /// Words separated by commas, each one of these.
+    Several(&'static [&'static str]),
+    /// A list of CPUs.
+    Cpus,
+    /// Some of these words, then a list of CPUs.
+    FlagsAndCpus(&'static [&'static str]),
+    /// A list of CPUs, or nothing.
+    CpusOrNothing,
+    /// A whole number, decimal or hexadecimal, from the first to the second.
+    Number(i64, i64),
+    /// A size: a number with K, M, G or T.
+    Size,
+}
+
+const ON_OFF: &[&str] = &["on", "off"];
+const SWITCH: &[&str] = &["0", "1", "on", "off", "y", "n", "yes", "no", "Y", "N", "true", "false"];
+
+const fn one(name: &'static str, words: &'static [&'static str]) -> Known {
+    Known { name, values: Values::One(words), repeats: false }
+}
+
+const fn known(name: &'static str, values: Values) -> Known {
+    Known { name, values, repeats: false }
+}
+
+const fn several(name: &'static str, words: &'static [&'static str]) -> Known {
+    Known { name, values: Values::Several(words), repeats: false }
+}
+
+const fn repeated(name: &'static str, values: Values) -> Known {
+    Known { name, values, repeats: true }
+}
+
+/// The table.
+pub const KNOWN: &[Known] = &[
+    // Isolation.
+    known("isolcpus", Values::FlagsAndCpus(&["nohz", "domain", "managed_irq"])),
+    known("nohz_full", Values::Cpus),
+    known("rcu_nocbs", Values::CpusOrNothing),
+    known("rcu_nocb_poll", Values::Flag),
+    known("irqaffinity", Values::Cpus),
+    known("kthread_cpus", Values::Cpus),
+    known("systemd.cpu_affinity", Values::Any),
+    known("tuned.non_isolcpus", Values::Any),
+    known("housekeeping", Values::Any),
+    known("maxcpus", Values::Number(0, 8192)),
+    known("nr_cpus", Values::Number(1, 8192)),
+    known("possible_cpus", Values::Number(1, 8192)),
+    one("nosmt", &["force"]),
+    known("noirqbalance", Values::Flag),
+    known("acpi_irq_nobalance", Values::Flag),
+    known("workqueue.unbound_cpus", Values::Cpus),
+    one("workqueue.power_efficient", SWITCH),
+    // Ticks, clocks and watchdogs.
+    one("nohz", ON_OFF),
+    one("highres", ON_OFF),
+    one("skew_tick", &["0", "1"]),
+    one("tsc", &["reliable", "noirqtime", "unstable", "nowatchdog", "recalibrate", "watchdog"]),
+    known("tsc_early_khz", Values::Number(1, i64::MAX)),
+    one(
+        "clocksource",
+        &["tsc", "hpet", "acpi_pm", "jiffies", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"],
+    ),
+    one("hpet", &["disable", "force", "verbose"]),
+    known("nohpet", Values::Flag),
+    known("no_timer_check", Values::Flag),
+    known("nowatchdog", Values::Flag),
+    known("nosoftlockup", Values::Flag),
+    one("softlockup_panic", &["0", "1"]),
+    several("nmi_watchdog", &["0", "1", "panic", "nopanic", "lapic"]),
+    known("watchdog_thresh", Values::Number(0, 60)),
+    known("lapic_timer_c2_ok", Values::Flag),
+    one("preempt", &["none", "voluntary", "full", "lazy"]),
+    one("threadirqs", &[]),
+    // Idle states and frequencies.
+    one("idle", &["poll", "halt", "nomwait"]),
+    known("intel_idle.max_cstate", Values::Number(0, 9)),
+    known("intel_idle.states_off", Values::Number(0, 0xFFFF)),
+    known("processor.max_cstate", Values::Number(0, 9)),
+    one("cpuidle.off", &["1"]),
+    one("cpuidle.governor", &["menu", "teo", "ladder", "haltpoll"]),
+    several(
+        "intel_pstate",
+        &[
+            "disable",
+            "active",
+            "passive",
+            "force",
+            "no_hwp",
+            "hwp_only",
+            "support_acpi_ppc",
+            "per_cpu_perf_limits",
+            "no_cas",
+        ],
+    ),
+    several("amd_pstate", &["disable", "passive", "active", "guided"]),
+    one("amd_prefcore", &["disable"]),
+    one("cpufreq.off", &["1"]),
+    one(
+        "cpufreq.default_governor",
+        &["performance", "powersave", "ondemand", "conservative", "userspace", "schedutil"],
+    ),
+    // Machine checks.
+    repeated(
+        "mce",
+        Values::Several(&[
+            "off",
+            "no_cmci",
+            "no_lmce",
+            "dont_log_ce",
+            "print_all",
+            "ignore_ce",
+            "bootlog",
+            "nobootlog",
+            "recovery",
+            "bios_cmci_threshold",
+            "1",
+            "2",
+            "3",
+        ]),
+    ),
+    known("nomce", Values::Flag),
+    // RCU and the scheduler.
+    one("rcupdate.rcu_normal_after_boot", SWITCH),
+    one("rcupdate.rcu_expedited", SWITCH),
+    one("rcupdate.rcu_normal", SWITCH),
+    known("rcutree.nohz_full_patience_delay", Values::Number(0, 5_000)),
+    known("rcutree.kthread_prio", Values::Number(0, 99)),
+    one("rcutree.enable_rcu_lazy", SWITCH),
+    one("psi", SWITCH),
+    one("schedstats", &["enable", "disable"]),
+    one("numa_balancing", &["enable", "disable"]),
+    // Memory.
+    known("default_hugepagesz", Values::Size),
+    repeated("hugepagesz", Values::Size),
+    repeated("hugepages", Values::Any),
+    one("transparent_hugepage", &["always", "madvise", "never"]),
+    several("slub_debug", &[]),
+    several("swapaccount", &["0", "1"]),
+    repeated("mem", Values::Any),
+    known("numa", Values::Any),
+    // Devices.
+    several(
+        "iommu",
+        &[
+            "off",
+            "force",
+            "noforce",
+            "biomerge",
+            "panic",
+            "nopanic",
+            "merge",
+            "nomerge",
+            "soft",
+            "pt",
+            "nopt",
+            "nobypass",
+            "usedac",
+            "forcesac",
+            "allowdac",
+            "fullflush",
+            "memaper",
+            "noaperture",
+            "calgary",
+        ],
+    ),
+    one("iommu.passthrough", SWITCH),
+    one("iommu.strict", SWITCH),
+    several(
+        "intel_iommu",
+        &["on", "off", "igfx_off", "strict", "sp_off", "sm_on", "sm_off", "tboot_noforce", "eth_no_bypass", "forcedac"],
+    ),
+    several(
+        "amd_iommu",
+        &["on", "off", "fullflush", "force_isolation", "force_enable", "pgtbl_v1", "pgtbl_v2", "irtcachedis"],
+    ),
+    several("intremap", &["on", "off", "nosid", "no_x2apic_optout", "nopost"]),
+    one("pcie_aspm", &["off", "force"]),
+    one("pcie_aspm.policy", &["default", "performance", "powersave", "powersupersave"]),
+    one("pcie_port_pm", &["off", "force"]),
+    repeated("pci", Values::Any),
+    repeated("module_blacklist", Values::Any),
+    known("usbcore.autosuspend", Values::Number(-1, 3_600)),
+    known("nousb", Values::Flag),
+    one("vfio_pci.disable_idle_d3", SWITCH),
+    repeated("vfio-pci.ids", Values::Any),
+    known("default_affinity", Values::Cpus),
+    one("acpi", &["force", "on", "off", "noirq", "strict", "rsdt", "copy_dsdt", "nospcr"]),
+    known("nox2apic", Values::Flag),
+    // Virtual machines.
+    known("no-kvmapf", Values::Flag),
+    known("no-kvmclock", Values::Flag),
+    known("no-kvmclock-vsyscall", Values::Flag),
+    known("no-steal-acc", Values::Flag),
+    known("kvm.halt_poll_ns", Values::Number(0, i64::MAX)),
+    one("kvm.nx_huge_pages", &["off", "force", "auto", "never", "0", "1", "N", "Y"]),
+    one("kvm-intel.ple_gap", &["0", "41", "128"]),
+    // Security and accounting.
+    // From Linux 6.17 on single attack vectors too (Documentation/admin-guide/hw-vuln/attack_vector_controls.rst).
+    several(
+        "mitigations",
+        &[
+            "off",
+            "auto",
+            "auto,nosmt",
+            "nosmt",
+            "no_user_kernel",
+            "no_user_user",
+            "no_guest_host",
+            "no_guest_guest",
+            "no_cross_thread",
+        ],
+    ),
+    one("audit", &["0", "1", "off", "on"]),
+    known("audit_backlog_limit", Values::Number(0, i64::MAX)),
+    one("selinux", &["0", "1"]),
+    one("enforcing", &["0", "1"]),
+    one("apparmor", &["0", "1"]),
+    repeated("cgroup_disable", Values::Any),
+    one("cgroup_no_v1", &["all", "named"]),
+    several(
+        "efi",
+        &[
+            "debug",
+            "disable_early_pci_dma",
+            "noruntime",
+            "nochunk",
+            "nosoftreserve",
+            "novamap",
+            "runtime",
+            "no_disable_early_pci_dma",
+            "old_map",
+        ],
+    ),
+    known("noefi", Values::Flag),
+    several(
+        "spectre_v2",
+        &[
+            "on",
+            "off",
+            "auto",
+            "retpoline",
+            "retpoline,generic",
+            "eibrs",
+            "ibrs",
+            "eibrs,retpoline",
+            "generic",
+            "amd",
+            "lfence",
+        ],
+    ),
+    known("nospectre_v1", Values::Flag),
+    known("nospectre_v2", Values::Flag),
+    known("nopti", Values::Flag),
+    one("pti", &["on", "off", "auto"]),
+    several("mds", &["full", "nosmt", "off"]),
+    several("l1tf", &["full", "force", "flush", "nosmt", "nowarn", "off"]),
+    several("tsx_async_abort", &["full", "nosmt", "off"]),
+    one("tsx", &["on", "off", "auto"]),
+    // What every host has.
+    known("BOOT_IMAGE", Values::Any),
+    known("root", Values::Any),
+    known("rootfstype", Values::Any),
+    known("rootflags", Values::Any),
+    known("rootwait", Values::Flag),
+    known("rootdelay", Values::Any),
+    known("ro", Values::Flag),
+    known("rw", Values::Flag),
+    known("quiet", Values::Flag),
+    known("splash", Values::Any),
+    known("debug", Values::Flag),
+    known("ignore_loglevel", Values::Flag),
+    known("loglevel", Values::Number(0, 8)),
+    repeated("console", Values::Any),
+    repeated("earlyprintk", Values::Any),
+    repeated("earlycon", Values::Any),
+    known("resume", Values::Any),
+    known("noresume", Values::Flag),
+    known("nomodeset", Values::Flag),
+    known("vga", Values::Any),
+    known("init", Values::Any),
+    repeated("initrd", Values::Any),
+    known("panic", Values::Number(-1, i64::MAX)),
+    known("oops", Values::One(&["panic"])),
+    known("reboot", Values::Any),
+    repeated("ip", Values::Any),
+    repeated("crashkernel", Values::Any),
+    one("biosdevname", &["0", "1"]),
+    one("net.ifnames", &["0", "1"]),
+    known("ignition.firstboot", Values::Any),
+    known("ignition.platform.id", Values::Any),
+    known("ostree", Values::Any),
+    known("boot", Values::Any),
+    known("fips", Values::Number(0, 1)),
+    one("ipv6.disable", &["0", "1"]),
+    repeated("dyndbg", Values::Any),
+    known("nokaslr", Values::Flag),
+    known("random.trust_cpu", Values::Any),
+    known("elevator", Values::Any),
+    known("consoleblank", Values::Number(0, i64::MAX)),
+    known("printk.devkmsg", Values::One(&["on", "off", "ratelimit"])),
+    known("single", Values::Flag),
+    known("LANG", Values::Any),
+    known("cpu0_hotplug", Values::Flag),
+    known("modprobe.blacklist", Values::Any),
+    known("reserve", Values::Any),
+    repeated("memmap", Values::Any),
+];
+
+/// Prefixes whose parameters belong to others than the kernel: systemd(1), dracut.cmdline(7), kernel-command-line(7).
+const FOREIGN: &[&str] =
+    &["systemd.", "rd.", "udev.", "luks.", "ignition.", "cloud-init", "coreos.", "ds", "locale.", "vconsole."];
+
+/// What is known of a name; dashes and underscores are the same.
+pub fn find(name: &str) -> Option<&'static Known> {
+    KNOWN.iter().find(|known| same_name(known.name, name))
+}
+
+/// Does somebody else than the kernel read it, or a module whose parameters are not in the table?
+pub(super) fn is_foreign(name: &str) -> bool {
+    FOREIGN.iter().any(|prefix| name.starts_with(prefix)) || name.contains('.')
+}
+
+impl Known {
+    /// Why the parameter's value is none that it takes; `None` if it is one.
+    pub fn refuses(&self, parameter: &Parameter) -> Option<String> {
+        let words = |words: &[&str]| match words {
+            [] => "it takes no value".to_owned(),
+            words => format!("it takes {}", words.join(", ")),
+        };
+        let Some(value) = parameter.value.as_deref() else {
+            // A switch without a value is "on" to the kernel's own parsers; lists and numbers need one.
+            return match self.values {
+                Values::Cpus | Values::FlagsAndCpus(_) => Some("it takes a list of CPUs".into()),
+                Values::Number(..) | Values::Size => Some("it takes a number".into()),
+                _ => None,
+            };
+        };
+        match self.values {
+            Values::Any => None,
+            Values::Flag => Some("it takes no value".into()),
+            Values::One(known) if known.contains(&value) => None,
+            Values::One(known) => Some(words(known)),
+            Values::Several(known) => {
+                let bad = parameter.parts().find(|part| {
+                    let name = part.split_once('=').map_or(*part, |(name, _)| name);
+                    !known.contains(&name)
+                });
+                bad.map(|bad| format!("{bad} is not known; {}", words(known)))
+            }
+            Values::Cpus | Values::CpusOrNothing => bad_list(parameter),
+            Values::FlagsAndCpus(known) => match parameter.flags().find(|flag| !known.contains(flag)) {
+                Some(flag) => Some(format!("the flag {flag} is not known; {}", words(known))),
+                None => bad_list(parameter),
+            },
+            Values::Number(low, high) => match number(value) {
+                Some(number) if (low..=high).contains(&number) => None,
+                _ => Some(format!("it takes a number from {low} to {high}")),
+            },
+            Values::Size => {
+                let digits = value.trim_end_matches(['k', 'K', 'm', 'M', 'g', 'G', 't', 'T']);
+                number(digits).is_none().then(|| "it takes a size such as 1G".to_owned())
+            }
+        }
+    }
+}
+
+fn bad_list(parameter: &Parameter) -> Option<String> {
+    match parameter.cpu_set(&CpuSet::below(host::facts::MAX_CPUS)) {
+        Ok(set) if set.is_empty() => Some("it names no CPU".into()),
+        Ok(_) => None,
+        Err(error) => Some(format!("it takes a list of CPUs: {error}")),
+    }
+}
+
+fn number(text: &str) -> Option<i64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => i64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}

@@ -1,0 +1,118 @@
+//! What hits a CPU: interrupts, softirqs, and how often.
+
+use host::Facts;
+use host::facts::{CountRow, CountTable, CpuSet};
+use units::Nanos;
+
+/// One source of interruptions of some CPUs.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Hit {
+    /// `55`, `LOC`, `NET_RX`.
+    pub label: String,
+    /// Who it is for people: `ens1f0-TxRx-3`, `Local timer interrupts`.
+    pub name: String,
+    /// Hardware or software.
+    pub kind: HitKind,
+    /// How often on each CPU that it hit, by CPU.
+    pub counts: Vec<(u32, u64)>,
+    /// How often on all of these CPUs.
+    pub total: u64,
+}
+
+/// What kind of interruption.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum HitKind {
+    /// An interrupt of a device.
+    Device,
+    /// Another interrupt of the CPU's own: its timer, from other CPUs, errors.
+    Cpu,
+    /// Work after interrupts.
+    Softirq,
+}
+
+impl HitKind {
+    /// Its name in documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Device => "device",
+            Self::Cpu => "cpu",
+            Self::Softirq => "softirq",
+        }
+    }
+}
+
+/// What hit some CPUs, and during which time.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Hits {
+    /// What, the most frequent first.
+    pub list: Vec<Hit>,
+    /// How long was counted; `None` since boot.
+    pub during: Option<Nanos>,
+}
+
+/// What hit the CPUs of a set: during the interval if there were two readings, else since boot. `None` if the host's
+/// interrupts are not known.
+pub fn hits(facts: &Facts, cpus: &CpuSet) -> Option<Hits> {
+    let interval = facts.interval.value().filter(|interval| interval.length > Nanos::ZERO);
+    let counters = interval.map_or(&facts.counters, |interval| &interval.change);
+    let mut list = rows(counters.interrupts.value()?, cpus, facts, false);
+    if let Some(softirqs) = counters.softirqs.value() {
+        list.extend(rows(softirqs, cpus, facts, true));
+    }
+    list.sort_by(|a, b| (b.total, a.kind, &a.label).cmp(&(a.total, b.kind, &b.label)));
+    Some(Hits { list, during: interval.map(|interval| interval.length) })
+}
+
+fn rows(table: &CountTable, cpus: &CpuSet, facts: &Facts, softirq: bool) -> Vec<Hit> {
+    let one = |row: &CountRow| {
+        if row.counts.len() != table.cpus.len() {
+            return None;
+        }
+        let pairs = table.cpus.iter().zip(&row.counts).map(|(cpu, count)| (*cpu, *count));
+        let counts: Vec<(u32, u64)> = pairs.filter(|(cpu, count)| *count > 0 && cpus.contains(*cpu)).collect();
+        let total = counts.iter().map(|(_, count)| count).sum();
+        let (kind, name) = match (softirq, row.irq()) {
+            (true, _) => (HitKind::Softirq, row.label.to_string()),
+            (false, Some(number)) => {
+                let known = facts.irqs.irq(number).map(host::facts::Irq::name);
+                (HitKind::Device, known.unwrap_or_else(|| users(&row.description)))
+            }
+            (false, None) => (HitKind::Cpu, row.description.to_string()),
+        };
+        (total > 0).then(|| Hit { label: row.label.to_string(), name, kind, counts, total })
+    };
+    table.rows.iter().filter_map(one).collect()
+}
+
+/// The users of an interrupt in the rest of its line: what stands behind the chip and the way it triggers.
+fn users(description: &str) -> String {
+    let triggers = ["edge", "level", "fasteoi", "Edge", "Level"];
+    let mut words = description.split_whitespace();
+    let has_trigger = words.any(|word| triggers.iter().any(|trigger| word.ends_with(trigger)));
+    let rest: Vec<&str> = words.collect();
+    if has_trigger && !rest.is_empty() { rest.join(" ") } else { description.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::host;
+
+    #[test]
+    fn the_most_frequent_first_and_only_these_cpus() {
+        let facts = host()
+            .file(
+                "/proc/interrupts",
+                "           CPU0       CPU1       CPU2\n 55:   5   0   9   PCI-MSIX-0000:04:00.0   3-edge   eth0-TxRx-3\n\
+                 LOC:   100   20   30   Local timer interrupts\nERR:          7\n",
+            )
+            .facts();
+        let hits = hits(&facts, &"1-2".parse().unwrap()).unwrap();
+        assert_eq!(hits.during, None);
+        let seen: Vec<(&str, u64)> = hits.list.iter().map(|hit| (hit.label.as_str(), hit.total)).collect();
+        assert_eq!(seen, [("LOC", 50), ("55", 9)]);
+        assert_eq!(hits.list[1].name, "eth0-TxRx-3");
+        assert_eq!(hits.list[0].counts, [(1, 20), (2, 30)]);
+        assert_eq!(super::hits(&Facts::default(), &CpuSet::below(1)), None);
+    }
+}

@@ -1,0 +1,40 @@
+//! Judges a host: facts in, findings out.
+//!
+//! **Law:** opens no file and writes nothing. What is unknown is neither pass nor fail.
+//!
+//! The table is [`rules::all`]: one [`Rule`] an entry, with its judge, its mechanism and magnitude, its fix and what
+//! the fix costs, its references, and beside it the cases that test it. [`Context`] is what the host is
+//! for, given or inferred. [`audit`] asks all rules and makes a [`Report`].
+#![forbid(unsafe_code)]
+
+mod applies;
+mod baseline;
+mod catalogue;
+pub mod cmdline;
+mod context;
+mod difference;
+mod finding;
+mod hits;
+mod infer;
+mod judgement;
+mod plan;
+mod report;
+mod rule;
+pub mod rules;
+#[cfg(test)]
+mod testing;
+mod verdict;
+
+pub use applies::{Applies, Place};
+pub use baseline::{read_baseline, write_baseline};
+pub use catalogue::{applies, markdown};
+pub use context::{Context, Goal, How, Intended, Workload};
+pub use difference::{Difference, DifferenceKind, difference};
+pub use finding::{Finding, Remedy};
+pub use hits::{Hit, HitKind, Hits, hits};
+pub use infer::Intent;
+pub use judgement::{Evidence, Judged, Judgement, Skip, Subject, known, settled};
+pub use plan::{Plan, plan};
+pub use report::{Level, Report, Selection, Selector, Tally, audit, audit_with};
+pub use rule::{Fix, Group, Magnitude, Rule};
+pub use verdict::Verdict;

@@ -1,0 +1,299 @@
+//! The audit: all rules over one host, and its report.
+
+use std::collections::BTreeSet;
+
+use host::Facts;
+use units::Nanos;
+
+use crate::{Context, Finding, Group, Intent, Judgement, Rule, Skip, Subject, Verdict, rules};
+
+/// What an audit found.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// What the host was taken to be for.
+    pub context: Context,
+    /// Everything that was judged, what matters most first: with a goal by what it takes from the budget, without
+    /// one by its verdict.
+    pub findings: Vec<Finding>,
+}
+
+/// Which rules to ask.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Selection {
+    /// Only these rules and groups; all if empty.
+    pub only: Vec<Selector>,
+    /// Not these.
+    pub skip: Vec<Selector>,
+}
+
+/// A rule or a group of rules.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Selector {
+    /// One rule.
+    Rule(&'static str),
+    /// A group.
+    Group(Group),
+}
+
+/// How much attention a verdict asks for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Level {
+    /// All verdicts.
+    All,
+    /// Unknown and above.
+    Unknown,
+    /// Choices on which sources disagree, and above.
+    Choice,
+    /// Warnings and failures.
+    Warn,
+    /// Failures.
+    Fail,
+}
+
+/// How many judgements of each verdict.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[allow(missing_docs)]
+pub struct Tally {
+    pub pass: u32,
+    pub warn: u32,
+    pub fail: u32,
+    pub unknown: u32,
+    pub not_applicable: u32,
+    pub sources_disagree: u32,
+    /// Findings that the baseline accepts; they are counted here alone.
+    pub accepted: u32,
+}
+
+/// Judges a host by all rules.
+pub fn audit(facts: &Facts, intent: &Intent) -> Report {
+    audit_with(facts, intent, &Selection::default())
+}
+
+/// Judges a host by the rules of a selection.
+pub fn audit_with(facts: &Facts, intent: &Intent, selection: &Selection) -> Report {
+    let context = Context::of(facts, intent);
+    let housekeeping = context.housekeeping(facts);
+    let mut findings = Vec::new();
+    for rule in rules::all().filter(|rule| selection.has(rule)) {
+        for judgement in judge(rule, facts, &context) {
+            findings.push(Finding::new(rule, judgement, &context, &housekeeping));
+        }
+    }
+    let mut report = Report { context, findings };
+    report.sort();
+    report
+}
+
+/// What a rule says of a host.
+pub(crate) fn judge(rule: &Rule, facts: &Facts, context: &Context) -> Vec<Judgement> {
+    match rule.applies.check(facts, context).and_then(|()| (rule.judge)(facts, context)) {
+        Ok(judgements) if judgements.is_empty() => {
+            vec![Judgement::skipped(Skip::not_applicable("the host has nothing of the kind"))]
+        }
+        Ok(judgements) => judgements,
+        Err(skip) => vec![Judgement::skipped(skip)],
+    }
+}
+
+impl Report {
+    /// Findings at a level or above that no baseline accepts.
+    pub fn at_least(&self, level: Level) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(move |finding| !finding.accepted && finding.level() >= level)
+    }
+
+    /// How many of each verdict, in one group or in all.
+    pub fn tally(&self, group: Option<Group>) -> Tally {
+        let mut tally = Tally::default();
+        let of_group = |finding: &&Finding| group.is_none_or(|group| finding.rule.group == group);
+        for finding in self.findings.iter().filter(of_group) {
+            let count = match (&finding.judgement.verdict, finding.accepted) {
+                (_, true) => &mut tally.accepted,
+                (Verdict::Pass, _) => &mut tally.pass,
+                (Verdict::Warn, _) => &mut tally.warn,
+                (Verdict::Fail, _) => &mut tally.fail,
+                (Verdict::Unknown(_), _) => &mut tally.unknown,
+                (Verdict::NotApplicable(_), _) => &mut tally.not_applicable,
+                (Verdict::SourcesDisagree, _) => &mut tally.sources_disagree,
+            };
+            *count += 1;
+        }
+        tally
+    }
+
+    /// Marks the findings whose keys a baseline holds. Returns its keys that no finding has any more.
+    pub fn accept(&mut self, baseline: &BTreeSet<String>) -> Vec<String> {
+        let mut unused: BTreeSet<&String> = baseline.iter().collect();
+        for finding in &mut self.findings {
+            let key = finding.key();
+            if finding.level() > Level::Unknown && baseline.contains(&key) {
+                finding.accepted = true;
+                unused.remove(&key);
+            }
+        }
+        unused.into_iter().cloned().collect()
+    }
+
+    /// The findings together with what each takes, largest first: the part of the latency budget that is known.
+    pub fn budget(&self) -> Vec<(&Finding, Nanos)> {
+        let mut takes: Vec<(&Finding, Nanos)> =
+            self.at_least(Level::Warn).filter_map(|finding| Some((finding, finding.effect?))).collect();
+        takes.sort_by_key(|(_, effect)| std::cmp::Reverse(*effect));
+        takes
+    }
+
+    fn sort(&mut self) {
+        let by_budget = self.context.goal.is_some();
+        self.findings.sort_by_key(|finding| {
+            let weight = std::cmp::Reverse(finding.judgement.verdict.weight());
+            let effect = std::cmp::Reverse(finding.effect);
+            let first = match by_budget {
+                // What has no size in time comes after what has, and before what is no finding.
+                true if finding.level() >= Level::Choice => (effect, std::cmp::Reverse(1), weight),
+                true => (std::cmp::Reverse(None), std::cmp::Reverse(0), weight),
+                false => (std::cmp::Reverse(None), weight, std::cmp::Reverse(0)),
+            };
+            let last = if by_budget { std::cmp::Reverse(None) } else { effect };
+            (first, last, finding.rule.group)
+        });
+    }
+}
+
+impl Finding {
+    /// How much attention it asks for.
+    pub fn level(&self) -> Level {
+        match self.judgement.verdict {
+            Verdict::Pass | Verdict::NotApplicable(_) => Level::All,
+            Verdict::Unknown(_) => Level::Unknown,
+            Verdict::SourcesDisagree => Level::Choice,
+            Verdict::Warn => Level::Warn,
+            Verdict::Fail => Level::Fail,
+        }
+    }
+}
+
+impl Judgement {
+    /// Of the host as a whole, where a judge says nothing.
+    pub(crate) fn skipped(skip: Skip) -> Self {
+        let verdict = match skip {
+            Skip::Unknown { reason, .. } => Verdict::Unknown(reason),
+            Skip::NotApplicable(reason) => Verdict::NotApplicable(reason),
+        };
+        Self { verdict, ..Self::pass(Subject::Host, "") }
+    }
+}
+
+impl Selection {
+    /// Is a rule asked?
+    pub fn has(&self, rule: &Rule) -> bool {
+        let named = |list: &[Selector]| list.iter().any(|selector| selector.names(rule));
+        (self.only.is_empty() || named(&self.only)) && !named(&self.skip)
+    }
+}
+
+impl Selector {
+    fn names(self, rule: &Rule) -> bool {
+        match self {
+            Self::Rule(id) => rule.id == id,
+            Self::Group(group) => rule.group == group,
+        }
+    }
+}
+
+impl std::str::FromStr for Selector {
+    type Err = String;
+
+    /// A rule's or a group's name.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(group) = Group::ALL.into_iter().find(|group| group.name() == text) {
+            return Ok(Self::Group(group));
+        }
+        match rules::find(text) {
+            Some(rule) => Ok(Self::Rule(rule.id)),
+            None => {
+                let groups: Vec<&str> = Group::ALL.iter().map(|group| group.name()).collect();
+                Err(format!("no rule and no group; the groups are {}", groups.join(", ")))
+            }
+        }
+    }
+}
+
+impl Level {
+    /// Its name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Unknown => "unknown",
+            Self::Choice => "choice",
+            Self::Warn => "warn",
+            Self::Fail => "fail",
+        }
+    }
+}
+
+impl std::str::FromStr for Level {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let all = [Self::All, Self::Unknown, Self::Choice, Self::Warn, Self::Fail];
+        let found = all.into_iter().find(|level| level.name() == text);
+        found.ok_or("expected all, unknown, choice, warn or fail")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::host;
+
+    fn facts() -> Facts {
+        host()
+            .file("/sys/devices/virtual/workqueue/cpumask", "ff")
+            .file("/sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet")
+            .facts()
+    }
+
+    fn intent() -> Intent {
+        Intent { isolated: Some("2-7".parse().unwrap()), ..Intent::default() }
+    }
+
+    fn ids(report: &Report, level: Level) -> Vec<&'static str> {
+        report.at_least(level).map(|finding| finding.rule.id).collect()
+    }
+
+    #[test]
+    fn fixes_have_their_values() {
+        let only = vec![Selector::Rule("wq.global-cpumask")];
+        let report = audit_with(&facts(), &intent(), &Selection { only, skip: vec![] });
+        let [finding] = &report.findings[..] else { panic!("{report:?}") };
+        assert_eq!(finding.fix.runtime, ["echo 3 > /sys/devices/virtual/workqueue/cpumask"]);
+        assert_eq!(finding.key(), "wq.global-cpumask CPUs 2-7");
+    }
+
+    #[test]
+    fn the_worst_come_first_and_with_a_goal_the_costliest() {
+        let selection = "clk.source".parse().and_then(|a| Ok(vec![a, "wq.global-cpumask".parse()?])).unwrap();
+        let selection = Selection { only: selection, skip: vec![] };
+        let report = audit_with(&facts(), &intent(), &selection);
+        assert_eq!(ids(&report, Level::Warn), ["clk.source", "wq.global-cpumask"]);
+        assert_eq!(ids(&report, Level::Fail), ["clk.source"]);
+        assert_eq!(report.budget()[0].1, Nanos::from_micros(1));
+        let goal = crate::Goal { quantile: units::Quantile::P99, latency: Nanos::from_micros(50) };
+        let report = audit_with(&facts(), &Intent { goal: Some(goal), ..intent() }, &selection);
+        assert_eq!(ids(&report, Level::Warn), ["clk.source", "wq.global-cpumask"]);
+    }
+
+    #[test]
+    fn a_baseline_accepts_what_it_names_and_says_what_is_gone() {
+        let mut report = audit(&facts(), &intent());
+        let baseline = BTreeSet::from(["clk.source host".to_owned(), "clk.gone host".to_owned()]);
+        assert_eq!(report.accept(&baseline), ["clk.gone host"]);
+        assert!(!ids(&report, Level::Choice).contains(&"clk.source"));
+        assert_eq!(report.tally(None).accepted, 1);
+    }
+
+    #[test]
+    fn selectors_are_rules_or_groups() {
+        assert_eq!("clock".parse(), Ok(Selector::Group(Group::Clock)));
+        assert!("clk.sourc".parse::<Selector>().is_err());
+    }
+}

@@ -1,0 +1,206 @@
+//! A rule: one entry of the table.
+
+use std::fmt;
+
+use host::Facts;
+use units::Nanos;
+
+use crate::{Applies, Context, Judged};
+
+/// One thing to look at, and all that is known of it.
+#[derive(Debug)]
+pub struct Rule {
+    /// Stable name, `group-prefix.words`: `cmd.isolcpus`.
+    pub id: &'static str,
+    /// Where it stands in the report.
+    pub group: Group,
+    /// What is asked for, in a few words: "Application CPUs are out of the scheduler's domains".
+    pub title: &'static str,
+    /// Where the question makes sense; elsewhere the engine says [`crate::Verdict::NotApplicable`] without
+    /// calling the judge.
+    pub applies: Applies,
+    /// Looks at the facts. Returns one judgement for each subject, or [`crate::Skip`] if there is nothing to judge.
+    pub judge: fn(&Facts, &Context) -> Judged,
+    /// The mechanism: how this makes packets late. Full sentences.
+    pub why: &'static str,
+    /// How much it takes.
+    pub magnitude: Magnitude,
+    /// What mends it.
+    pub fix: Fix,
+    /// What the fix costs and risks: power, throughput, safety, other users of the host.
+    pub cost: &'static str,
+    /// Documents that say so, by title and section; each rule has at least one.
+    pub references: &'static [&'static str],
+    /// Sources, or rules by their id, that ask for the opposite; empty for most.
+    pub conflicts: &'static [&'static str],
+}
+
+/// How much a mechanism takes from a packet's latency budget.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Magnitude {
+    /// In words, with numbers: "C6 takes 133 us to leave on Xeon E5 v3, 170 us on Ice Lake".
+    pub text: &'static str,
+    /// What it takes from one late packet where the judge knows no better: a typical value of the source. `None` if
+    /// it has no size in time.
+    pub typical: Option<Nanos>,
+    /// Who measured or says so.
+    pub source: &'static str,
+}
+
+/// What mends it: commands and settings as templates. In them the engine writes `{isolated}` and
+/// `{housekeeping}` (CPU lists), `{isolated-mask}` and `{housekeeping-mask}` (hexadecimal masks), `{nic}` (the
+/// subject if it is an interface, else the first interface of the intent), `{cpu}` (the subject's CPUs as a list).
+/// A judgement can bring its own with [`crate::Judgement::now`] and [`crate::Judgement::for_good`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fix {
+    /// For the running host: commands, one a line; `None` if it cannot be mended while it runs.
+    pub runtime: Option<&'static str>,
+    /// For good: kernel parameters, files, firmware settings.
+    pub persistent: Option<&'static str>,
+    /// Does the persistent one act from the next boot only?
+    pub reboot: bool,
+}
+
+impl Fix {
+    /// Nothing mends it here.
+    pub const NONE: Self = Self { runtime: None, persistent: None, reboot: false };
+
+    /// Both ways, the second without a reboot.
+    pub const fn both(runtime: &'static str, persistent: &'static str) -> Self {
+        Self { runtime: Some(runtime), persistent: Some(persistent), reboot: false }
+    }
+
+    /// For the running host alone.
+    pub const fn runtime(runtime: &'static str) -> Self {
+        Self { runtime: Some(runtime), persistent: None, reboot: false }
+    }
+
+    /// From the next boot on: kernel parameters, firmware.
+    pub const fn boot(persistent: &'static str) -> Self {
+        Self { runtime: None, persistent: Some(persistent), reboot: true }
+    }
+
+    /// The same, where the running host can be mended too.
+    pub const fn runtime_or_boot(runtime: &'static str, persistent: &'static str) -> Self {
+        Self { runtime: Some(runtime), persistent: Some(persistent), reboot: true }
+    }
+}
+
+/// The groups of the report, in its order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Group {
+    /// The kernel's command line and its agreement with itself and reality.
+    CommandLine,
+    /// How the kernel was built, and which version it is.
+    Kernel,
+    /// Frequency, idle states, uncore, threads of a core, topology.
+    Cpu,
+    /// Firmware, system management interrupts, error handling.
+    Firmware,
+    /// Memory and NUMA.
+    Memory,
+    /// Interrupts.
+    Interrupts,
+    /// Threads of the kernel and of users, workqueues, scheduler, tracing.
+    Scheduling,
+    /// Clock sources and time.
+    Clock,
+    /// PCI Express and the hardware of network interfaces.
+    Pcie,
+    /// Settings of network interfaces.
+    Nic,
+    /// The kernel's network stack.
+    Network,
+    /// Allocation of cache and memory bandwidth.
+    Cache,
+    /// Hosts of virtual machines, and guests.
+    Virtualisation,
+    /// Containers and Kubernetes.
+    Containers,
+    /// Services and monitors.
+    Services,
+    /// Sums over several settings.
+    Arithmetic,
+    /// FreeBSD.
+    FreeBsd,
+    /// Questions on which good sources disagree.
+    Choices,
+}
+
+impl Group {
+    /// All groups, in the report's order.
+    pub const ALL: [Self; 18] = [
+        Self::CommandLine,
+        Self::Kernel,
+        Self::Cpu,
+        Self::Firmware,
+        Self::Memory,
+        Self::Interrupts,
+        Self::Scheduling,
+        Self::Clock,
+        Self::Pcie,
+        Self::Nic,
+        Self::Network,
+        Self::Cache,
+        Self::Virtualisation,
+        Self::Containers,
+        Self::Services,
+        Self::Arithmetic,
+        Self::FreeBsd,
+        Self::Choices,
+    ];
+
+    /// Its name in documents and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::CommandLine => "cmdline",
+            Self::Kernel => "kernel",
+            Self::Cpu => "cpu",
+            Self::Firmware => "firmware",
+            Self::Memory => "memory",
+            Self::Interrupts => "interrupts",
+            Self::Scheduling => "scheduling",
+            Self::Clock => "clock",
+            Self::Pcie => "pcie",
+            Self::Nic => "nic",
+            Self::Network => "network",
+            Self::Cache => "cache",
+            Self::Virtualisation => "virtualisation",
+            Self::Containers => "containers",
+            Self::Services => "services",
+            Self::Arithmetic => "arithmetic",
+            Self::FreeBsd => "freebsd",
+            Self::Choices => "choices",
+        }
+    }
+
+    /// What it is about, for people.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::CommandLine => "Kernel command line",
+            Self::Kernel => "Kernel build and version",
+            Self::Cpu => "CPU frequency, idle states, topology",
+            Self::Firmware => "Firmware and hardware errors",
+            Self::Memory => "Memory and NUMA",
+            Self::Interrupts => "Interrupts",
+            Self::Scheduling => "Threads, workqueues, tracing",
+            Self::Clock => "Clock and time",
+            Self::Pcie => "PCI Express and NIC hardware",
+            Self::Nic => "NIC settings",
+            Self::Network => "Network stack",
+            Self::Cache => "Cache and bandwidth allocation",
+            Self::Virtualisation => "Virtualisation",
+            Self::Containers => "Containers",
+            Self::Services => "Services and monitors",
+            Self::Arithmetic => "Sums over several settings",
+            Self::FreeBsd => "FreeBSD",
+            Self::Choices => "Choices on which sources disagree",
+        }
+    }
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,93 @@
+//! The latency budget.
+
+use host::Facts;
+use host::facts::Link;
+
+use super::rings::see_terms;
+use super::terms::{absence, wake_up};
+use crate::rules::common::skipped;
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+
+/// The rules.
+pub const RULES: &[Rule] = &[Rule {
+    id: "math.latency-budget",
+    group: Group::Arithmetic,
+    title: "The worst case of the settings keeps the goal",
+    applies: Applies::LINUX,
+    judge: budget,
+    why: "A packet's delay is the sum of what it waits for: moderation of the device, deferred interrupts, the idle state, the \
+          change of frequency, the interrupt's thread. Each setting can look small and their sum be above the goal. Queueing, the \
+          work itself and transmission come on top, and are not here; nor are the 500 us for which a request for a higher \
+          frequency can wait (GPSS), for the core works meanwhile, only slower.",
+    magnitude: Magnitude {
+        text: "host in interrupt mode 105 us mean and 418 us at most before its settings were mended, 14 and 21 after",
+        typical: None,
+        source: "Interrupt-mode DPDK slides (2017)",
+    },
+    fix: Fix::runtime("apus plan; apus tune plan # mend the largest term first: they are named, longest first"),
+    cost: "Less moderation costs interrupts, shallower idle states cost power.",
+    references: &["Interrupt-mode DPDK slides (2017)", "Intel P-state guide (637284-001US, 2021)"],
+    conflicts: &[],
+}];
+
+fn budget(facts: &Facts, context: &Context) -> Judged {
+    let Some(goal) = context.goal else {
+        return Err(Skip::not_applicable("no goal was given: --goal p99.9=50us"));
+    };
+    let one = |subject: Subject, link: Option<&Link>| {
+        let terms = match link {
+            Some(link) => absence(facts, context, link),
+            None => wake_up(facts, context),
+        };
+        let sum = terms.sum();
+        let what = terms.text();
+        let found = format!("{what} = {sum} at its worst, and {} is the goal", goal.latency);
+        let judgement = match sum > goal.latency {
+            true => Judgement::fail(subject, found).takes(sum),
+            false if !terms.open.is_empty() => {
+                let reason = format!("{sum} is known ({what}), and more may come: {}", terms.open.join("; "));
+                return skipped(subject, Skip::unknown(reason));
+            }
+            // What is left is for queueing, work and transmission.
+            false if sum > goal.latency / 2 => {
+                Judgement::warn(subject, format!("{found}; less than half is left for work")).takes(sum)
+            }
+            false => Judgement::pass(subject, found),
+        };
+        see_terms(judgement.see_as(goal.latency.to_string(), format!("goal {}", goal.quantile)), &terms)
+    };
+    let links: Vec<&Link> = context.links(facts).collect();
+    if links.is_empty() {
+        known(&facts.cpus.online)?;
+        return Ok(vec![one(Subject::Host, None)]);
+    }
+    Ok(links.into_iter().map(|link| one(Subject::Link(link.name.clone()), Some(link))).collect())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use units::Nanos;
+
+    use super::super::rings::tests::{exit, moderated, nic};
+    use crate::testing::{Case, Host, host};
+
+    fn goal(host: Host) -> Host {
+        host.goal(Nanos::from_micros(50))
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("math.latency-budget", || goal(nic())),
+        Case::warn("math.latency-budget", || goal(nic().edit(|f| moderated(f, 30, 0)))),
+        Case::fail("math.latency-budget", || goal(nic().edit(|f| moderated(f, 30, 0)).edit(|f| exit(f, 33)))),
+        Case::unknown("math.latency-budget", || goal(host().nic("eth0"))),
+        Case::not_applicable("math.latency-budget", nic),
+    ];
+
+    #[test]
+    fn the_longest_term_is_named_first() {
+        let judgement =
+            goal(nic().edit(|f| moderated(f, 30, 0)).edit(|f| exit(f, 33))).judge("math.latency-budget").remove(0);
+        assert_eq!(judgement.found, "idle state C6 33us + moderation 30us = 63us at its worst, and 50us is the goal");
+        assert_eq!(judgement.effect, Some(Nanos::from_micros(63)));
+    }
+}

@@ -1,0 +1,424 @@
+//! Loads against capacities.
+
+use std::collections::BTreeMap;
+
+use host::Facts;
+use host::facts::{CpuSet, CpuTimes, Link, PciDevice};
+use units::{BitRate, Nanos};
+
+use super::formulas::{pcie_rate, percent};
+use crate::{
+    Applies, Context, Fix, Group, Hit, HitKind, Judged, Judgement, Magnitude, Rule, Skip, Subject, hits, known,
+};
+
+const PLATFORM: &str = "DPDK Getting Started Guide for Linux, nic_perf_intel_platform";
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "math.pcie-bw",
+        group: Group::Arithmetic,
+        title: "A card's slot carries what its ports carry",
+        applies: Applies::LINUX.on_hardware().with_nic(),
+        judge: slot,
+        why: "All ports of a card share its PCI Express link. What the link carries is lanes x transfers, less the line code, less \
+              26 octets for each packet of the transaction layer; descriptors and their write-back come on top. A card in a slot \
+              that is too narrow drops frames in its own buffer, whatever the rings are.",
+        magnitude: Magnitude {
+            text: "x8 at 8 GT/s carries 52 Gbit/s in payloads of 128 octets: two ports of 25 Gbit/s, and not one of 100",
+            typical: None,
+            source: "PCI Express Base Specification 6.0, 2.2, 3.6 and 4.2; DPDK Getting Started Guide for Linux, nic_perf_intel_platform",
+        },
+        fix: Fix::boot(
+            "another slot (lspci -vv: LnkSta, LnkCap), bifurcation and link speed in the firmware's settings",
+        ),
+        cost: "None.",
+        references: &[PLATFORM, "PCI Express Base Specification 6.0"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "math.hugepage-fit",
+        group: Group::Arithmetic,
+        title: "Huge pages in use are on the interfaces' node",
+        applies: Applies::LINUX.with_nic(),
+        judge: huge_pages,
+        why: "Packet buffers that did not fit into the huge pages of the card's node were taken from another: each line of each \
+              packet then crosses the link between the sockets, twice with DMA.",
+        magnitude: Magnitude {
+            text: "60 to 100 ns for each line of another node, and the link's bandwidth",
+            typical: Some(Nanos::from_nanos(100)),
+            source: "DPDK Getting Started Guide for Linux, nic_perf_intel_platform, names the mechanism; the size is general knowledge",
+        },
+        fix: Fix::both(
+            "echo N > /sys/devices/system/node/nodeX/hugepages/hugepages-1048576kB/nr_hugepages # on the card's node; then start the application again",
+            "hugepages=0:0,1:16 on the command line (node:pages), or --socket-mem of DPDK",
+        ),
+        cost: "Memory that nothing else can use.",
+        references: &[PLATFORM, "Linux Documentation/admin-guide/kernel-parameters.txt, hugepages="],
+        conflicts: &[],
+    },
+    Rule {
+        id: "math.hk-capacity",
+        group: Group::Arithmetic,
+        title: "The housekeeping CPUs can carry what isolation gives them",
+        applies: Applies::LINUX.isolated(),
+        judge: housekeeping,
+        why: "What is kept off the isolated CPUs runs on the others: their own load, and the interrupts and softirqs that isolated \
+              CPUs still serve. Demand = busy time of housekeeping CPUs + time of interrupts and softirqs on isolated ones; \
+              capacity = their number x the time. Near the capacity, interrupts, timers, RCU and the shell all wait.",
+        magnitude: Magnitude {
+            text: "waiting grows with 1 / (1 - load): three times the work's time at 70 %, ten times at 90 %",
+            typical: None,
+            source: "M/M/1 queue; openshift/cluster-node-tuning-operator: \"reserved CPUs are not enough to handle networking interrupts\"",
+        },
+        fix: Fix::boot(
+            "isolcpus=managed_irq,domain,LIST with fewer CPUs, or fewer queues: ethtool -L {nic} combined N",
+        ),
+        cost: "Fewer CPUs for the application.",
+        references: &["openshift/cluster-node-tuning-operator", "Linux Documentation/admin-guide/cpu-isolation.rst"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "math.isolation-leak-rank",
+        group: Group::Arithmetic,
+        title: "What is left on the isolated CPUs takes less than 0.01 % of their time",
+        applies: Applies::LINUX.isolated(),
+        judge: leaks,
+        why: "Each source of interruptions has a rate and a cost; their product says which to mend first. The costs are typical \
+              ones, so the order tells more than the sum.",
+        magnitude: Magnitude {
+            text: "100 us in a second are 0.01 %: every ten thousandth packet meets an interruption",
+            typical: None,
+            source: "arithmetic; the costs of each class are in the table COSTS of the code, estimates",
+        },
+        fix: Fix::runtime("apus irqs --cpu {isolated} --watch # then what irq.* and kthr.* say of the first one"),
+        cost: "Depends on the source.",
+        references: &[
+            "Intel P-state guide (637284-001US, 2021), appendix A",
+            "Linux Documentation/admin-guide/cpu-isolation.rst",
+        ],
+        conflicts: &[],
+    },
+];
+
+/// Of the capacity of the housekeeping CPUs so much, in percent, is a warning, and so much a failure.
+const HIGH: u64 = 70;
+const FULL: u64 = 90;
+/// The share of a CPU's time that may be taken, in parts of a million: 100 us in a second.
+const ALLOWED_PPM: u64 = 100;
+/// This many sources are named.
+const NAMED: usize = 3;
+/// What one interruption takes from the CPU, about; what is not here takes [`OTHER`]. Estimates: `apus probe` measures.
+const COSTS: [(&str, Nanos); 11] = [
+    ("NET_RX", Nanos::from_micros(50)),
+    ("NET_TX", Nanos::from_micros(20)),
+    ("BLOCK", Nanos::from_micros(20)),
+    ("LOC", Nanos::from_micros(3)),
+    ("TIMER", Nanos::from_micros(5)),
+    ("SCHED", Nanos::from_micros(5)),
+    ("RCU", Nanos::from_micros(5)),
+    ("CAL", Nanos::from_micros(3)),
+    ("TLB", Nanos::from_micros(3)),
+    ("RES", Nanos::from_micros(2)),
+    ("NMI", Nanos::from_micros(5)),
+];
+const OTHER: Nanos = Nanos::from_micros(5);
+
+/// `0000:3b:00` of `0000:3b:00.1`: the ports of one card.
+fn card(address: &str) -> &str {
+    address.rsplit_once('.').map_or(address, |(card, _)| card)
+}
+
+fn slot(facts: &Facts, context: &Context) -> Judged {
+    known(&facts.pci.devices)?;
+    let links = known(&facts.links)?;
+    let mut cards: BTreeMap<&str, (&PciDevice, Vec<&Link>)> = BTreeMap::new();
+    for link in links {
+        let Some(device) = link.pci.value().and_then(|address| facts.pci.device(address)) else { continue };
+        // A virtual function has no slot of its own.
+        if device.physical_function.is_none() {
+            cards.entry(card(&device.address)).or_insert((device, Vec::new())).1.push(link);
+        }
+    }
+    cards.retain(|_, (_, ports)| ports.iter().any(|port| context.nics.value.contains(&port.name)));
+    if cards.is_empty() {
+        return Err(Skip::unknown("no interface's PCI device is known"));
+    }
+    let one = |card: &str, device: &PciDevice, ports: &[&Link]| {
+        let (lanes, speed) = (*known(&device.width)?, *known(&device.speed_mts)?);
+        let payload = device.max_payload.get().unwrap_or(128);
+        let carries = pcie_rate(lanes, speed, payload);
+        // A port without a carrier has no rate, and carries nothing.
+        let rates: Vec<u64> = ports.iter().filter_map(|port| port.speed.get()).map(BitRate::as_bps).collect();
+        if rates.is_empty() {
+            return Err(Skip::unknown("no port of the card says its rate"));
+        }
+        let needs: u64 = rates.iter().sum();
+        let giga = |bps: u64| format!("{}.{}", bps / 1_000_000_000, bps / 100_000_000 % 10);
+        let found = format!(
+            "its slot carries {} Gbit/s (x{lanes} at {speed} MT/s, payload {payload}), its {} ports with a link {} Gbit/s",
+            giga(carries.as_bps()),
+            rates.len(),
+            giga(needs)
+        );
+        let subject = Subject::Device(card.to_owned());
+        let judgement = match (needs > carries.as_bps(), needs > carries.as_bps() / 10 * 9) {
+            (true, _) => Judgement::fail(subject, found),
+            (false, true) => Judgement::warn(subject, format!("{found}, and descriptors come on top")),
+            (false, false) => Judgement::pass(subject, found),
+        };
+        Ok(judgement.see(&device.width).see(&device.speed_mts).see(&device.max_payload))
+    };
+    let judged = cards.into_iter().map(|(card, (device, ports))| (card, one(card, device, &ports)));
+    Ok(judged
+        .map(|(card, judged)| {
+            judged.unwrap_or_else(|skip| crate::rules::common::skipped(Subject::Device(card.to_owned()), skip))
+        })
+        .collect())
+}
+
+fn huge_pages(facts: &Facts, context: &Context) -> Judged {
+    if facts.cpus.nodes.is_empty() {
+        return Err(Skip::unknown("/sys/devices/system/node: no NUMA node is known"));
+    }
+    if facts.cpus.nodes.len() == 1 {
+        return Err(Skip::not_applicable("the host has one NUMA node"));
+    }
+    known(&facts.links)?;
+    let near: Vec<u32> = context.links(facts).filter_map(|link| link.node.get().flatten()).collect();
+    if near.is_empty() {
+        return Err(Skip::unknown("no interface says which node it belongs to"));
+    }
+    let (mut far_used, mut near_free, mut total) = (0_u64, 0_u64, 0_u64);
+    let mut seen = Vec::new();
+    for node in &facts.cpus.nodes {
+        for pool in &node.huge_pages {
+            let (all, free) = (*known(&pool.total)?, *known(&pool.free)?);
+            let used = all.saturating_sub(free);
+            total += all;
+            if near.contains(&node.id) {
+                near_free += free * pool.page_bytes;
+            } else {
+                far_used += used * pool.page_bytes;
+            }
+            if all > 0 {
+                seen.push(format!("node {}: {used} of {all} pages of {} KiB in use", node.id, pool.page_bytes / 1024));
+            }
+        }
+    }
+    if total == 0 {
+        return match facts.cpus.nodes.iter().any(|node| !node.huge_pages.is_empty()) {
+            true => Err(Skip::not_applicable("the host has no huge pages")),
+            false => Err(Skip::unknown("/sys/devices/system/node/node*/hugepages was not recorded")),
+        };
+    }
+    let mib = |octets: u64| octets >> 20;
+    let judgement = match (far_used, near_free) {
+        (0, _) => {
+            Judgement::pass(Subject::Host, format!("all that are in use are on nodes {near:?} of the interfaces"))
+        }
+        (far, 0) => Judgement::warn(
+            Subject::Host,
+            format!("{} MiB are in use on other nodes, and the interfaces' have none free", mib(far)),
+        ),
+        (far, free) => Judgement::warn(
+            Subject::Host,
+            format!("{} MiB are in use on other nodes, while {} MiB are free on the interfaces'", mib(far), mib(free)),
+        ),
+    };
+    seen.into_iter()
+        .fold(judgement, |judgement, line| judgement.see_as(line, "/sys/devices/system/node/node*/hugepages"))
+        .alone()
+}
+
+/// All the time that a CPU counted.
+fn total(times: &CpuTimes) -> Nanos {
+    // The time of guests is in user's already (proc_stat(5)).
+    times.user + times.nice + times.system + times.idle + times.iowait + times.irq + times.softirq + times.steal
+}
+
+fn housekeeping(facts: &Facts, context: &Context) -> Judged {
+    let interval = facts.interval.value();
+    let times = known(&interval.map_or(&facts.counters, |interval| &interval.change).cpu_times)?;
+    let others = context.housekeeping(facts);
+    let sum = |cpus: &CpuSet, of: fn(&CpuTimes) -> Nanos| -> u128 {
+        cpus.iter().filter_map(|cpu| times.get(&cpu)).map(|times| u128::from(of(times).as_nanos())).sum()
+    };
+    let capacity = sum(&others, total);
+    if capacity == 0 {
+        return Err(Skip::unknown("the housekeeping CPUs have counted no time"));
+    }
+    let busy = sum(&others, |times| total(times).saturating_sub(times.idle + times.iowait));
+    let moved = sum(&context.isolated.value, |times| times.irq + times.softirq);
+    let (own, all) = (percent(busy, capacity), percent(busy + moved, capacity));
+    let span = interval.map_or("since boot".to_owned(), |interval| format!("in {}", interval.length));
+    let found = format!(
+        "{} housekeeping CPUs were busy for {own} % of their time {span}, {all} % with the interrupts that isolated CPUs still serve",
+        others.len()
+    );
+    match all {
+        0..HIGH => Judgement::pass(&others, found),
+        HIGH..FULL => Judgement::warn(&others, found),
+        _ => Judgement::fail(&others, found),
+    }
+    .see_as(format!("{own} % and {} %", all - own), "/proc/stat")
+    .alone()
+}
+
+/// What one interruption takes.
+fn cost(hit: &Hit) -> Nanos {
+    COSTS.iter().find(|(label, _)| *label == hit.label).map_or(OTHER, |(_, cost)| *cost)
+}
+
+fn leaks(facts: &Facts, context: &Context) -> Judged {
+    known(&facts.counters.interrupts)?;
+    let isolated = &context.isolated.value;
+    let hits = hits(facts, isolated).ok_or_else(|| Skip::unknown("the interrupts' counters are not known"))?;
+    let Some(during) = hits.during else {
+        return Err(Skip::unknown("the counters were read once only: rates are not known (--interval 5s)"));
+    };
+    let mut ranked: Vec<(Nanos, &Hit)> = hits.list.iter().map(|hit| (cost(hit) * hit.total, hit)).collect();
+    ranked.sort_by_key(|(takes, _)| std::cmp::Reverse(*takes));
+    let sum = ranked.iter().fold(Nanos::ZERO, |sum, (takes, _)| sum + *takes);
+    // The worst CPU counts: a mean over many hides one.
+    let mut of_cpus: BTreeMap<u32, Nanos> = isolated.iter().map(|cpu| (cpu, Nanos::ZERO)).collect();
+    for hit in &hits.list {
+        for (cpu, count) in &hit.counts {
+            *of_cpus.entry(*cpu).or_default() += cost(hit) * *count;
+        }
+    }
+    let Some((worst, cpu)) = of_cpus.into_iter().map(|(cpu, takes)| (takes, cpu)).max() else {
+        return Err(Skip::not_applicable("no CPU is isolated"));
+    };
+    let ppm = u128::from(worst.as_nanos()) * 1_000_000 / u128::from(during.as_nanos().max(1));
+    let found = format!(
+        "{sum} were taken from all of them in {during}, {worst} ({ppm} millionths of the time) from CPU {cpu}, the most"
+    );
+    let judgement = match ppm <= u128::from(ALLOWED_PPM) {
+        true => Judgement::pass(isolated, found),
+        false => Judgement::warn(isolated, found),
+    };
+    let judgement = match ranked.first() {
+        Some((_, first)) => judgement.takes(cost(first)),
+        None => judgement.see_as("no interruption", "/proc/interrupts, /proc/softirqs"),
+    };
+    ranked
+        .iter()
+        .take(NAMED)
+        .fold(judgement, |judgement, (takes, hit)| {
+            let what = if hit.kind == HitKind::Device {
+                format!("{} (IRQ {})", hit.name, hit.label)
+            } else {
+                hit.label.clone()
+            };
+            judgement.see_as(
+                format!("{what}: {} times at {}, {takes}", hit.total, cost(hit)),
+                "/proc/interrupts, /proc/softirqs",
+            )
+        })
+        .alone()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use host::Fact;
+    use host::facts::{Facts, PciDevice};
+
+    use super::*;
+    use crate::testing::{Case, Host, host};
+
+    /// A card with one port of 40 Gbit/s in a slot of so many lanes at 8 GT/s.
+    fn lanes(facts: &mut Facts, lanes: u32) {
+        let place = "/sys/bus/pci/devices/0000:3b:00.0";
+        let device = PciDevice {
+            address: "0000:3b:00.0".into(),
+            width: Fact::known(lanes, place),
+            speed_mts: Fact::known(8_000, place),
+            max_payload: Fact::known(256, place),
+            ..PciDevice::default()
+        };
+        facts.pci.devices = Fact::known(vec![device], "/sys/bus/pci/devices");
+        let port = Link {
+            name: "eth0".into(),
+            pci: Fact::known("0000:3b:00.0".into(), "/sys/class/net/eth0/device"),
+            speed: Fact::known(BitRate::new(40_000_000_000), "/sys/class/net/eth0/speed"),
+            node: Fact::known(Some(1), "/sys/class/net/eth0/device/numa_node"),
+            ..Link::default()
+        };
+        facts.links = Fact::known(vec![port], "/sys/class/net");
+    }
+
+    fn nic() -> Host {
+        host().nic("eth0")
+    }
+
+    /// So many pages of nodes 0 and 1 are in use, of 8 each; the interface is on node 1.
+    fn pages(free: [&str; 2]) -> Host {
+        (0..2).fold(nic().edit(|f| lanes(f, 8)), |host, node| {
+            let place = format!("/sys/devices/system/node/node{node}");
+            let pool = format!("{place}/hugepages/hugepages-1048576kB");
+            host.file(&format!("{place}/cpulist"), if node == 0 { "0-3\n" } else { "4-7\n" })
+                .file(&format!("{pool}/nr_hugepages"), "8\n")
+                .file(&format!("{pool}/free_hugepages"), free[node])
+                .file(&format!("{pool}/surplus_hugepages"), "0\n")
+        })
+    }
+
+    /// Two housekeeping CPUs, busy and idle for so many ticks each.
+    fn load(busy: u64, idle: u64) -> Host {
+        let one = |cpu: u32| format!("cpu{cpu} {busy} 0 0 {idle} 0 0 0 0 0 0\n");
+        let text = format!("{}{}cpu2 900 0 0 0 0 5 5 0 0 0\nctxt 1\n", one(0), one(1));
+        host().isolated("2-7").file("/proc/stat", &text)
+    }
+
+    fn counted(ticks: u64) -> Host {
+        let table = |n: u64| format!("      CPU0 CPU1 CPU2 CPU3\nLOC: 5 5 1 {n} Local timer interrupts\n");
+        host()
+            .isolated("2-3")
+            .file("/proc/interrupts", &table(1))
+            .file("/again/proc/interrupts", &table(1 + ticks))
+            .file("/proc/uptime", "100.00 1")
+            .file("/again/proc/uptime", "110.00 1")
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("math.pcie-bw", || nic().edit(|f| lanes(f, 8))),
+        Case::fail("math.pcie-bw", || nic().edit(|f| lanes(f, 4))),
+        Case::warn("math.pcie-bw", || {
+            nic().edit(|f| lanes(f, 8)).edit(|facts| {
+                if let Fact::Known { value, .. } = &mut facts.links {
+                    value[0].speed = Fact::known(BitRate::new(55_000_000_000), "/sys/class/net/eth0/speed");
+                }
+            })
+        }),
+        Case::unknown("math.pcie-bw", nic),
+        Case::pass("math.hugepage-fit", || pages(["8\n", "2\n"])),
+        Case::warn("math.hugepage-fit", || pages(["5\n", "0\n"])),
+        Case::warn("math.hugepage-fit", || pages(["5\n", "8\n"])),
+        Case::unknown("math.hugepage-fit", nic),
+        Case::pass("math.hk-capacity", || load(300, 700)),
+        Case::warn("math.hk-capacity", || load(750, 250)),
+        Case::fail("math.hk-capacity", || load(950, 50)),
+        Case::unknown("math.hk-capacity", || host().isolated("2-7")),
+        Case::pass("math.isolation-leak-rank", || counted(10)),
+        Case::warn("math.isolation-leak-rank", || counted(10_000)),
+        Case::unknown("math.isolation-leak-rank", || host().isolated("2-3")),
+    ];
+
+    #[test]
+    fn what_isolated_cpus_still_serve_is_added_to_the_load() {
+        let judgement = load(690, 310).judge("math.hk-capacity").remove(0);
+        assert!(judgement.found.contains("69 % of their time"), "{}", judgement.found);
+        // 100 ms of interrupts on CPU 2 are half a percent of the 20 s of the two others.
+        assert_eq!(judgement.verdict, crate::Verdict::Pass);
+        let more = load(695, 305).judge("math.hk-capacity").remove(0);
+        assert_eq!(more.verdict, crate::Verdict::Warn, "{}", more.found);
+    }
+
+    #[test]
+    fn the_sources_are_ranked_by_rate_times_cost() {
+        let judgement = counted(10_000).judge("math.isolation-leak-rank").remove(0);
+        assert_eq!(judgement.evidence[0].value, "LOC: 10000 times at 3us, 30ms");
+        assert!(judgement.found.contains("30ms (3000 millionths of the time) from CPU 3"), "{}", judgement.found);
+    }
+}

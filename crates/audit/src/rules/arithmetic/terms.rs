@@ -1,0 +1,197 @@
+//! The parts of a packet's delay that a host's settings show.
+
+use host::Facts;
+use host::facts::{Generation, Link};
+use units::Nanos;
+
+use crate::rules::cpu::idle;
+use crate::{Context, Skip, Workload, known};
+
+/// The longest interval of adaptive moderation: lib/dim/net_dim.c of Linux, `NET_DIM_RX_EQE_PROFILES` (1, 8, 64, 128,
+/// 256 us).
+const LONGEST_DIM: Nanos = Nanos::from_micros(256);
+/// How long a core stops while its frequency changes, up to Cooper Lake: Intel P-state guide (637284-001US, 2021).
+const FREQUENCY_STOP: Nanos = Nanos::from_micros(12);
+/// From the interrupt to a thread that waits for it. An estimate; `apus probe` measures it.
+const WAKE: Nanos = Nanos::from_micros(5);
+/// The least that a system management interrupt takes: "tens of us to ms" (Linux
+/// Documentation/core-api/real-time/hardware.rst names the mechanism). An estimate.
+const SMI: Nanos = Nanos::from_micros(50);
+
+/// One part of the delay: what it is, how long at its worst, and where that is known from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Term {
+    /// For people: `idle state C6`.
+    pub name: String,
+    /// At its worst.
+    pub time: Nanos,
+    /// Where it is known from.
+    pub source: String,
+}
+
+/// The parts that are known, those that are not, and their sum.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Terms {
+    /// Known ones, the longest first. Those that take no time are not here.
+    pub known: Vec<Term>,
+    /// Why others are not known.
+    pub open: Vec<String>,
+}
+
+impl Terms {
+    /// The sum of those that are known: a lower bound if others are open.
+    pub(super) fn sum(&self) -> Nanos {
+        self.known.iter().fold(Nanos::ZERO, |sum, term| sum + term.time)
+    }
+
+    /// `idle state C6 133us + moderation 50us`.
+    pub(super) fn text(&self) -> String {
+        let parts: Vec<String> = self.known.iter().map(|term| format!("{} {}", term.name, term.time)).collect();
+        if parts.is_empty() { "nothing".to_owned() } else { parts.join(" + ") }
+    }
+
+    fn add(&mut self, term: Result<Option<Term>, Skip>) {
+        match term {
+            Ok(Some(term)) if term.time > Nanos::ZERO => self.known.push(term),
+            // What the host does not have takes no time.
+            Ok(_) | Err(Skip::NotApplicable(_)) => {}
+            Err(Skip::Unknown { reason, .. }) => self.open.push(reason.into()),
+        }
+        self.known.sort_by_key(|term| std::cmp::Reverse(term.time));
+    }
+}
+
+/// How long the reader of an interface's rings can be away at the worst: nobody looks until the interrupt comes, the CPU
+/// is awake, the frequency is there, and the thread runs. A reader that polls does none of this.
+pub(super) fn absence(facts: &Facts, context: &Context, link: &Link) -> Terms {
+    let mut terms = Terms::default();
+    if !polls(context) {
+        terms.add(moderation(link));
+        terms.add(deferral(link));
+        terms.add(idle_exit(facts, context));
+        terms.add(frequency_stop(facts, context));
+        terms.add(thread(facts, link));
+    }
+    terms.add(smi(facts));
+    terms
+}
+
+/// The same without an interface: what a wake-up takes at the worst.
+pub(super) fn wake_up(facts: &Facts, context: &Context) -> Terms {
+    let mut terms = Terms::default();
+    terms.add(idle_exit(facts, context));
+    terms.add(frequency_stop(facts, context));
+    terms.add(smi(facts));
+    terms
+}
+
+/// Does the application poll, and wait for no interrupt?
+fn polls(context: &Context) -> bool {
+    context.is(Workload::Poll) && !context.is(Workload::Interrupt)
+}
+
+/// How long the device holds an interrupt back.
+pub(super) fn moderation(link: &Link) -> Result<Option<Term>, Skip> {
+    let coalesce = known(&link.coalesce)?;
+    let source = link.coalesce.source().to_string();
+    if coalesce.adaptive_rx == Some(true) {
+        // A driver of its own table says its upper end in rx-usecs-high; the others take the library's.
+        let high = coalesce.rx_usecs_high.filter(|usecs| *usecs > 0);
+        let time = high.map_or(LONGEST_DIM, |usecs| Nanos::from_micros(usecs.into()));
+        return Ok(Some(Term { name: "adaptive moderation, up to".into(), time, source }));
+    }
+    match coalesce.rx_usecs {
+        Some(usecs) if usecs == 1 || usecs == 3 => match link.driver.value().map(String::as_str) {
+            // drivers/net/ethernet/intel/{ixgbe,ixgbevf,igb}: 1 is dynamic, 3 a mode of old: no time.
+            Some("ixgbe" | "ixgbevf" | "igb" | "igbvf") => {
+                Err(Skip::unknown(format!("{source}: rx-usecs {usecs} is a mode of this driver, and no time")))
+            }
+            Some(_) => Ok(Some(Term { name: "moderation".into(), time: Nanos::from_micros(usecs.into()), source })),
+            None => Err(Skip::of(&link.driver)),
+        },
+        usecs => {
+            Ok(Some(Term { name: "moderation".into(), time: Nanos::from_micros(usecs.unwrap_or(0).into()), source }))
+        }
+    }
+}
+
+/// How long the kernel leaves interrupts off after an empty poll (Documentation/networking/napi.rst, "IRQ mitigation").
+fn deferral(link: &Link) -> Result<Option<Term>, Skip> {
+    let defer = link.defer_hard_irqs.settled().ok_or_else(|| Skip::of(&link.defer_hard_irqs))?;
+    if defer.copied().unwrap_or(0) == 0 {
+        return Ok(None);
+    }
+    let timeout = *known(&link.gro_flush_timeout_ns)?;
+    let source = link.gro_flush_timeout_ns.source().to_string();
+    Ok(Some(Term { name: "deferred interrupts".into(), time: Nanos::from_nanos(timeout), source }))
+}
+
+/// The longest exit of an idle state that a critical CPU may enter.
+fn idle_exit(facts: &Facts, context: &Context) -> Result<Option<Term>, Skip> {
+    if facts.cmdline.value().is_some_and(|line| line.has_value("idle", "poll")) {
+        return Ok(None);
+    }
+    let cpus = context.critical(facts);
+    if cpus.is_empty() {
+        return Err(Skip::of(&facts.cpus.online));
+    }
+    let mut longest: Option<Term> = None;
+    for cpu in cpus.iter().filter_map(|id| facts.cpus.cpu(id)) {
+        // A guest mostly has no idle states: its hypervisor's are not seen.
+        let Some(state) = (match idle::deepest(facts, cpu) {
+            Err(Skip::NotApplicable(_)) => continue,
+            other => other?,
+        }) else {
+            continue;
+        };
+        let time = *known(&state.exit_latency)?;
+        if longest.as_ref().is_none_or(|term| term.time < time) {
+            let source = state.exit_latency.source().to_string();
+            longest = Some(Term { name: format!("idle state {}", idle::name(state)), time, source });
+        }
+    }
+    Ok(longest)
+}
+
+/// The stop of a core whose frequency changes, where the part is one that stops and the frequency is not fixed.
+fn frequency_stop(facts: &Facts, context: &Context) -> Result<Option<Term>, Skip> {
+    let generation = *known(&facts.cpus.generation)?;
+    if generation > Generation::CooperLake {
+        return Ok(None);
+    }
+    let mut varies = false;
+    let cpus = context.critical(facts);
+    for cpu in cpus.iter().filter_map(|id| facts.cpus.cpu(id)) {
+        let range = &cpu.frequency;
+        varies |= known(&range.scaling_min)? < known(&range.scaling_max)?;
+    }
+    Ok(varies.then(|| Term {
+        name: "change of frequency".into(),
+        time: FREQUENCY_STOP,
+        source: "Intel P-state guide (637284-001US, 2021)".into(),
+    }))
+}
+
+/// The scheduling of a thread between the interrupt and its work: on a real-time kernel, or with threaded NAPI.
+fn thread(facts: &Facts, link: &Link) -> Result<Option<Term>, Skip> {
+    let threaded = link.threaded.get() == Some(true);
+    let term =
+        || Term { name: "interrupt thread".into(), time: WAKE, source: "an estimate: apus probe measures it".into() };
+    match threaded {
+        true => Ok(Some(term())),
+        false => Ok(known(&facts.kernel.realtime)?.then(term)),
+    }
+}
+
+/// A system management interrupt, if any was counted.
+fn smi(facts: &Facts) -> Result<Option<Term>, Skip> {
+    // A register that nobody asked for is no part that is open: smi.count says so.
+    let Some(counts) = facts.interval.value().and_then(|interval| interval.change.smis.value()) else {
+        return Ok(None);
+    };
+    Ok(counts.values().any(|count| *count > 0).then(|| Term {
+        name: "system management interrupt, at least".into(),
+        time: SMI,
+        source: facts.counters.smis.source().to_string(),
+    }))
+}

@@ -1,0 +1,214 @@
+//! Allocation of cache and memory bandwidth.
+
+use host::Facts;
+use host::facts::{CpuSet, ResctrlGroup, Vendor};
+use units::Nanos;
+
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+
+/// The tables of this group.
+pub const RULES: &[&[Rule]] = &[ALLOCATION];
+
+const KERNEL: &str = "Linux Documentation/filesystems/resctrl.rst";
+const SLIDES: &str = "FlexRAN real-time platform slides (2018), Resource Director Technology";
+const X86: Applies = Applies::LINUX.made_by(&[Vendor::Intel, Vendor::Amd]).on_hardware();
+
+const MISS: Magnitude = Magnitude {
+    text: "about 80 ns more for each line that a neighbour has evicted to memory",
+    typical: Some(Nanos::from_nanos(80)),
+    source: "general knowledge of memory latency; FlexRAN real-time platform slides (2018) ask for cache allocation without a number",
+};
+
+/// Allocation.
+const ALLOCATION: &[Rule] = &[
+    Rule {
+        id: "rdt.available",
+        group: Group::Cache,
+        title: "Cache allocation is there to be used",
+        applies: X86.isolated(),
+        judge: available,
+        why: "All cores of a socket share its last-level cache. Housekeeping and neighbours evict the application's lines and rings, unless ways of the cache are \
+              allotted.",
+        magnitude: MISS,
+        fix: Fix::both(
+            "mount -t resctrl resctrl /sys/fs/resctrl",
+            "resctrl /sys/fs/resctrl resctrl defaults 0 0 in /etc/fstab",
+        ),
+        cost: "None for the mount.",
+        references: &[KERNEL, SLIDES, "Linux Documentation/core-api/real-time/hardware.rst"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "rdt.partition",
+        group: Group::Cache,
+        title: "The application has ways of the cache for itself",
+        applies: X86.isolated(),
+        judge: partition,
+        why: "A way that two groups may fill is evicted by the busier one. Ways that devices use too (shareable_bits) are filled by packets of all interfaces.",
+        magnitude: MISS,
+        fix: Fix::both(
+            "mkdir /sys/fs/resctrl/app && echo {isolated} > /sys/fs/resctrl/app/cpus_list && echo L3:0=MASK > /sys/fs/resctrl/app/schemata (ways that no other group has)",
+            "pqos in a systemd unit, with the same masks",
+        ),
+        cost: "Less cache for all others.",
+        references: &[KERNEL, SLIDES],
+        conflicts: &[],
+    },
+    Rule {
+        id: "rdt.mba",
+        group: Group::Cache,
+        title: "The application's bandwidth of memory is not throttled",
+        applies: X86.isolated(),
+        judge: bandwidth,
+        why: "Memory bandwidth allocation delays requests of a group between core and mesh. Meant for noisy neighbours, it delays each miss of the application \
+              where its CPUs are in the throttled group.",
+        magnitude: Magnitude {
+            text: "a delay for each miss that grows with the throttling; at 10 % memory is many times slower",
+            typical: None,
+            source: "Linux Documentation/filesystems/resctrl.rst, Memory bandwidth Allocation, warns that it also lowers performance of the cache; no size is given",
+        },
+        fix: Fix::runtime("echo MB:0=100 > /sys/fs/resctrl/GROUP/schemata, for each domain of the application's group"),
+        cost: "Neighbours get less bandwidth; throttle their group instead.",
+        references: &["Linux Documentation/filesystems/resctrl.rst, Memory bandwidth Allocation", SLIDES],
+        conflicts: &[],
+    },
+];
+
+fn available(facts: &Facts, _: &Context) -> Judged {
+    let flags = known(&facts.cpus.flags)?;
+    if !flags.contains("cat_l3") {
+        return Err(Skip::not_applicable("these CPUs cannot allot ways of their last-level cache"));
+    }
+    let mounted = &facts.resctrl.mounted;
+    let judgement = match *known(mounted)? {
+        true => Judgement::pass(Subject::Host, "cache allocation is there, and mounted"),
+        false => Judgement::warn(
+            Subject::Host,
+            "the CPUs can allot ways of their cache, but nobody has mounted the interface",
+        ),
+    };
+    judgement.see(mounted).see_as("cat_l3", facts.cpus.flags.source()).alone()
+}
+
+/// The group that a CPU belongs to: the one that lists it, else the default group.
+fn group_of(groups: &[ResctrlGroup], cpu: u32) -> Option<&ResctrlGroup> {
+    let named = groups.iter().find(|group| group.name != "/" && group.cpus.contains(cpu));
+    named.or_else(|| groups.iter().find(|group| group.name == "/"))
+}
+
+/// The groups of the isolated CPUs, each once.
+fn groups<'a>(facts: &'a Facts, context: &Context) -> Result<Vec<(&'a ResctrlGroup, CpuSet)>, Skip> {
+    let all = known(&facts.resctrl.groups)?;
+    let mut found: Vec<(&ResctrlGroup, CpuSet)> = Vec::new();
+    for cpu in context.isolated.value.iter() {
+        let Some(group) = group_of(all, cpu) else { continue };
+        match found.iter_mut().find(|(other, _)| other.name == group.name) {
+            Some((_, cpus)) => cpus.insert(cpu),
+            None => found.push((group, CpuSet::from([cpu]))),
+        }
+    }
+    match found.is_empty() {
+        true => Err(Skip::unknown("/sys/fs/resctrl: no group holds the isolated CPUs")),
+        false => Ok(found),
+    }
+}
+
+fn place(group: &ResctrlGroup) -> String {
+    match group.name.as_str() {
+        "/" => "/sys/fs/resctrl/schemata".into(),
+        name => format!("/sys/fs/resctrl/{name}/schemata"),
+    }
+}
+
+fn partition(facts: &Facts, context: &Context) -> Judged {
+    let mine = groups(facts, context)?;
+    let all = known(&facts.resctrl.groups)?;
+    let devices = facts.resctrl.l3_shareable.get().unwrap_or(0);
+    let mut judgements = Vec::new();
+    for (group, cpus) in mine {
+        let Some(masks) = group.schemata.get("L3") else {
+            return Err(Skip::not_applicable("the host does not allot ways of its last-level cache"));
+        };
+        let shared = all.iter().filter(|other| other.name != group.name).find(|other| {
+            let theirs = other.schemata.get("L3");
+            theirs.is_some_and(|theirs| {
+                masks.iter().any(|(domain, mask)| theirs.get(domain).is_some_and(|other| other & mask != 0))
+            })
+        });
+        let judgement = match (group.name.as_str(), shared) {
+            ("/", _) => Judgement::warn(&cpus, format!("CPUs {cpus} are in the default group, with all others")),
+            (name, Some(other)) => {
+                Judgement::warn(&cpus, format!("group {name} shares ways with group {}", other.name))
+            }
+            (name, None) if masks.values().any(|mask| mask & devices != 0) => {
+                Judgement::warn(&cpus, format!("group {name} has ways for itself, but devices fill some of them too"))
+            }
+            (name, None) => Judgement::pass(&cpus, format!("group {name} has ways for itself")),
+        };
+        let text = masks.iter().map(|(domain, mask)| format!("{domain}={mask:x}")).collect::<Vec<_>>().join(";");
+        judgements.push(
+            judgement
+                .see_as(format!("L3:{text}"), place(group))
+                .see_as(format!("{devices:x}"), facts.resctrl.l3_shareable.source()),
+        );
+    }
+    Ok(judgements)
+}
+
+fn bandwidth(facts: &Facts, context: &Context) -> Judged {
+    let mut judgements = Vec::new();
+    for (group, cpus) in groups(facts, context)? {
+        let Some(shares) = group.schemata.get("MB") else {
+            return Err(Skip::not_applicable("the host does not allot bandwidth of memory"));
+        };
+        let text = shares.iter().map(|(domain, share)| format!("{domain}={share}")).collect::<Vec<_>>().join(";");
+        // Percent; values above 100 are MiB/s (mount option mba_MBps) or units of AMD, of which none says "throttled".
+        let judgement = match shares.values().min() {
+            Some(share) if *share < 100 => {
+                Judgement::warn(&cpus, format!("group {} has {share} % of the bandwidth", group.name))
+            }
+            _ => Judgement::pass(&cpus, format!("group {} is not throttled", group.name)),
+        };
+        judgements.push(judgement.see_as(format!("MB:{text}"), place(group)));
+    }
+    Ok(judgements)
+}
+
+#[cfg(test)]
+pub(crate) const CASES: &[&[crate::testing::Case]] = &[tests::CASES];
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Case, Host, host};
+
+    fn cpu(flags: &str) -> Host {
+        host()
+            .isolated("2-7")
+            .file("/proc/cpuinfo", &format!("processor : 0\nvendor_id : GenuineIntel\nflags : {flags}\n"))
+    }
+
+    fn resctrl(default: &str, application: &str) -> Host {
+        let place = "/sys/fs/resctrl";
+        host()
+            .isolated("2-7")
+            .file(&format!("{place}/schemata"), default)
+            .file(&format!("{place}/cpus_list"), "0-1\n")
+            .file(&format!("{place}/app/schemata"), application)
+            .file(&format!("{place}/app/cpus_list"), "2-7\n")
+            .file(&format!("{place}/info/L3/shareable_bits"), "600\n")
+    }
+
+    pub(super) const CASES: &[Case] = &[
+        Case::pass("rdt.available", || cpu("cat_l3").file("/proc/mounts", "resctrl /sys/fs/resctrl resctrl rw 0 0\n")),
+        Case::warn("rdt.available", || cpu("cat_l3").file("/proc/mounts", "none / ext4 rw 0 0\n")),
+        Case::unknown("rdt.available", || host().isolated("2-7")),
+        Case::not_applicable("rdt.available", || cpu("tsc").file("/proc/mounts", "none / ext4 rw 0 0\n")),
+        Case::pass("rdt.partition", || resctrl("L3:0=00f\n", "L3:0=1f0\n")),
+        Case::warn("rdt.partition", || resctrl("L3:0=7ff\n", "L3:0=1f0\n")),
+        Case::warn("rdt.partition", || resctrl("L3:0=00f\n", "L3:0=7f0\n")),
+        Case::unknown("rdt.partition", || host().isolated("2-7")),
+        Case::pass("rdt.mba", || resctrl("MB:0=50\n", "MB:0=100\n")),
+        Case::warn("rdt.mba", || resctrl("MB:0=100\n", "MB:0=50\n")),
+        Case::unknown("rdt.mba", || host().isolated("2-7")),
+    ];
+}

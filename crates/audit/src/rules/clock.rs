@@ -1,0 +1,68 @@
+//! Clock and time.
+
+mod tsc;
+
+use host::Facts;
+use units::Nanos;
+
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, known};
+
+/// The tables of this group.
+pub const RULES: &[&[Rule]] = &[SOURCE, tsc::RULES];
+
+/// The clock source.
+const SOURCE: &[Rule] = &[Rule {
+    id: "clk.source",
+    group: Group::Clock,
+    title: "The clock is the TSC",
+    applies: Applies::LINUX.on_hardware(),
+    judge: source,
+    why: "Every time stamp of the kernel and of applications reads the clock source. The TSC is read in user mode \
+          through the vDSO; hpet and acpi_pm need a system call and an access to a device. Full dynamic ticks need a \
+          stable TSC too.",
+    magnitude: Magnitude {
+        text: "about 1 us a reading with hpet or acpi_pm, about 20 ns with the TSC",
+        typical: Some(Nanos::from_micros(1)),
+        source: "general knowledge; the order of magnitude follows from an uncached device read",
+    },
+    fix: Fix::runtime_or_boot(
+        "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource",
+        "clocksource=tsc tsc=reliable",
+    ),
+    cost: "tsc=reliable switches off the watchdog that would notice a TSC that is wrong.",
+    references: &[
+        "Linux Documentation/admin-guide/cpu-isolation.rst",
+        "FlexRAN real-time platform slides (2018), kernel command line",
+    ],
+    conflicts: &[],
+}];
+
+fn source(facts: &Facts, _: &Context) -> Judged {
+    let current = &facts.kernel.clocksource;
+    match known(current)?.as_str() {
+        "tsc" => Judgement::pass(Subject::Host, "the clock source is the TSC").see(current),
+        other => Judgement::fail(Subject::Host, format!("the clock source is {other}, not the TSC")).see(current),
+    }
+    .alone()
+}
+
+#[cfg(test)]
+pub(crate) const CASES: &[&[crate::testing::Case]] = &[tests::SOURCE, tsc::tests::CASES];
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Case, Host, host};
+
+    const PLACE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+
+    fn with(source: &str) -> Host {
+        host().file(PLACE, source)
+    }
+
+    pub(super) const SOURCE: &[Case] = &[
+        Case::pass("clk.source", || with("tsc\n")),
+        Case::fail("clk.source", || with("hpet\n")),
+        Case::unknown("clk.source", host),
+        Case::not_applicable("clk.source", || with("kvm-clock").guest()),
+    ];
+}

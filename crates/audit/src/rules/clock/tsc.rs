@@ -1,0 +1,265 @@
+//! The time-stamp counter, clocks of guests and of interfaces.
+
+use host::Facts;
+use host::facts::Vendor;
+use units::Nanos;
+
+use crate::rules::common::messages;
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+
+const X86: &[Vendor] = &[Vendor::Intel, Vendor::Amd, Vendor::Hygon];
+
+const READING: Magnitude = Magnitude {
+    text: "about 1 us a reading with hpet or acpi_pm, about 20 ns with the TSC",
+    typical: Some(Nanos::from_micros(1)),
+    source: "general knowledge; the order of magnitude follows from an uncached device read",
+};
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "clk.tsc-flags",
+        group: Group::Clock,
+        title: "The TSC is invariant",
+        applies: Applies::LINUX.made_by(X86),
+        judge: flags,
+        why: "A TSC that changes its rate with the frequency, or stops in idle states, is no clock. The kernel then reads another, and full dynamic ticks are \
+              off.",
+        magnitude: READING,
+        fix: Fix::boot("other hardware; in a guest: CPU mode host-passthrough with the feature invtsc"),
+        cost: "A guest with an invariant TSC cannot be migrated to a host of another frequency.",
+        references: &[
+            "Intel SDM volume 3, section 18.17, Time-Stamp Counter",
+            "FlexRAN real-time platform slides (2018): reliable TSC",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "clk.tsc-unstable",
+        group: Group::Clock,
+        title: "The kernel did not give up the TSC",
+        applies: Applies::LINUX.made_by(X86),
+        judge: unstable,
+        why: "A TSC that the watchdog found wrong is dropped for good, and all time stamps are read from a device from then on. Often the watchdog was held up, \
+              by the firmware or a hypervisor, and the TSC was right.",
+        magnitude: READING,
+        fix: Fix::boot("tsc=reliable if the TSC is invariant; else look for system management interrupts"),
+        cost: "A TSC that is really wrong is not noticed.",
+        references: &[
+            "Linux kernel/time/clocksource.c, clocksource_watchdog",
+            "Linux Documentation/admin-guide/kernel-parameters.txt, tsc",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "clk.kvm",
+        group: Group::Clock,
+        title: "The guest reads the TSC",
+        applies: Applies::LINUX.in_guest(),
+        judge: guest,
+        why: "kvm-clock scales the TSC by a page that the host writes. When the host updates it all virtual CPUs are interrupted, and full dynamic ticks do not \
+              trust it.",
+        magnitude: Magnitude {
+            text: "some ten nanoseconds a reading more than the TSC, and an exit of each virtual CPU for an update every 5 minutes",
+            typical: Some(Nanos::from_nanos(30)),
+            source: "Linux arch/x86/kvm/x86.c, KVMCLOCK_SYNC_PERIOD (300 s); the cost of a reading is general knowledge",
+        },
+        fix: Fix::runtime_or_boot(
+            "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource",
+            "clocksource=tsc tsc=reliable",
+        ),
+        cost: "Time is wrong after a migration to a host of another frequency.",
+        references: &[
+            "FlexRAN real-time platform slides (2018), guest's kernel command line",
+            "tuned profile realtime-virtual-guest",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "clk.ptp",
+        group: Group::Clock,
+        title: "The interface stamps packets in hardware",
+        applies: Applies::LINUX.with_nic(),
+        judge: stamping,
+        why: "One-way delays between two hosts are as good as their clocks. A stamp that the kernel takes contains the delay that is to be measured: moderation, \
+              wake-up and queueing.",
+        magnitude: Magnitude {
+            text: "an error of tens of microseconds with stamps of the kernel, below 1 us with those of hardware",
+            typical: None,
+            source: "Linux Documentation/networking/timestamping.rst describes both; the sizes are general knowledge",
+        },
+        fix: Fix::runtime("ethtool -T {nic}; ptp4l -i {nic} -H, and phc2sys -s {nic} -w"),
+        cost: "An interface with a hardware clock, and a master of time.",
+        references: &["Linux Documentation/networking/timestamping.rst", "OpenShift vDU reference configuration, PTP"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "clk.ptp-daemon",
+        group: Group::Clock,
+        title: "One service alone sets the clock",
+        applies: Applies::LINUX,
+        judge: services,
+        why: "Two services that set the same clock pull it back and forth: time stamps jump, and timers fire early or late.",
+        magnitude: Magnitude {
+            text: "jumps of microseconds to milliseconds in time stamps",
+            typical: None,
+            source: "ptp4l(8) and chronyd(8) each assume to be alone; the size is general knowledge",
+        },
+        fix: Fix::both(
+            "systemctl stop chronyd systemd-timesyncd (where phc2sys sets the clock)",
+            "systemctl disable chronyd systemd-timesyncd",
+        ),
+        cost: "None if the one that stays has a good source.",
+        references: &["chronyd(8)", "phc2sys(8)"],
+        conflicts: &[],
+    },
+];
+
+fn flags(facts: &Facts, _: &Context) -> Judged {
+    let fact = &facts.cpus.flags;
+    let flags = known(fact)?;
+    let missing: Vec<&str> =
+        ["constant_tsc", "nonstop_tsc"].into_iter().filter(|flag| !flags.contains(*flag)).collect();
+    let others: Vec<&str> =
+        ["tsc_adjust", "tsc_known_freq", "rdtscp"].into_iter().filter(|flag| !flags.contains(*flag)).collect();
+    let judgement = match missing.as_slice() {
+        [] if others.is_empty() => {
+            Judgement::pass(Subject::Host, "the TSC is invariant, adjustable and of a known frequency")
+        }
+        [] => Judgement::pass(Subject::Host, format!("the TSC is invariant; the CPUs lack {}", others.join(", "))),
+        missing if facts.virtualisation.guest.get() == Some(true) => {
+            Judgement::warn(Subject::Host, format!("the hypervisor does not show {}", missing.join(" and ")))
+        }
+        missing => Judgement::fail(Subject::Host, format!("the CPUs lack {}", missing.join(" and "))),
+    };
+    judgement.see_as(format!("missing: {missing:?}, {others:?}"), fact.source()).alone()
+}
+
+fn unstable(facts: &Facts, _: &Context) -> Judged {
+    let words =
+        ["marking tsc unstable", "marking clocksource 'tsc", "tsc unstable", "clocksource: timekeeping watchdog"];
+    let (found, count) = messages(facts, &words)?;
+    let source = facts.kernel.messages.source();
+    let judgement = match count {
+        0 => {
+            Judgement::pass(Subject::Host, "no message says that the TSC is unstable").see_as("no such message", source)
+        }
+        _ => Judgement::fail(Subject::Host, "the kernel has found the TSC unstable"),
+    };
+    found.into_iter().fold(judgement, |judgement, text| judgement.see_as(text, source)).alone()
+}
+
+fn guest(facts: &Facts, _: &Context) -> Judged {
+    let current = &facts.kernel.clocksource;
+    let invariant = facts.cpus.flags.is(|flags| flags.contains("constant_tsc") && flags.contains("nonstop_tsc"));
+    let judgement = match (known(current)?.as_str(), invariant) {
+        ("tsc", _) => Judgement::pass(Subject::Host, "the clock source is the TSC"),
+        ("kvm-clock" | "hyperv_clocksource_tsc_page", Some(true)) => {
+            Judgement::warn(Subject::Host, format!("the clock source is {}, though the TSC is invariant", current))
+        }
+        ("kvm-clock" | "hyperv_clocksource_tsc_page", _) => Judgement::warn(
+            Subject::Host,
+            format!("the clock source is {current}: the hypervisor exposes no invariant TSC"),
+        )
+        .for_good("on the host: CPU mode host-passthrough with the feature invtsc; then in the guest clocksource=tsc"),
+        (other, _) => {
+            Judgement::fail(Subject::Host, format!("the clock source is {other}: each reading leaves the guest"))
+                .takes(Nanos::from_micros(2))
+        }
+    };
+    judgement.see(current).alone()
+}
+
+fn stamping(facts: &Facts, context: &Context) -> Judged {
+    let mut judgements = Vec::new();
+    let mut skip = None;
+    for link in context.links(facts) {
+        let fact = &link.time_stamping;
+        let subject = Subject::Link(link.name.clone());
+        match known(fact) {
+            Err(reason) => skip = Some(reason),
+            Ok(stamping) => {
+                let (rx, tx) = (stamping.hardware_rx, stamping.hardware_tx);
+                let judgement = match (rx, tx) {
+                    (true, true) => Judgement::pass(subject, "it stamps packets in both directions"),
+                    _ => Judgement::warn(subject, "it does not stamp packets in both directions"),
+                };
+                let clock = stamping.phc.map_or("no clock".to_owned(), |n| format!("/dev/ptp{n}"));
+                judgements.push(judgement.see_as(format!("receive {rx}, transmit {tx}, {clock}"), fact.source()));
+            }
+        }
+    }
+    match judgements.is_empty() {
+        true => Err(skip.unwrap_or_else(|| Skip::unknown("/sys/class/net: the interfaces are not known"))),
+        false => Ok(judgements),
+    }
+}
+
+/// Services that set the system's clock.
+const SETTERS: [&str; 6] = ["chronyd", "chrony", "ntpd", "ntpsec", "systemd-timesyncd", "phc2sys"];
+
+fn services(facts: &Facts, context: &Context) -> Judged {
+    let fact = &facts.services.running;
+    let setters = known(fact)?.iter().filter(|unit| {
+        let name = unit.trim_end_matches(".service").split('@').next().unwrap_or_default();
+        SETTERS.contains(&name)
+    });
+    let setters: Vec<&str> = setters.map(String::as_str).collect();
+    let guest = context.is(Workload::Guest);
+    let judgement = match setters.as_slice() {
+        [] if guest => Judgement::pass(Subject::Host, "no service sets the clock: it is the hypervisor's"),
+        [] => Judgement::pass(Subject::Host, "no known service sets the clock"),
+        [one] => Judgement::pass(Subject::Host, format!("{one} sets the clock")),
+        many => Judgement::warn(Subject::Host, format!("{} set the clock", many.join(" and "))),
+    };
+    judgement.see_as(format!("{setters:?}"), fact.source()).alone()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use host::Fact;
+    use host::facts::{Link, TimeStamping};
+
+    use super::*;
+    use crate::testing::{Case, Host, host};
+
+    const CLOCK: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+
+    fn cpu(flags: &str) -> Host {
+        host().file("/proc/cpuinfo", &format!("processor : 0\nvendor_id : GenuineIntel\nflags : {flags}\n"))
+    }
+
+    fn stamps(facts: &mut Facts, hardware: bool) {
+        let time_stamping = TimeStamping { hardware_tx: hardware, hardware_rx: hardware, phc: hardware.then_some(0) };
+        let time_stamping = Fact::known(time_stamping, "ethtool -T eth0");
+        facts.links =
+            Fact::known(vec![Link { name: "eth0".into(), time_stamping, ..Link::default() }], "/sys/class/net");
+    }
+
+    fn units(names: &[&str]) -> Host {
+        let lines: String = names.iter().map(|name| format!("{name} loaded active running X\n")).collect();
+        host().command("systemctl list-units", &lines)
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("clk.tsc-flags", || cpu("constant_tsc nonstop_tsc")),
+        Case::fail("clk.tsc-flags", || cpu("constant_tsc")),
+        Case::warn("clk.tsc-flags", || cpu("constant_tsc").guest()),
+        Case::unknown("clk.tsc-flags", host),
+        Case::pass("clk.tsc-unstable", || host().command("dmesg", "[0.1] tsc: Detected 2100.000 MHz processor\n")),
+        Case::fail("clk.tsc-unstable", || {
+            host().command("dmesg", "[9.1] tsc: Marking TSC unstable due to clocksource watchdog\n")
+        }),
+        Case::unknown("clk.tsc-unstable", host),
+        Case::pass("clk.kvm", || host().guest().file(CLOCK, "tsc\n")),
+        Case::warn("clk.kvm", || host().guest().file(CLOCK, "kvm-clock\n")),
+        Case::fail("clk.kvm", || host().guest().file(CLOCK, "acpi_pm\n")),
+        Case::unknown("clk.kvm", || host().guest()),
+        Case::pass("clk.ptp", || host().nic("eth0").edit(|facts| stamps(facts, true))),
+        Case::warn("clk.ptp", || host().nic("eth0").edit(|facts| stamps(facts, false))),
+        Case::unknown("clk.ptp", || host().nic("eth0")),
+        Case::pass("clk.ptp-daemon", || units(&["chronyd.service"])),
+        Case::warn("clk.ptp-daemon", || units(&["chronyd.service", "phc2sys@ens1f0.service"])),
+        Case::unknown("clk.ptp-daemon", host),
+    ];
+}

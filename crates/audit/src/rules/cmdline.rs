@@ -1,0 +1,33 @@
+//! The kernel command line.
+
+mod accounting;
+mod agreement;
+mod devices;
+mod idle;
+mod isolation;
+mod line;
+mod watchdogs;
+
+use crate::Rule;
+
+/// The tables of this group.
+pub const RULES: &[&[Rule]] = &[
+    isolation::RULES,
+    agreement::RULES,
+    line::RULES,
+    idle::RULES,
+    watchdogs::RULES,
+    devices::RULES,
+    accounting::RULES,
+];
+
+#[cfg(test)]
+pub(crate) const CASES: &[&[crate::testing::Case]] = &[
+    isolation::tests::CASES,
+    agreement::tests::CASES,
+    line::tests::CASES,
+    idle::tests::CASES,
+    watchdogs::tests::CASES,
+    devices::tests::CASES,
+    accounting::tests::CASES,
+];

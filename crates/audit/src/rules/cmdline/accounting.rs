@@ -1,0 +1,257 @@
+//! Parameters of security, accounting and guests.
+
+use host::Facts;
+use units::Nanos;
+
+use crate::rules::common::{given, line, see_parameter};
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+
+const PARAMETERS: &str = "Linux Documentation/admin-guide/kernel-parameters.txt";
+const FLEXRAN: &str = "FlexRAN real-time platform slides (2018), kernel command line";
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "cmd.audit",
+        group: Group::CommandLine,
+        title: "System calls are not audited",
+        applies: Applies::LINUX,
+        judge: audit,
+        why: "With auditing each system call takes the slow way in and out of the kernel, and a full backlog makes callers wait for the daemon.",
+        magnitude: Magnitude {
+            text: "some hundred nanoseconds a system call; up to a minute where the backlog is full (backlog_wait_time)",
+            typical: Some(Nanos::from_nanos(300)),
+            source: "Linux kernel/audit.c, AUDIT_BACKLOG_WAIT_TIME (60 s); the cost of a call is general knowledge",
+        },
+        fix: Fix::runtime_or_boot("auditctl -e 0", "audit=0"),
+        cost: "No audit trail: policy may demand one.",
+        references: &[FLEXRAN, "Linux Documentation/admin-guide/kernel-parameters.txt, audit"],
+        conflicts: &["security policies that demand an audit trail"],
+    },
+    Rule {
+        id: "cmd.mitigations",
+        group: Group::CommandLine,
+        title: "What mitigations of CPU vulnerabilities cost is known and accepted",
+        applies: Applies::LINUX,
+        judge: mitigations,
+        why: "Mitigations act on each way into the kernel, each switch of tasks and each entry into a guest. Whether they may be switched off is \
+              a question of who runs code on this host, not of latency.",
+        magnitude: Magnitude {
+            text: "about 100 ns to 1 us a system call, interrupt or entry into a guest, by vulnerability and CPU",
+            typical: None,
+            source: "general knowledge; Linux Documentation/admin-guide/hw-vuln names the mechanism of each",
+        },
+        fix: Fix::boot("mitigations=auto, or mitigations=off on a closed host with one tenant"),
+        cost: "With mitigations=off code on this host can read memory that is not its own.",
+        references: &["Linux Documentation/admin-guide/hw-vuln/index.rst", "rigtorp.se, Low latency tuning guide"],
+        conflicts: &["Low latency guides ask for mitigations=off, the vulnerabilities' documents for the opposite"],
+    },
+    Rule {
+        id: "cmd.cgroup-disable-memory",
+        group: Group::CommandLine,
+        title: "The memory controller is on where containers need it",
+        applies: Applies::LINUX,
+        judge: cgroup_memory,
+        why: "cgroup_disable=memory saves the accounting of each page. Containers cannot be limited in memory without the controller, and \
+              Kubernetes does not start.",
+        magnitude: Magnitude {
+            text: "tens of nanoseconds a page that is charged",
+            typical: None,
+            source: "general knowledge; the FlexRAN real-time platform slides (2018) set it without a number",
+        },
+        fix: Fix::boot("remove cgroup_disable=memory"),
+        cost: "Each page is accounted for.",
+        references: &[FLEXRAN, "Linux Documentation/admin-guide/cgroup-v2.rst, Memory"],
+        conflicts: &["FlexRAN real-time platform slides (2018) ask for cgroup_disable=memory"],
+    },
+    Rule {
+        id: "cmd.psi",
+        group: Group::CommandLine,
+        title: "Pressure stall accounting is off on real-time hosts",
+        applies: Applies::LINUX.to(&[Workload::Rt]),
+        judge: psi,
+        why: "Pressure stall information is brought up to date at each switch of tasks, and its averages by a worker every 2 s.",
+        magnitude: Magnitude {
+            text: "some ten nanoseconds a switch of tasks",
+            typical: Some(Nanos::from_nanos(50)),
+            source: "Linux kernel/sched/psi.c names the places and the period; the size is general knowledge",
+        },
+        fix: Fix::boot("psi=0"),
+        cost: "systemd-oomd and others that look at /proc/pressure see nothing.",
+        references: &[
+            "Linux Documentation/accounting/psi.rst",
+            "Linux Documentation/admin-guide/kernel-parameters.txt, psi",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "cmd.guest-async-pf",
+        group: Group::CommandLine,
+        title: "The guest takes no asynchronous page faults",
+        applies: Applies::LINUX.in_guest(),
+        judge: async_faults,
+        why: "KVM tells a guest that a page of its memory is not there, and the guest lets the task wait for an arbitrary time. With memory that the \
+              host locks it never happens; no-kvmapf makes sure.",
+        magnitude: Magnitude {
+            text: "arbitrary delays: as long as the host's page takes, milliseconds from a disk",
+            typical: Some(Nanos::from_millis(1)),
+            source: "FlexRAN real-time platform slides (2018), Kernel and Operating System Level Optimization; the size is general knowledge",
+        },
+        fix: Fix::boot("no-kvmapf"),
+        cost: "A virtual CPU stands still while the host brings a page in.",
+        references: &[
+            "FlexRAN real-time platform slides (2018), Kernel and Operating System Level Optimization",
+            PARAMETERS,
+        ],
+        conflicts: &[],
+    },
+];
+
+fn running(facts: &Facts, names: &[&str]) -> Result<Vec<String>, Skip> {
+    let units = known(&facts.services.running)?;
+    let matches = |unit: &&String| names.iter().any(|name| unit.trim_end_matches(".service") == *name);
+    Ok(units.iter().filter(matches).cloned().collect())
+}
+
+fn audit(facts: &Facts, _: &Context) -> Judged {
+    let value = line(facts)?.value("audit");
+    let subject = Subject::Parameter("audit".into());
+    let judgement = match value {
+        Some("0" | "off") => Judgement::pass(subject, "auditing is off"),
+        Some(_) => Judgement::warn(subject, "auditing is on from boot"),
+        // Without the parameter auditing starts with its daemon.
+        None => match running(facts, &["auditd"])?.first() {
+            Some(unit) => Judgement::warn(subject, format!("{unit} runs, and has switched auditing on"))
+                .see_as(unit.as_str(), facts.services.running.source()),
+            None => Judgement::pass(subject, "no audit daemon runs")
+                .see_as("no auditd.service", facts.services.running.source()),
+        },
+    };
+    see_parameter(judgement, facts, "audit").alone()
+}
+
+fn mitigations(facts: &Facts, _: &Context) -> Judged {
+    let all = known(&facts.cpus.vulnerabilities)?;
+    let count = |start: &str| all.values().filter(|state| state.starts_with(start)).count();
+    let (open, mitigated) = (count("Vulnerable"), count("Mitigation"));
+    let off = facts.cmdline.value().is_some_and(|line| line.has_value("mitigations", "off"));
+    let judgement = match (off, open) {
+        (true, _) => Judgement::disagree(
+            Subject::Host,
+            format!("mitigations are off, {open} vulnerabilities are open: fast, and unsafe with other tenants"),
+        ),
+        (false, 0) => {
+            Judgement::pass(Subject::Host, format!("{mitigated} vulnerabilities are mitigated, none is open"))
+        }
+        (false, _) => {
+            Judgement::disagree(Subject::Host, format!("{open} vulnerabilities are open, {mitigated} are mitigated"))
+        }
+    };
+    let costly = [
+        "spectre_v2",
+        "mds",
+        "l1tf",
+        "retbleed",
+        "meltdown",
+        "mmio_stale_data",
+        "spec_rstack_overflow",
+        "gather_data_sampling",
+    ];
+    let source = facts.cpus.vulnerabilities.source();
+    let see = |judgement: Judgement, name: &&str| match all.get(*name) {
+        Some(state) => judgement.see_as(format!("{name}: {state}"), source),
+        None => judgement,
+    };
+    let judgement = judgement.see_as(format!("{} vulnerabilities are known to the kernel", all.len()), source);
+    see_parameter(costly.iter().fold(judgement, see), facts, "mitigations").alone()
+}
+
+fn cgroup_memory(facts: &Facts, _: &Context) -> Judged {
+    let parameter = given(facts, "cgroup_disable")?;
+    if !parameter.parts().any(|part| part == "memory") {
+        return Err(Skip::not_applicable("the memory controller is not disabled"));
+    }
+    let subject = Subject::Parameter("cgroup_disable".into());
+    let units = running(facts, &["kubelet", "crio", "containerd", "docker", "podman"])?;
+    let judgement = match units.first() {
+        Some(unit) => Judgement::fail(subject, format!("{unit} runs, and needs the memory controller")),
+        None => Judgement::pass(subject, "no container service runs"),
+    };
+    see_parameter(judgement.see_as(units.join(" "), facts.services.running.source()), facts, "cgroup_disable").alone()
+}
+
+fn psi(facts: &Facts, _: &Context) -> Judged {
+    let subject = Subject::Parameter("psi".into());
+    let value = line(facts)?.value("psi");
+    let on = match value {
+        Some(text) => !matches!(text, "0" | "off" | "n" | "no"),
+        None => {
+            let config = known(&facts.kernel.config)?;
+            config.is_set("PSI") && !config.is_set("PSI_DEFAULT_DISABLED")
+        }
+    };
+    let judgement = match on {
+        true => Judgement::warn(subject, "pressure stalls are accounted for at each switch of tasks"),
+        false => Judgement::pass(subject, "pressure stalls are not accounted for"),
+    };
+    see_parameter(judgement, facts, "psi").alone()
+}
+
+fn async_faults(facts: &Facts, _: &Context) -> Judged {
+    let line = line(facts)?;
+    let hypervisor = &facts.virtualisation.hypervisor;
+    if known(hypervisor)? != "kvm" {
+        return Err(Skip::not_applicable("the hypervisor is not KVM"));
+    }
+    let subject = Subject::Parameter("no-kvmapf".into());
+    let judgement = match line.has("no-kvmapf") {
+        true => Judgement::pass(subject, "asynchronous page faults are off"),
+        false => Judgement::warn(
+            subject,
+            "asynchronous page faults are on: memory that the host does not lock can stall a task",
+        ),
+    };
+    see_parameter(judgement, facts, "no-kvmapf").see(hypervisor).alone()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use crate::Workload;
+    use crate::testing::{Case, Host, host};
+
+    fn with(line: &str) -> Host {
+        host().cmdline(line)
+    }
+
+    fn units(line: &str, unit: &str) -> Host {
+        with(line).command("systemctl list-units", &format!("{unit} loaded active running X\n"))
+    }
+
+    fn rt(line: &str) -> Host {
+        with(line).workload(Workload::Rt)
+    }
+
+    fn state(line: &str, text: &str) -> Host {
+        with(line).file("/sys/devices/system/cpu/vulnerabilities/mds", text)
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("cmd.audit", || with("audit=0")),
+        Case::pass("cmd.audit", || units("quiet", "sshd.service")),
+        Case::warn("cmd.audit", || units("quiet", "auditd.service")),
+        Case::unknown("cmd.audit", || with("quiet")),
+        Case::pass("cmd.mitigations", || state("quiet", "Mitigation: Clear CPU buffers\n")),
+        Case::disagree("cmd.mitigations", || state("mitigations=off", "Vulnerable\n")),
+        Case::unknown("cmd.mitigations", || with("quiet")),
+        Case::pass("cmd.cgroup-disable-memory", || units("cgroup_disable=memory", "sshd.service")),
+        Case::fail("cmd.cgroup-disable-memory", || units("cgroup_disable=memory", "kubelet.service")),
+        Case::unknown("cmd.cgroup-disable-memory", || with("cgroup_disable=memory")),
+        Case::not_applicable("cmd.cgroup-disable-memory", || with("quiet")),
+        Case::pass("cmd.psi", || rt("psi=0")),
+        Case::warn("cmd.psi", || rt("psi=1")),
+        Case::unknown("cmd.psi", || rt("quiet")),
+        Case::pass("cmd.guest-async-pf", || with("no-kvmapf").guest()),
+        Case::warn("cmd.guest-async-pf", || with("quiet").guest()),
+        Case::unknown("cmd.guest-async-pf", || host().guest()),
+    ];
+}

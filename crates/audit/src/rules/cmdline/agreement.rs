@@ -1,0 +1,255 @@
+//! Do all settings describe the same division of CPUs, and is the division a good one?
+
+use host::Facts;
+use host::facts::CpuSet;
+
+use crate::rules::common::{cpus_of, line};
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "cmd.sets-agree",
+        group: Group::CommandLine,
+        title: "All settings describe the same isolated CPUs",
+        applies: Applies::LINUX.isolated(),
+        judge: sets_agree,
+        why: "Isolation is spread over a dozen settings, each with its own list or mask. A CPU that one of them forgets gets \
+              the housekeeping of all others, and nothing says so.",
+        magnitude: Magnitude {
+            text: "as much as the setting that forgets the CPU: a tick, an interrupt, a time slice",
+            typical: None,
+            source: "Linux Documentation/admin-guide/cpu-isolation.rst, which asks for all of them together",
+        },
+        fix: Fix::boot(
+            "write the same CPUs {isolated} (or {housekeeping}, for settings of the others) into each of them",
+        ),
+        cost: "None beyond a reboot.",
+        references: &["Linux Documentation/admin-guide/cpu-isolation.rst", "tuned profile cpu-partitioning"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "cmd.smt-siblings-split",
+        group: Group::CommandLine,
+        title: "Both threads of a core are on the same side",
+        applies: Applies::LINUX.isolated(),
+        judge: siblings,
+        why: "The two threads of a core share its execution ports and its first two cache levels. Housekeeping on one of them \
+              slows the application on the other, and its interrupts wake the core from idle states.",
+        magnitude: Magnitude {
+            text: "up to half of the core's throughput while the sibling is busy",
+            typical: None,
+            source: "FlexRAN real-time platform slides (2018), Processor Optimizations, Hyper-Threading; the size is general knowledge",
+        },
+        fix: Fix::runtime_or_boot(
+            "echo 0 > /sys/devices/system/cpu/cpuN/online for each sibling that is not isolated",
+            "isolate both threads of each core, or boot with nosmt",
+        ),
+        cost: "A core's second thread is lost to housekeeping.",
+        references: &[
+            "Linux Documentation/admin-guide/cpu-isolation.rst",
+            "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "cmd.hk-per-node",
+        group: Group::CommandLine,
+        title: "CPU 0 and a CPU of each NUMA node are left to housekeeping",
+        applies: Applies::LINUX.isolated(),
+        judge: per_node,
+        why: "CPU 0 boots the host and keeps the time where it can; some interrupts and kernel work stay with it. On a node without a \
+              housekeeping CPU, timers, RCU and reclaim of that node's memory run across the sockets.",
+        magnitude: Magnitude {
+            text: "100 to 200 ns more for each access to the other socket; what cannot leave CPU 0 takes microseconds",
+            typical: None,
+            source: "Linux Documentation/admin-guide/cpu-isolation.rst; the size of a remote access is general knowledge",
+        },
+        fix: Fix::boot("leave CPU 0, and at least one core of each node, out of isolcpus=, nohz_full= and rcu_nocbs="),
+        cost: "Fewer CPUs for the application.",
+        references: &[
+            "Linux Documentation/admin-guide/cpu-isolation.rst",
+            "DPDK guide Getting Started for Linux, Enabling Additional Functionality, Using Linux Core Isolation",
+        ],
+        conflicts: &[],
+    },
+];
+
+/// A setting, its value as it stands, and the CPUs that it isolates.
+struct Side {
+    name: String,
+    source: String,
+    isolates: CpuSet,
+}
+
+fn sets_agree(facts: &Facts, context: &Context) -> Judged {
+    line(facts)?;
+    let wanted = &context.isolated.value;
+    let all = facts.cpus.all();
+    let mut sides: Vec<Side> = Vec::new();
+    let mut side =
+        |name: &str, source: String, isolates: CpuSet| sides.push(Side { name: name.into(), source, isolates });
+    for name in ["isolcpus", "nohz_full", "rcu_nocbs"] {
+        if let Some(set) = cpus_of(facts, name) {
+            side(name, "/proc/cmdline".into(), set);
+        }
+    }
+    // rcu_nocbs is implied by nohz_full, so its absence says nothing; these name the others.
+    for name in ["irqaffinity", "kthread_cpus", "systemd.cpu_affinity"] {
+        if let Some(set) = cpus_of(facts, name) {
+            side(name, "/proc/cmdline".into(), all.difference(&set));
+        }
+    }
+    let mask = facts.cmdline.value().and_then(|line| line.value("tuned.non_isolcpus"));
+    if let Some(set) = mask.and_then(|mask| CpuSet::parse_mask(mask).ok()) {
+        side("tuned.non_isolcpus", "/proc/cmdline".into(), all.difference(&set));
+    }
+    let masks = [
+        ("default interrupt affinity", &facts.irqs.default_affinity),
+        ("CPUAffinity= of systemd", &facts.services.systemd_cpu_affinity),
+        ("workqueue cpumask", &facts.workqueues.cpumask),
+    ];
+    for (name, fact) in masks {
+        if let Some(set) = fact.value() {
+            side(name, fact.source().to_string(), all.difference(set));
+        }
+    }
+    if sides.is_empty() {
+        return Err(Skip::not_applicable("no setting describes isolated CPUs"));
+    }
+    let wrong: Vec<&Side> =
+        sides.iter().filter(|side| side.isolates.intersection(&all) != wanted.intersection(&all)).collect();
+    let judgement = match wrong.as_slice() {
+        [] => Judgement::pass(wanted, format!("{} settings describe the isolated CPUs {wanted}", sides.len())),
+        wrong => {
+            let names: Vec<&str> = wrong.iter().map(|side| side.name.as_str()).collect();
+            Judgement::warn(
+                wanted,
+                format!(
+                    "{} of {} settings isolate other CPUs than {wanted}: {}",
+                    wrong.len(),
+                    sides.len(),
+                    names.join(", ")
+                ),
+            )
+        }
+    };
+    let see = |judgement: Judgement, side: &Side| {
+        judgement.see_as(format!("{} isolates {}", side.name, side.isolates), &side.source)
+    };
+    sides.iter().fold(judgement, see).alone()
+}
+
+fn siblings(facts: &Facts, context: &Context) -> Judged {
+    let (isolated, online) = (&context.isolated.value, facts.cpus.all());
+    let mut split: Vec<(u32, CpuSet)> = Vec::new();
+    let mut source = None;
+    for cpu in isolated.iter().filter_map(|id| facts.cpus.cpu(id)) {
+        let siblings = known(&cpu.siblings)?;
+        source.get_or_insert(cpu.siblings.source());
+        let others = siblings.intersection(&online).difference(isolated);
+        if !others.is_empty() {
+            split.push((cpu.id, others));
+        }
+    }
+    let source = source.ok_or_else(|| Skip::unknown("the isolated CPUs are not among those that are known"))?;
+    let judgement = match split.as_slice() {
+        [] => Judgement::pass(isolated, "no core is split between the application and housekeeping")
+            .see_as("siblings are isolated together", source),
+        split => {
+            let cpus: CpuSet = split.iter().map(|(cpu, _)| *cpu).collect();
+            let others = split.iter().fold(CpuSet::new(), |all, (_, others)| all.union(others));
+            Judgement::fail(&cpus, format!("CPUs {cpus} share their cores with CPUs {others}, which do housekeeping"))
+                .see_as(format!("siblings of CPU {}: {}", split[0].0, split[0].1), source)
+                .now(format!("for n in {}; do echo 0 > /sys/devices/system/cpu/cpu$n/online; done", words(&others)))
+        }
+    };
+    judgement.alone()
+}
+
+fn words(cpus: &CpuSet) -> String {
+    cpus.iter().map(|cpu| cpu.to_string()).collect::<Vec<_>>().join(" ")
+}
+
+fn per_node(facts: &Facts, context: &Context) -> Judged {
+    let isolated = &context.isolated.value;
+    if isolated.contains(0) {
+        return Judgement::warn(
+            0,
+            "CPU 0 is meant for the application, but boots the host, and some work stays with it",
+        )
+        .see_as(isolated.to_string(), "the intent")
+        .alone();
+    }
+    let mut without: Vec<u32> = Vec::new();
+    let mut nodes = 0;
+    for node in &facts.cpus.nodes {
+        let cpus = known(&node.cpus)?.intersection(&facts.cpus.all());
+        nodes += usize::from(!cpus.is_empty());
+        if !cpus.is_empty() && cpus.is_subset(isolated) {
+            without.push(node.id);
+        }
+    }
+    if nodes == 0 {
+        return Err(Skip::unknown("/sys/devices/system/node: no NUMA node is known"));
+    }
+    let source = "/sys/devices/system/node/node*/cpulist";
+    let judgement = match without.as_slice() {
+        [] => Judgement::pass(Subject::Host, format!("each of {nodes} nodes has a housekeeping CPU")),
+        without => {
+            let names: Vec<String> = without.iter().map(u32::to_string).collect();
+            Judgement::warn(Subject::Host, format!("node {} has no housekeeping CPU", names.join(", ")))
+        }
+    };
+    judgement.see_as(format!("{nodes} nodes; isolated {isolated}"), source).alone()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use crate::testing::{Case, Host, host};
+
+    const LINE: &str = "isolcpus=managed_irq,domain,2-7 nohz_full=2-7 irqaffinity=0-1 tuned.non_isolcpus=00000003";
+
+    fn iso() -> Host {
+        host().isolated("2-7")
+    }
+
+    fn threads(pairs: &[(u32, &str)]) -> Host {
+        let sibling = |host: Host, (cpu, list): &(u32, &str)| {
+            host.file(&format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"), list)
+        };
+        pairs.iter().fold(iso(), sibling)
+    }
+
+    fn nodes(first: &str, second: &str) -> Host {
+        iso()
+            .file("/sys/devices/system/node/node0/cpulist", first)
+            .file("/sys/devices/system/node/node1/cpulist", second)
+    }
+
+    const TOGETHER: &[(u32, &str)] = &[(2, "2-3"), (3, "2-3"), (4, "4-5"), (5, "4-5"), (6, "6-7"), (7, "6-7")];
+    const SPLIT: &[(u32, &str)] = &[(2, "0,2"), (3, "1,3"), (4, "4,6"), (5, "5,7"), (6, "4,6"), (7, "5,7")];
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("cmd.sets-agree", || iso().cmdline(LINE).file("/proc/irq/default_smp_affinity", "03\n")),
+        Case::warn("cmd.sets-agree", || iso().cmdline(LINE).file("/proc/irq/default_smp_affinity", "ff\n")),
+        Case::warn("cmd.sets-agree", || iso().cmdline("isolcpus=2-7 nohz_full=2-6")),
+        Case::unknown("cmd.sets-agree", iso),
+        Case::not_applicable("cmd.sets-agree", || iso().cmdline("quiet")),
+        Case::pass("cmd.smt-siblings-split", || threads(TOGETHER)),
+        Case::fail("cmd.smt-siblings-split", || threads(SPLIT)),
+        Case::unknown("cmd.smt-siblings-split", iso),
+        Case::pass("cmd.hk-per-node", || nodes("0,2-3", "1,4-7")),
+        Case::warn("cmd.hk-per-node", || nodes("0-3", "4-7")),
+        Case::warn("cmd.hk-per-node", || host().isolated("0-7")),
+        Case::unknown("cmd.hk-per-node", iso),
+    ];
+
+    #[test]
+    fn the_setting_that_differs_and_the_sibling_to_switch_off_are_named() {
+        let judgements = iso().cmdline("isolcpus=2-7 nohz_full=2-6").judge("cmd.sets-agree");
+        assert!(judgements[0].found.ends_with(": nohz_full"), "{judgements:?}");
+        let judgements = threads(SPLIT).judge("cmd.smt-siblings-split");
+        assert!(judgements[0].now[0].contains("in 0 1;"), "{judgements:?}");
+    }
+}

@@ -1,0 +1,343 @@
+//! Parameters of memory and devices.
+
+use host::Facts;
+use units::Nanos;
+
+use crate::rules::common::{given, line, see_parameter};
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+
+const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms";
+const GIB: u64 = 1 << 30;
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "cmd.hugepages",
+        group: Group::CommandLine,
+        title: "Huge pages that the command line reserves are there",
+        applies: Applies::LINUX.to(&[Workload::Poll, Workload::KvmHost]),
+        judge: hugepages,
+        why: "Pages of 1 GB need contiguous memory, which is there at boot only. Without huge pages each buffer of a packet costs misses in the \
+              TLB; with fewer than asked for the application does not start.",
+        magnitude: Magnitude {
+            text: "a page walk of tens of nanoseconds up to some hundred for each buffer that is not in the TLB",
+            typical: Some(Nanos::from_nanos(100)),
+            source: "general knowledge of page walks; DPDK asks for 1 GB pages (Getting Started for Linux)",
+        },
+        fix: Fix::runtime_or_boot(
+            "echo 4096 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
+            "default_hugepagesz=1G hugepagesz=1G hugepages=16",
+        ),
+        cost: "The memory is nobody else's.",
+        references: &[DPDK, "Linux Documentation/admin-guide/mm/hugetlbpage.rst"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "cmd.iommu-pt",
+        group: Group::CommandLine,
+        title: "The kernel's own devices bypass the IOMMU",
+        applies: Applies::LINUX.with_nic().on_hardware(),
+        judge: iommu,
+        why: "With translation each packet buffer is mapped before and unmapped after its transfer, and the IOMMU's own cache must be flushed. \
+              In pass-through mode the kernel's drivers use an identity mapping, while vfio-pci still gets its own.",
+        magnitude: Magnitude {
+            text: "some hundred nanoseconds a packet for the mapping, more for each flush",
+            typical: Some(Nanos::from_nanos(500)),
+            source: "Linux Documentation/admin-guide/kernel-parameters.txt, iommu.passthrough, names the mechanism; the size is general knowledge",
+        },
+        fix: Fix::boot("intel_iommu=on iommu=pt"),
+        cost: "A device of the kernel's can reach all memory.",
+        references: &[
+            "DPDK guide Getting Started for Linux, Linux Drivers, VFIO",
+            "Intel Ethernet 700 Series Linux Performance Tuning Guide (334019)",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "cmd.thp",
+        group: Group::CommandLine,
+        title: "transparent_hugepage= is never or madvise, and still in force",
+        applies: Applies::LINUX,
+        judge: transparent,
+        why: "With always, page faults may compact memory, and khugepaged moves pages of running applications: each move interrupts all CPUs that \
+              use them.",
+        magnitude: Magnitude {
+            text: "compaction takes milliseconds; each collapsed page flushes TLBs by inter-processor interrupts",
+            typical: Some(Nanos::from_millis(1)),
+            source: "Linux Documentation/admin-guide/mm/transhuge.rst names the stalls; the size is general knowledge",
+        },
+        fix: Fix::runtime_or_boot(
+            "echo never > /sys/kernel/mm/transparent_hugepage/enabled",
+            "transparent_hugepage=never",
+        ),
+        cost: "Applications without huge pages of their own miss the TLB more.",
+        references: &["Linux Documentation/admin-guide/mm/transhuge.rst", "tuned profile network-latency"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "cmd.usb-autosuspend",
+        group: Group::CommandLine,
+        title: "USB devices are not suspended and resumed",
+        applies: Applies::LINUX.to(&[Workload::Rt]).on_hardware(),
+        judge: usb,
+        why: "A hub that is suspended and resumed makes work for the kernel and, with legacy support in the firmware, system management \
+              interrupts.",
+        magnitude: Magnitude {
+            text: "tens of milliseconds of work in a worker thread for each resume",
+            typical: None,
+            source: "Linux Documentation/driver-api/usb/power-management.rst names the mechanism; the size is general knowledge",
+        },
+        fix: Fix::runtime_or_boot("echo -1 > /sys/module/usbcore/parameters/autosuspend", "usbcore.autosuspend=-1"),
+        cost: "Idle USB devices use some power.",
+        references: &[
+            "FlexRAN real-time platform slides (2018), kernel command line",
+            "Linux Documentation/driver-api/usb/power-management.rst",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "cmd.vfio-d3",
+        group: Group::CommandLine,
+        title: "Unused vfio devices do not sleep",
+        applies: Applies::LINUX.to(&[Workload::Poll, Workload::KvmHost]),
+        judge: vfio,
+        why: "vfio-pci puts a device that nobody uses into D3hot. To open it takes the way back to D0, with a reset of many devices.",
+        magnitude: Magnitude {
+            text: "10 ms and more for the way from D3hot to D0, when the device is opened",
+            typical: None,
+            source: "PCI Express Base Specification, section 5.9, PCI Function Power State Transitions: 10 ms from D3hot",
+        },
+        fix: Fix::boot("options vfio-pci disable_idle_d3=1 in /etc/modprobe.d/vfio.conf"),
+        cost: "Idle devices use more power.",
+        references: &["OpenShift vDU reference configuration", "Linux drivers/vfio/pci/vfio_pci.c, disable_idle_d3"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "cmd.pcie-aspm",
+        group: Group::CommandLine,
+        title: "PCI Express links do not sleep",
+        applies: Applies::LINUX.on_hardware(),
+        judge: aspm,
+        why: "A link in L1 must be trained awake before the next packet's descriptor can cross it. pcie_aspm=off does not switch this off: it makes \
+              the kernel leave what the firmware chose.",
+        magnitude: Magnitude {
+            text: "2 to 4 us for L1, tens of microseconds for its substates",
+            typical: Some(Nanos::from_micros(4)),
+            source: "PCI Express Base Specification, L1 Exit Latency field of Link Capabilities; real devices differ",
+        },
+        fix: Fix::runtime_or_boot(
+            "echo performance > /sys/module/pcie_aspm/parameters/policy",
+            "pcie_aspm.policy=performance",
+        ),
+        cost: "Some watts for each device.",
+        references: &[
+            "Linux Documentation/admin-guide/kernel-parameters.txt, pcie_aspm",
+            "Linux Documentation/core-api/real-time/hardware.rst",
+            "FlexRAN real-time platform slides (2018), IO Optimizations",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "cmd.efi-runtime",
+        group: Group::CommandLine,
+        title: "Calls of EFI services stay on housekeeping CPUs",
+        applies: Applies::LINUX.to(&[Workload::Rt]).isolated(),
+        judge: efi,
+        why: "A call into the firmware runs with preemption off for as long as the firmware likes, and some firmware stops all CPUs. Real-time \
+              kernels leave these services off; efi=runtime switches them on.",
+        magnitude: Magnitude {
+            text: "hundreds of microseconds and more for a write of a variable",
+            typical: Some(Nanos::from_micros(500)),
+            source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
+        },
+        fix: Fix::runtime_or_boot(
+            "echo {housekeeping-mask} > /sys/devices/virtual/workqueue/efi_runtime/cpumask",
+            "remove efi=runtime",
+        ),
+        cost: "Without runtime services the boot entries cannot be changed from Linux.",
+        references: &["Linux Documentation/core-api/real-time/hardware.rst", "OpenShift vDU reference configuration"],
+        conflicts: &[],
+    },
+];
+
+fn hugepages(facts: &Facts, _: &Context) -> Judged {
+    let line = line(facts)?;
+    let pool = facts.memory.huge_pages.iter().find(|pool| pool.page_bytes == GIB);
+    let subject = Subject::Parameter("hugepages".into());
+    // What is asked for of pages of 1 GB: the counts that follow a size of 1G, or the default size of 1G.
+    let is_gib = |value: Option<&str>| matches!(value, Some("1G" | "1g" | "1024M"));
+    let mut size_is_gib = is_gib(line.value("default_hugepagesz"));
+    let mut asked: Option<u64> = None;
+    for parameter in &line.parameters {
+        match parameter.name.as_str() {
+            "hugepagesz" => size_is_gib = is_gib(parameter.value.as_deref()),
+            "hugepages" if size_is_gib => {
+                asked = parameter.value.as_deref().and_then(|value| value.parse().ok()).or(asked)
+            }
+            _ => {}
+        }
+    }
+    let judgement = match (asked, pool) {
+        (Some(asked), None) if asked > 0 => {
+            return Err(Skip::unknown("/sys/kernel/mm/hugepages/hugepages-1048576kB: not recorded"));
+        }
+        (Some(asked), Some(pool)) if asked > 0 => match *known(&pool.total)? {
+            total if total >= asked => {
+                Judgement::pass(subject, format!("{total} pages of 1 GB are there")).see(&pool.total)
+            }
+            total => Judgement::fail(subject, format!("{asked} pages of 1 GB are asked for, {total} are there"))
+                .see(&pool.total),
+        },
+        _ => match pool.and_then(|pool| pool.total.get()).unwrap_or(0) {
+            0 => Judgement::warn(subject, "no pages of 1 GB are reserved at boot"),
+            total => Judgement::pass(subject, format!("{total} pages of 1 GB are there, reserved after boot")),
+        },
+    };
+    see_parameter(judgement, facts, "hugepages").alone()
+}
+
+fn iommu(facts: &Facts, context: &Context) -> Judged {
+    let groups = known(&facts.pci.iommu_groups)?;
+    let mut judgements = Vec::new();
+    for link in context.links(facts) {
+        let Some(address) = link.pci.value() else { continue };
+        let Some(device) = facts.pci.device(address) else { continue };
+        let group = known(&device.iommu_group)?;
+        let Some(kind) = groups.get(group) else { continue };
+        let subject = Subject::Link(link.name.clone());
+        let judgement = match kind.as_str() {
+            "identity" => Judgement::pass(subject, "its transfers are not translated"),
+            kind => Judgement::warn(subject, format!("its transfers are translated (domain {kind})")),
+        };
+        let source = format!("/sys/kernel/iommu_groups/{group}/type");
+        judgements.push(see_parameter(judgement.see_as(kind.as_str(), source), facts, "iommu"));
+    }
+    match judgements.is_empty() {
+        true if groups.is_empty() => Err(Skip::not_applicable("no IOMMU is in use")),
+        true => Err(Skip::unknown("/sys/kernel/iommu_groups: the interfaces' groups are not known")),
+        false => Ok(judgements),
+    }
+}
+
+fn transparent(facts: &Facts, _: &Context) -> Judged {
+    let asked = given(facts, "transparent_hugepage")?.value.as_deref().unwrap_or_default();
+    let now = &facts.memory.thp_enabled;
+    let subject = Subject::Parameter("transparent_hugepage".into());
+    let judgement = match known(now)?.as_str() {
+        "always" if asked != "always" => {
+            Judgement::warn(subject, format!("{asked} is asked for, but something set always since"))
+        }
+        "always" => Judgement::warn(subject, "always is asked for"),
+        now => Judgement::pass(subject, format!("{now} is in force")),
+    };
+    see_parameter(judgement.see(now), facts, "transparent_hugepage").alone()
+}
+
+fn usb(facts: &Facts, _: &Context) -> Judged {
+    let fact = facts.parameter("usbcore.autosuspend");
+    let judgement = match known(&fact)?.trim() {
+        "-1" => Judgement::pass(Subject::Host, "USB devices stay awake"),
+        seconds => Judgement::warn(Subject::Host, format!("USB devices sleep after {seconds} s")),
+    };
+    see_parameter(judgement.see(&fact), facts, "usbcore.autosuspend").alone()
+}
+
+fn vfio(facts: &Facts, _: &Context) -> Judged {
+    let fact = facts.parameter("vfio_pci.disable_idle_d3");
+    let judgement = match known(&fact)?.trim() {
+        "Y" | "1" => Judgement::pass(Subject::Host, "unused vfio devices stay awake"),
+        _ => Judgement::warn(Subject::Host, "vfio-pci puts unused devices to sleep"),
+    };
+    judgement.see(&fact).alone()
+}
+
+fn aspm(facts: &Facts, _: &Context) -> Judged {
+    let policy = &facts.pci.aspm_policy;
+    let off = facts.cmdline.value().is_some_and(|line| line.value("pcie_aspm") == Some("off"));
+    let judgement = match known(policy)?.as_str() {
+        "performance" => Judgement::pass(Subject::Host, "links stay awake"),
+        "default" if off => Judgement::warn(Subject::Host, "pcie_aspm=off leaves links as the firmware set them"),
+        "default" => Judgement::warn(Subject::Host, "links sleep as the firmware chose"),
+        policy => Judgement::warn(Subject::Host, format!("links sleep by the policy {policy}")),
+    };
+    see_parameter(judgement.see(policy), facts, "pcie_aspm").alone()
+}
+
+fn efi(facts: &Facts, context: &Context) -> Judged {
+    let subject = Subject::Parameter("efi".into());
+    if !line(facts)?.has_value("efi", "runtime") {
+        return see_parameter(Judgement::pass(subject, "nobody asks for runtime services"), facts, "efi").alone();
+    }
+    let Some(mask) = facts.workqueues.each.get("efi_runtime") else {
+        return Err(Skip::unknown("/sys/devices/virtual/workqueue/efi_runtime/cpumask: not recorded"));
+    };
+    let stray = known(mask)?.intersection(&context.isolated.value);
+    let judgement = match stray.is_empty() {
+        true => Judgement::pass(subject, "calls of runtime services stay on housekeeping CPUs"),
+        false => Judgement::warn(&stray, format!("calls of runtime services may run on CPUs {stray}")),
+    };
+    see_parameter(judgement.see(mask), facts, "efi").alone()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::collections::BTreeMap;
+
+    use host::Fact;
+    use host::facts::{Link, PciDevice};
+
+    use super::*;
+    use crate::testing::{Case, Host, host};
+
+    const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages";
+    const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+    const USB: &str = "/sys/module/usbcore/parameters/autosuspend";
+    const D3: &str = "/sys/module/vfio_pci/parameters/disable_idle_d3";
+    const ASPM: &str = "/sys/module/pcie_aspm/parameters/policy";
+    const EFI: &str = "/sys/devices/virtual/workqueue/efi_runtime/cpumask";
+    const LINE: &str = "default_hugepagesz=1G hugepagesz=1G hugepages=16 hugepagesz=2M hugepages=0";
+
+    fn poll(line: &str) -> Host {
+        host().workload(Workload::Poll).cmdline(line)
+    }
+
+    fn rt() -> Host {
+        host().workload(Workload::Rt).isolated("2-7")
+    }
+
+    fn in_group(facts: &mut Facts, kind: &str) {
+        let link =
+            Link { name: "eth0".into(), pci: Fact::known("0000:03:00.0".into(), "ethtool -i eth0"), ..Link::default() };
+        let group = Fact::known(7, "/sys/bus/pci/devices/0000:03:00.0/iommu_group");
+        let device = PciDevice { address: "0000:03:00.0".into(), iommu_group: group, ..PciDevice::default() };
+        facts.links = Fact::known(vec![link], "/sys/class/net");
+        facts.pci.devices = Fact::known(vec![device], "/sys/bus/pci/devices");
+        facts.pci.iommu_groups = Fact::known(BTreeMap::from([(7, kind.into())]), "/sys/kernel/iommu_groups");
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("cmd.hugepages", || poll(LINE).file(POOL, "16\n")),
+        Case::fail("cmd.hugepages", || poll(LINE).file(POOL, "9\n")),
+        Case::warn("cmd.hugepages", || poll("quiet").file(POOL, "0\n")),
+        Case::unknown("cmd.hugepages", || poll(LINE)),
+        Case::pass("cmd.iommu-pt", || host().nic("eth0").edit(|facts| in_group(facts, "identity"))),
+        Case::warn("cmd.iommu-pt", || host().nic("eth0").edit(|facts| in_group(facts, "DMA-FQ"))),
+        Case::unknown("cmd.iommu-pt", || host().nic("eth0")),
+        Case::pass("cmd.thp", || host().cmdline("transparent_hugepage=never").file(THP, "always madvise [never]\n")),
+        Case::warn("cmd.thp", || host().cmdline("transparent_hugepage=never").file(THP, "[always] madvise never\n")),
+        Case::unknown("cmd.thp", || host().cmdline("transparent_hugepage=never")),
+        Case::not_applicable("cmd.thp", || host().cmdline("quiet").file(THP, "[always] madvise never\n")),
+        Case::pass("cmd.usb-autosuspend", || rt().file(USB, "-1\n")),
+        Case::warn("cmd.usb-autosuspend", || rt().file(USB, "2\n")),
+        Case::unknown("cmd.usb-autosuspend", rt),
+        Case::pass("cmd.vfio-d3", || poll("").file(D3, "Y\n")),
+        Case::warn("cmd.vfio-d3", || poll("").file(D3, "N\n")),
+        Case::unknown("cmd.vfio-d3", || poll("")),
+        Case::pass("cmd.pcie-aspm", || host().file(ASPM, "default [performance] powersave\n")),
+        Case::warn("cmd.pcie-aspm", || host().file(ASPM, "[default] performance powersave\n").cmdline("pcie_aspm=off")),
+        Case::unknown("cmd.pcie-aspm", host),
+        Case::pass("cmd.efi-runtime", || rt().cmdline("quiet")),
+        Case::warn("cmd.efi-runtime", || rt().cmdline("efi=runtime").file(EFI, "ff\n")),
+        Case::unknown("cmd.efi-runtime", || rt().cmdline("efi=runtime")),
+    ];
+}

@@ -1,0 +1,399 @@
+//! Which CPUs the command line keeps for the application.
+
+use host::Facts;
+use host::facts::CpuSet;
+use units::Nanos;
+
+use crate::rules::common::{any_cpu, cpus_of, given, isolates, line, see_parameter, without_balancing};
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, Workload, known, settled};
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "cmd.isolcpus",
+        group: Group::CommandLine,
+        title: "Application CPUs are out of the scheduler's domains",
+        applies: Applies::LINUX.isolated(),
+        judge: isolcpus,
+        why: "The scheduler balances runnable threads over all CPUs of a domain. A thread that is moved onto a CPU of the \
+              application takes it away for a time slice and starts the tick again.",
+        magnitude: Magnitude {
+            text: "a time slice for each thread that is moved there: 3 ms by default (base_slice_ns on 8 CPUs and more)",
+            typical: Some(Nanos::from_millis(3)),
+            source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice with its scaling by CPUs",
+        },
+        fix: Fix::runtime_or_boot(
+            "mkdir /sys/fs/cgroup/isolated && cd /sys/fs/cgroup/isolated && echo {isolated} > cpuset.cpus && echo isolated > cpuset.cpus.partition",
+            "isolcpus=managed_irq,domain,{isolated}",
+        ),
+        cost: "Nothing is balanced onto these CPUs any more: each thread must be placed there by hand. What isolcpus= does \
+               stays until the next boot; a partition can be taken back.",
+        references: &[
+            "Linux Documentation/admin-guide/cpu-isolation.rst",
+            "DPDK guide Getting Started for Linux, Enabling Additional Functionality, Using Linux Core Isolation",
+            "Intel P-state guide 637284-001US, A.3.1",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "cmd.isolcpus-flags",
+        group: Group::CommandLine,
+        title: "The flags of isolcpus= say what is meant",
+        applies: Applies::LINUX,
+        judge: flags,
+        why: "Without flags isolcpus= means the scheduler's domains. As soon as one flag is given it means only what is given: \
+              isolcpus=managed_irq,LIST leaves the scheduler as it is. Without managed_irq, interrupts that the kernel \
+              manages (NVMe, virtio, queues of some NICs) still go to isolated CPUs.",
+        magnitude: Magnitude {
+            text: "without domain a time slice (3 ms) for each stray thread; without managed_irq some microseconds an interrupt",
+            typical: Some(Nanos::from_millis(3)),
+            source: "Linux Documentation/admin-guide/kernel-parameters.txt, isolcpus; commit 11ea68f553e2",
+        },
+        fix: Fix::boot("isolcpus=managed_irq,domain,{isolated}"),
+        cost: "managed_irq is a best effort: a queue whose mask holds isolated CPUs only still interrupts them.",
+        references: &[
+            "Linux Documentation/admin-guide/kernel-parameters.txt, isolcpus",
+            "Linux commit 11ea68f553e2 (genirq, sched/isolation: Isolate from handling managed interrupts)",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "cmd.nohz-full",
+        group: Group::CommandLine,
+        title: "Application CPUs may stop their tick",
+        applies: Applies::LINUX.isolated(),
+        judge: nohz_full,
+        why: "The tick interrupts each busy CPU CONFIG_HZ times a second. A CPU in nohz_full stops it while one thread alone is \
+              runnable; a second runnable thread, a POSIX CPU timer or perf brings it back.",
+        magnitude: Magnitude {
+            text: "100 to 1000 interruptions a second, some microseconds each; about one a second is left",
+            typical: Some(Nanos::from_micros(5)),
+            source: "Linux Documentation/timers/no_hz.rst; the length of one tick is general knowledge",
+        },
+        fix: Fix::boot("nohz_full={isolated} rcu_nocbs={isolated}"),
+        cost: "Each entry into the kernel costs more, for times are kept there; the boot CPU cannot be one of them.",
+        references: &["Linux Documentation/timers/no_hz.rst", "Linux Documentation/admin-guide/cpu-isolation.rst"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "cmd.nohz-off",
+        group: Group::CommandLine,
+        title: "Dynamic ticks are not switched off",
+        applies: Applies::LINUX,
+        judge: nohz_off,
+        why: "Full dynamic ticks build on dynamic ticks: nohz=off makes nohz_full= do nothing, and idle CPUs tick too.",
+        magnitude: Magnitude {
+            text: "100 to 1000 interruptions a second on each CPU",
+            typical: Some(Nanos::from_micros(5)),
+            source: "Linux Documentation/timers/no_hz.rst; the length of one tick is general knowledge",
+        },
+        fix: Fix::boot("remove nohz=off"),
+        cost: "An idle CPU needs a little longer to wake up when its tick was stopped.",
+        references: &[
+            "Linux Documentation/timers/no_hz.rst",
+            "Linux Documentation/admin-guide/kernel-parameters.txt, nohz",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "cmd.rcu-nocbs",
+        group: Group::CommandLine,
+        title: "RCU callbacks run on housekeeping CPUs",
+        applies: Applies::LINUX.isolated(),
+        judge: rcu_nocbs,
+        why: "RCU frees memory in callbacks that run in the softirq of the CPU that queued them. Offloaded, they run in rcuo \
+              threads, which can be kept elsewhere; nohz_full= implies the offloading.",
+        magnitude: Magnitude {
+            text: "tens of microseconds a batch of callbacks",
+            typical: Some(Nanos::from_micros(20)),
+            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is general knowledge",
+        },
+        fix: Fix::boot("rcu_nocbs={isolated}"),
+        cost: "The callbacks' work moves to the housekeeping CPUs, and queueing one costs a little more.",
+        references: &[
+            "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst",
+            "Linux Documentation/admin-guide/kernel-parameters.txt, rcu_nocbs",
+            "Intel P-state guide 637284-001US, A.3.1",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "cmd.rcu-nocb-poll",
+        group: Group::CommandLine,
+        title: "Polling RCU threads have CPUs to poll on",
+        applies: Applies::LINUX.isolated(),
+        judge: rcu_nocb_poll,
+        why: "With rcu_nocb_poll the rcuo threads look for callbacks themselves instead of being woken by the CPU that queues one. \
+              This spares the application's CPU a wake-up, and keeps the housekeeping CPUs busy.",
+        magnitude: Magnitude {
+            text: "one wake-up, a few microseconds, for each batch of callbacks",
+            typical: None,
+            source: "Linux Documentation/admin-guide/kernel-parameters.txt, rcu_nocb_poll; the size is general knowledge",
+        },
+        fix: Fix::boot("remove rcu_nocb_poll, or leave more CPUs to housekeeping"),
+        cost: "Without it the application's CPU wakes the rcuo threads itself.",
+        references: &["Linux Documentation/admin-guide/kernel-parameters.txt, rcu_nocb_poll"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "cmd.irqaffinity",
+        group: Group::CommandLine,
+        title: "New interrupts go to housekeeping CPUs",
+        applies: Applies::LINUX.isolated(),
+        judge: irqaffinity,
+        why: "An interrupt that is registered after boot (a driver that is loaded, a queue that is opened) starts with the default \
+              mask. Without irqaffinity= that is every CPU.",
+        magnitude: Magnitude {
+            text: "1 to 10 us an interrupt, and the cache lines that it takes with it",
+            typical: Some(Nanos::from_micros(5)),
+            source: "Intel P-state guide 637284-001US, A.3.1: interrupts are usually the main cause of outliers; the size is general knowledge",
+        },
+        fix: Fix::runtime_or_boot(
+            "echo {housekeeping-mask} > /proc/irq/default_smp_affinity",
+            "irqaffinity={housekeeping}",
+        ),
+        cost: "All interrupts share the housekeeping CPUs.",
+        references: &[
+            "Linux Documentation/admin-guide/kernel-parameters.txt, irqaffinity",
+            "FlexRAN real-time platform slides (2018), kernel command line",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "cmd.kthread-cpus",
+        group: Group::CommandLine,
+        title: "kthread_cpus= does what it says",
+        applies: Applies::LINUX.isolated(),
+        judge: kthread_cpus,
+        why: "Kernels of kernel.org do not know kthread_cpus=; those of Wind River and StarlingX do. Elsewhere it is ignored, and \
+              kernel threads run on every CPU.",
+        magnitude: Magnitude {
+            text: "microseconds to milliseconds each time a kernel thread runs there",
+            typical: None,
+            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst",
+        },
+        fix: Fix::boot("remove kthread_cpus=, and set nohz_full={isolated}, which keeps unbound kernel threads off"),
+        cost: "nohz_full makes each entry into the kernel cost more.",
+        references: &[
+            "FlexRAN real-time platform slides (2018), kernel command line",
+            "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst",
+        ],
+        conflicts: &[],
+    },
+];
+
+fn isolcpus(facts: &Facts, context: &Context) -> Judged {
+    let wanted = &context.isolated.value;
+    let fact = without_balancing(facts);
+    let real = known(&fact)?;
+    let (missing, stray) = (wanted.difference(real), real.difference(wanted));
+    let judgement = if !missing.is_empty() {
+        Judgement::fail(
+            &missing,
+            format!("the scheduler balances work onto CPUs {missing}, which are meant for the application"),
+        )
+    } else if !stray.is_empty() {
+        Judgement::warn(
+            &stray,
+            format!("CPUs {stray} are out of the scheduler's domains, but not meant for the application"),
+        )
+    } else {
+        Judgement::pass(wanted, format!("the scheduler balances nothing onto CPUs {wanted}"))
+    };
+    see_parameter(judgement.see(&fact), facts, "isolcpus").alone()
+}
+
+fn flags(facts: &Facts, _: &Context) -> Judged {
+    let parameter = given(facts, "isolcpus")?;
+    let subject = Subject::Parameter("isolcpus".into());
+    let flags: Vec<&str> = parameter.flags().collect();
+    let judgement = if let Err(error) = parameter.cpu_set(&facts.cpus.all()) {
+        Judgement::fail(subject, format!("the list of CPUs cannot be read: {error}"))
+    } else if let Some(flag) = flags.iter().find(|flag| !matches!(**flag, "nohz" | "domain" | "managed_irq")) {
+        Judgement::fail(subject, format!("the kernel does not know the flag {flag}"))
+    } else if !isolates(parameter) {
+        let (named, partitions) = (cpus_of(facts, "isolcpus").unwrap_or_default(), without_balancing(facts));
+        let covered = partitions.is(|set| named.is_subset(set)) == Some(true);
+        match covered {
+            true => Judgement::pass(subject, "without domain, but cpuset partitions keep the scheduler away")
+                .see(&partitions),
+            false => {
+                Judgement::fail(subject, format!("without domain the scheduler still balances work onto CPUs {named}"))
+            }
+        }
+    } else if !flags.contains(&"managed_irq") {
+        Judgement::warn(subject, "without managed_irq, interrupts that the kernel manages still go to these CPUs")
+            .takes(Nanos::from_micros(5))
+    } else {
+        Judgement::pass(subject, "domain and managed_irq are both given")
+    };
+    see_parameter(judgement, facts, "isolcpus").alone()
+}
+
+fn nohz_full(facts: &Facts, context: &Context) -> Judged {
+    let wanted = &context.isolated.value;
+    let fact = &facts.cpus.nohz_full;
+    let real = settled(fact)?.cloned().unwrap_or_default();
+    let missing = wanted.difference(&real);
+    let judgement = if missing.is_empty() {
+        match real.difference(wanted) {
+            stray if stray.is_empty() => Judgement::pass(wanted, "these CPUs may stop their tick"),
+            stray => Judgement::warn(
+                &stray,
+                format!("CPUs {stray} may stop their tick too, which makes their system calls dearer"),
+            ),
+        }
+    } else if cpus_of(facts, "nohz_full").is_some_and(|asked| missing.is_subset(&asked)) {
+        Judgement::fail(&missing, format!("nohz_full= asks for CPUs {missing}, and the kernel does not do it"))
+            .for_good("take a kernel with CONFIG_NO_HZ_FULL=y, and look for NO_HZ in the messages of the boot")
+    } else if context.is(Workload::Poll) || context.is(Workload::Rt) {
+        Judgement::fail(&missing, format!("CPUs {missing} keep their tick"))
+    } else {
+        Judgement::warn(&missing, format!("CPUs {missing} keep their tick"))
+    };
+    see_parameter(judgement.see(fact), facts, "nohz_full").alone()
+}
+
+fn nohz_off(facts: &Facts, _: &Context) -> Judged {
+    let line = line(facts)?;
+    let subject = Subject::Parameter("nohz".into());
+    let judgement = match (line.value("nohz") == Some("off"), line.has("nohz_full")) {
+        (true, true) => Judgement::fail(subject, "nohz=off makes nohz_full= do nothing"),
+        (true, false) => Judgement::warn(subject, "idle CPUs tick too"),
+        (false, _) => Judgement::pass(subject, "dynamic ticks are not switched off"),
+    };
+    see_parameter(judgement, facts, "nohz").alone()
+}
+
+fn rcu_nocbs(facts: &Facts, context: &Context) -> Judged {
+    let line = line(facts)?;
+    let wanted = &context.isolated.value;
+    let by = |name: &str| cpus_of(facts, name).unwrap_or_default();
+    let ticks = facts.cpus.nohz_full.value().cloned().unwrap_or_else(|| by("nohz_full"));
+    let missing = wanted.difference(&by("rcu_nocbs").union(&ticks));
+    let judgement = match missing.is_empty() {
+        true => Judgement::pass(wanted, "RCU callbacks of these CPUs are offloaded"),
+        false => Judgement::warn(&missing, format!("RCU callbacks run on CPUs {missing}")),
+    };
+    let name = if line.has("rcu_nocbs") { "rcu_nocbs" } else { "nohz_full" };
+    see_parameter(judgement, facts, name).alone()
+}
+
+fn rcu_nocb_poll(facts: &Facts, context: &Context) -> Judged {
+    given(facts, "rcu_nocb_poll")?;
+    any_cpu(facts)?;
+    let housekeeping = context.housekeeping(facts);
+    let judgement = match housekeeping.len() {
+        0 | 1 => Judgement::warn(
+            Subject::Parameter("rcu_nocb_poll".into()),
+            format!("RCU's threads poll, and all of them share CPUs {housekeeping} with the other housekeeping"),
+        ),
+        n => Judgement::pass(
+            Subject::Parameter("rcu_nocb_poll".into()),
+            format!("RCU's threads poll, on {n} housekeeping CPUs"),
+        ),
+    };
+    see_parameter(judgement, facts, "rcu_nocb_poll").alone()
+}
+
+fn irqaffinity(facts: &Facts, context: &Context) -> Judged {
+    let wanted = &context.isolated.value;
+    let mask = &facts.irqs.default_affinity;
+    line(facts)?;
+    let stray = match cpus_of(facts, "irqaffinity") {
+        Some(asked) => asked.union(mask.value().unwrap_or(&CpuSet::new())).intersection(wanted),
+        None => known(mask)?.intersection(wanted),
+    };
+    let judgement = match stray.is_empty() {
+        true => Judgement::pass(wanted, "new interrupts start on housekeeping CPUs"),
+        false => Judgement::warn(&stray, format!("new interrupts may go to CPUs {stray}, which are the application's")),
+    };
+    see_parameter(judgement.see(mask), facts, "irqaffinity").alone()
+}
+
+fn kthread_cpus(facts: &Facts, context: &Context) -> Judged {
+    given(facts, "kthread_cpus")?;
+    known(&facts.tasks)?;
+    let free = facts.tasks().filter(|task| task.kernel && !task.no_setaffinity);
+    let stray =
+        free.filter(|task| task.affinity.is(|set| set.intersects(&context.isolated.value)) == Some(true)).count();
+    let subject = Subject::Parameter("kthread_cpus".into());
+    let judgement = match stray {
+        0 => Judgement::pass(subject, "no kernel thread that can be moved may run on the application's CPUs"),
+        n => Judgement::warn(
+            subject,
+            format!("{n} kernel threads may run on the application's CPUs: this kernel ignores the parameter"),
+        ),
+    };
+    see_parameter(judgement.see_as(format!("{stray} threads"), facts.tasks.source()), facts, "kthread_cpus").alone()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use host::Fact;
+    use host::facts::Task;
+
+    use super::*;
+    use crate::testing::{Case, Host, host};
+
+    const ISOLATED: &str = "/sys/devices/system/cpu/isolated";
+    const FULL: &str = "/sys/devices/system/cpu/nohz_full";
+    const MASK: &str = "/proc/irq/default_smp_affinity";
+
+    fn iso() -> Host {
+        host().isolated("2-7")
+    }
+
+    fn threads(facts: &mut Facts, affinity: &str) {
+        let affinity = Fact::known(affinity.parse().unwrap(), "/proc/9/status");
+        let task = Task { tid: 9, comm: "kswapd0".into(), kernel: true, affinity, ..Task::default() };
+        facts.tasks = Fact::known(vec![task], "/proc/*/stat");
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("cmd.isolcpus", || iso().file(ISOLATED, "2-7\n")),
+        Case::pass("cmd.isolcpus", || iso().cmdline("isolcpus=managed_irq,domain,2-7")),
+        Case::fail("cmd.isolcpus", || iso().cmdline("isolcpus=managed_irq,2-7")),
+        Case::fail("cmd.isolcpus", || iso().file(ISOLATED, "2-6\n")),
+        Case::warn("cmd.isolcpus", || iso().file(ISOLATED, "1-7\n")),
+        Case::unknown("cmd.isolcpus", iso),
+        Case::pass("cmd.isolcpus-flags", || iso().cmdline("isolcpus=managed_irq,domain,2-7")),
+        Case::fail("cmd.isolcpus-flags", || iso().cmdline("isolcpus=managed_irq,2-7")),
+        Case::fail("cmd.isolcpus-flags", || iso().cmdline("isolcpus=domains,2-7")),
+        Case::warn("cmd.isolcpus-flags", || iso().cmdline("isolcpus=2-7")),
+        Case::unknown("cmd.isolcpus-flags", iso),
+        Case::not_applicable("cmd.isolcpus-flags", || iso().cmdline("quiet")),
+        Case::pass("cmd.nohz-full", || iso().file(FULL, "2-7\n")),
+        Case::warn("cmd.nohz-full", || iso().file(FULL, "(null)\n")),
+        Case::fail("cmd.nohz-full", || iso().workload(Workload::Poll).file(FULL, "2-3\n")),
+        Case::fail("cmd.nohz-full", || iso().cmdline("nohz_full=2-7").file(FULL, "(null)\n")),
+        Case::unknown("cmd.nohz-full", || iso().cmdline("nohz_full=2-7")),
+        Case::pass("cmd.nohz-off", || host().cmdline("quiet")),
+        Case::warn("cmd.nohz-off", || host().cmdline("nohz=off")),
+        Case::fail("cmd.nohz-off", || host().cmdline("nohz=off nohz_full=2-7")),
+        Case::unknown("cmd.nohz-off", host),
+        Case::pass("cmd.rcu-nocbs", || iso().cmdline("rcu_nocbs=2-7")),
+        Case::pass("cmd.rcu-nocbs", || iso().cmdline("nohz_full=2-7")),
+        Case::warn("cmd.rcu-nocbs", || iso().cmdline("rcu_nocbs=2-5")),
+        Case::unknown("cmd.rcu-nocbs", iso),
+        Case::pass("cmd.rcu-nocb-poll", || iso().cmdline("rcu_nocb_poll")),
+        Case::warn("cmd.rcu-nocb-poll", || host().isolated("1-7").cmdline("rcu_nocb_poll")),
+        Case::unknown("cmd.rcu-nocb-poll", iso),
+        Case::pass("cmd.irqaffinity", || iso().cmdline("irqaffinity=0-1").file(MASK, "03\n")),
+        Case::pass("cmd.irqaffinity", || iso().cmdline("quiet").file(MASK, "03\n")),
+        Case::warn("cmd.irqaffinity", || iso().cmdline("irqaffinity=0-1").file(MASK, "ff\n")),
+        Case::unknown("cmd.irqaffinity", || iso().cmdline("quiet")),
+        Case::pass("cmd.kthread-cpus", || iso().cmdline("kthread_cpus=0-1").edit(|facts| threads(facts, "0-1"))),
+        Case::warn("cmd.kthread-cpus", || iso().cmdline("kthread_cpus=0-1").edit(|facts| threads(facts, "0-7"))),
+        Case::unknown("cmd.kthread-cpus", || iso().cmdline("kthread_cpus=0-1")),
+        Case::not_applicable("cmd.kthread-cpus", || iso().cmdline("quiet")),
+    ];
+
+    #[test]
+    fn what_the_scheduler_still_uses_is_named() {
+        let judgements = iso().file(ISOLATED, "2-6\n").cmdline("isolcpus=2-6").judge("cmd.isolcpus");
+        assert!(judgements[0].found.contains("CPUs 7"), "{judgements:?}");
+        assert_eq!(judgements[0].evidence.len(), 2);
+        assert_eq!(judgements[0].evidence[1].value, "isolcpus=2-6");
+    }
+}

@@ -1,0 +1,312 @@
+//! The line as a text: unknown, doubled, contradictory and missing parameters, and what the next boot brings.
+
+use host::Facts;
+use host::facts::CommandLine;
+
+use crate::cmdline::{Kind, Remark, judge, table};
+use crate::rules::common::{line, messages};
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject};
+
+const PARAMETERS: &str = "Linux Documentation/admin-guide/kernel-parameters.txt";
+
+const SILENT: Magnitude = Magnitude {
+    text: "as much as the parameter was meant to save",
+    typical: None,
+    source: "Linux Documentation/admin-guide/kernel-parameters.rst: what the kernel does not know goes to init",
+};
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "cmd.unknown-value",
+        group: Group::CommandLine,
+        title: "Each parameter has a value that the kernel knows",
+        applies: Applies::LINUX,
+        judge: unknown_values,
+        why: "The kernel ignores a value that it does not know, mostly without a word: the host then runs as if the parameter were \
+              not there.",
+        magnitude: SILENT,
+        fix: Fix::boot("correct the value"),
+        cost: "A reboot.",
+        references: &[
+            PARAMETERS,
+            "FlexRAN real-time platform slides (2018): its guest's line holds tsc=perfect, which no kernel knows",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "cmd.unknown-name",
+        group: Group::CommandLine,
+        title: "Each parameter is one that somebody reads",
+        applies: Applies::LINUX,
+        judge: unknown_names,
+        why: "What the kernel does not know it hands to init, and says so in one line of its messages since 5.14: a misspelt parameter \
+              does nothing.",
+        magnitude: SILENT,
+        fix: Fix::boot("correct or remove the parameter"),
+        cost: "A reboot.",
+        references: &[PARAMETERS, "Linux commit 86d1919a4fb0 (init: print out unknown kernel parameters)"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "cmd.duplicate",
+        group: Group::CommandLine,
+        title: "No parameter is given twice",
+        applies: Applies::LINUX,
+        judge: duplicates,
+        why: "Of a parameter that is given twice mostly the last one counts. Two tools that both write to the line lead to it, and then \
+              to surprises when one of them changes its mind.",
+        magnitude: SILENT,
+        fix: Fix::boot("keep one of them"),
+        cost: "A reboot.",
+        references: &[PARAMETERS],
+        conflicts: &[],
+    },
+    Rule {
+        id: "cmd.contradiction",
+        group: Group::CommandLine,
+        title: "No two parameters contradict each other",
+        applies: Applies::LINUX,
+        judge: contradictions,
+        why: "One of two contradictory parameters does nothing, and it is hard to see which.",
+        magnitude: SILENT,
+        fix: Fix::boot("keep the one that is meant"),
+        cost: "A reboot.",
+        references: &[PARAMETERS, "Linux Documentation/admin-guide/pm/cpuidle.rst"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "cmd.companions",
+        group: Group::CommandLine,
+        title: "No parameter lacks the ones that it needs",
+        applies: Applies::LINUX,
+        judge: companions,
+        why: "Isolation, huge pages and limits of idle states take several parameters each; one that is missing leaves a gap through \
+              which the disturbance comes.",
+        magnitude: SILENT,
+        fix: Fix::boot("add what is missing"),
+        cost: "Those of each parameter; apus audit cmdline lists them one by one.",
+        references: &[PARAMETERS, "Linux Documentation/admin-guide/cpu-isolation.rst"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "cmd.pending-reboot",
+        group: Group::CommandLine,
+        title: "The next boot brings the same parameters",
+        applies: Applies::LINUX,
+        judge: pending,
+        why: "Parameters that were written for the next boot do not act yet, and parameters that act now but are written nowhere are \
+              gone after it. Both happen when a tool could not change the boot loader.",
+        magnitude: SILENT,
+        fix: Fix::boot("write the parameters that are meant (grubby --update-kernel=ALL --args=...), then reboot"),
+        cost: "A reboot.",
+        references: &[
+            "redhat-performance/tuned issue 528",
+            "rhboot/grubby issue 55",
+            "The Boot Loader Specification, type 1 entries",
+        ],
+        conflicts: &[],
+    },
+];
+
+/// The remarks of some kinds.
+fn remarks(facts: &Facts, context: &Context, kinds: &[Kind]) -> Result<Vec<Remark>, Skip> {
+    let all = judge(line(facts)?, context);
+    Ok(all.into_iter().filter(|remark| kinds.contains(&remark.kind)).collect())
+}
+
+/// One judgement a remark, or one that all is well.
+fn each(facts: &Facts, remarks: Vec<Remark>, well: &str, judgement: fn(Subject, String) -> Judgement) -> Judged {
+    let source = facts.cmdline.source();
+    if remarks.is_empty() {
+        let count = facts.cmdline.value().map_or(0, |line| line.parameters.len());
+        return Judgement::pass(Subject::Host, well).see_as(format!("{count} parameters"), source).alone();
+    }
+    let one = |remark: Remark| {
+        let seen = match remark.kind {
+            Kind::Missing => format!("no {}", remark.parameter),
+            _ => remark.parameter.clone(),
+        };
+        let text = format!("{}: {}", remark.parameter, remark.text);
+        let judgement = judgement(Subject::Parameter(remark.parameter), text).see_as(seen, source);
+        match remark.instead {
+            Some(instead) => judgement.for_good(instead),
+            None => judgement,
+        }
+    };
+    Ok(remarks.into_iter().map(one).collect())
+}
+
+fn unknown_values(facts: &Facts, context: &Context) -> Judged {
+    let found = remarks(facts, context, &[Kind::UnknownValue])?;
+    each(facts, found, "each known parameter has a known value", Judgement::fail)
+}
+
+fn unknown_names(facts: &Facts, context: &Context) -> Judged {
+    let line = line(facts)?;
+    // The kernel's own word, where the messages of the boot are still there.
+    let marked = ["unknown kernel command line parameters"];
+    if let Ok((found, _)) = messages(facts, &marked)
+        && let Some(message) = found.first()
+    {
+        let names = message.split_once('"').map_or("", |(_, rest)| rest.split('"').next().unwrap_or_default());
+        // The boot loader's own word comes along, and belongs there.
+        let names: Vec<&str> = names.split_whitespace().filter(|name| !name.starts_with("BOOT_IMAGE")).collect();
+        if !names.is_empty() {
+            let text = format!("the kernel did not know {}", names.join(" "));
+            return Judgement::warn(Subject::Parameter(names.join(" ")), text)
+                .see_as(*message, facts.kernel.messages.source())
+                .alone();
+        }
+    }
+    // Without them, only what looks like another parameter is worth a warning: init and modules have their own.
+    let found = remarks(facts, context, &[Kind::UnknownName, Kind::NotMainline])?;
+    let likely: Vec<Remark> = found.into_iter().filter(|remark| remark.instead.is_some()).collect();
+    let well = format!("none of {} parameters looks misspelt", line.parameters.len());
+    each(facts, likely, &well, Judgement::warn)
+}
+
+fn duplicates(facts: &Facts, context: &Context) -> Judged {
+    let found = remarks(facts, context, &[Kind::Duplicate, Kind::Overridden])?;
+    each(facts, found, "no parameter is given twice", Judgement::warn)
+}
+
+fn contradictions(facts: &Facts, context: &Context) -> Judged {
+    let found = remarks(facts, context, &[Kind::Contradiction])?;
+    each(facts, found, "no two parameters contradict each other", Judgement::warn)
+}
+
+fn companions(facts: &Facts, context: &Context) -> Judged {
+    let found = remarks(facts, context, &[Kind::Missing])?;
+    let housekeeping = context.housekeeping(facts).to_string();
+    let name = |remark: Remark| Remark {
+        parameter: remark.parameter.replace("HOUSEKEEPING-CPUS", &housekeeping),
+        instead: remark.instead.map(|text| text.replace("HOUSEKEEPING-CPUS", &housekeeping)),
+        ..remark
+    };
+    let found = found.into_iter().map(name).collect();
+    each(facts, found, "no companion is missing", |subject, text| Judgement::warn(subject, format!("missing {text}")))
+}
+
+/// Parameters that bear on latency: those of the table that are not of every host.
+fn matters(line: &CommandLine) -> Vec<String> {
+    const EVERY: [&str; 24] = [
+        "BOOT_IMAGE",
+        "root",
+        "ro",
+        "rw",
+        "quiet",
+        "splash",
+        "debug",
+        "loglevel",
+        "console",
+        "resume",
+        "vga",
+        "initrd",
+        "init",
+        "rootflags",
+        "rootfstype",
+        "rootwait",
+        "rootdelay",
+        "ip",
+        "LANG",
+        "crashkernel",
+        "earlyprintk",
+        "ostree",
+        "boot",
+        "nomodeset",
+    ];
+    let known = line.parameters.iter().filter(|parameter| {
+        table::find(&parameter.name).is_some_and(|known| !EVERY.contains(&known.name))
+            && !parameter.to_string().contains('$')
+    });
+    let mut words: Vec<String> = known.map(ToString::to_string).collect();
+    words.sort_unstable();
+    words.dedup();
+    words
+}
+
+fn pending(facts: &Facts, _: &Context) -> Judged {
+    let now = matters(line(facts)?);
+    let Some(first) = facts.kernel.next_boot.first() else {
+        return Err(Skip::unknown("/boot/loader/entries, /etc/default/grub: nothing was read"));
+    };
+    let lines: Vec<&CommandLine> = facts.kernel.next_boot.iter().filter_map(|fact| fact.value()).collect();
+    if lines.is_empty() {
+        return Err(Skip::of(first));
+    }
+    // Entries and grub's settings complement each other: what is in none of them is missing, what is in all is coming.
+    let next: Vec<Vec<String>> = lines.iter().map(|line| matters(line)).collect();
+    let gone: Vec<&str> =
+        now.iter().filter(|word| !next.iter().any(|line| line.contains(word))).map(String::as_str).collect();
+    let coming =
+        next.iter().flatten().filter(|word| !now.contains(word) && next.iter().all(|line| line.contains(word)));
+    let mut coming: Vec<&str> = coming.map(String::as_str).collect();
+    coming.sort_unstable();
+    coming.dedup();
+    let judgement = match (gone.as_slice(), coming.as_slice()) {
+        ([], []) => Judgement::pass(Subject::Host, "the next boot brings the parameters of this one"),
+        (gone, coming) => {
+            let part = |verb: &str, words: &[&str]| {
+                (!words.is_empty()).then(|| format!("the next boot {verb} {}", words.join(" ")))
+            };
+            let parts: Vec<String> = [part("loses", gone), part("adds", coming)].into_iter().flatten().collect();
+            Judgement::warn(Subject::Host, parts.join("; "))
+        }
+    };
+    let see = |judgement: Judgement, fact: &host::Fact<CommandLine>| match fact.value() {
+        Some(line) => judgement.see_as(line.raw.as_str(), fact.source()),
+        None => judgement,
+    };
+    facts.kernel.next_boot.iter().fold(judgement.see_as(now.join(" "), facts.cmdline.source()), see).alone()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use crate::testing::{Case, Host, host};
+
+    fn with(line: &str) -> Host {
+        host().cmdline(line)
+    }
+
+    fn booted(now: &str, next: &str) -> Host {
+        with(now).file("/etc/default/grub", &format!("GRUB_CMDLINE_LINUX=\"{next}\"\n"))
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("cmd.unknown-value", || with("tsc=reliable quiet")),
+        Case::fail("cmd.unknown-value", || with("tsc=perfect quiet")),
+        Case::unknown("cmd.unknown-value", host),
+        Case::pass("cmd.unknown-name", || with("tsc=reliable quiet my_own_word=3")),
+        Case::warn("cmd.unknown-name", || with("isolcpu=2-3 quiet")),
+        Case::warn("cmd.unknown-name", || {
+            with("my_own_word=3").command(
+                "dmesg",
+                "[0.1] Unknown kernel command line parameters \"BOOT_IMAGE=/vm my_own_word=3\", will be passed",
+            )
+        }),
+        Case::unknown("cmd.unknown-name", host),
+        Case::pass("cmd.duplicate", || with("console=tty0 console=ttyS0")),
+        Case::warn("cmd.duplicate", || with("tsc=reliable skew_tick=1 tsc=reliable")),
+        Case::unknown("cmd.duplicate", host),
+        Case::pass("cmd.contradiction", || with("idle=poll")),
+        Case::warn("cmd.contradiction", || with("idle=poll processor.max_cstate=1")),
+        Case::unknown("cmd.contradiction", host),
+        Case::pass("cmd.companions", || with("quiet")),
+        Case::warn("cmd.companions", || with("intel_idle.max_cstate=0")),
+        Case::unknown("cmd.companions", host),
+        Case::pass("cmd.pending-reboot", || booted("quiet tsc=reliable root=/dev/sda1", "tsc=reliable")),
+        Case::warn("cmd.pending-reboot", || booted("quiet", "tsc=reliable")),
+        Case::warn("cmd.pending-reboot", || booted("tsc=reliable", "quiet")),
+        Case::unknown("cmd.pending-reboot", || with("quiet")),
+    ];
+
+    #[test]
+    fn the_housekeeping_cpus_are_named_in_what_is_missing() {
+        let judgements = with("isolcpus=managed_irq,domain,2-7 nohz_full=2-7 nmi_watchdog=0")
+            .isolated("2-7")
+            .judge("cmd.companions");
+        assert_eq!(judgements.len(), 1);
+        assert_eq!(judgements[0].for_good, ["irqaffinity=0-1"]);
+    }
+}

@@ -1,0 +1,118 @@
+//! What several groups' judges do alike.
+
+use host::Facts;
+use host::facts::{CommandLine, Cpu, CpuSet, Fact, Parameter};
+use units::Hertz;
+
+use crate::{Judged, Judgement, Skip, Subject, Verdict, known};
+
+/// Judges each CPU of a set, and joins those that are alike into one judgement. CPUs of which nothing can be told are
+/// one judgement too; if it is all of them, the reason is the rule's.
+pub(super) fn by_cpu(facts: &Facts, cpus: &CpuSet, judge: impl Fn(&Cpu) -> Result<Judgement, Skip>) -> Judged {
+    let mut told: Vec<(Judgement, CpuSet)> = Vec::new();
+    let mut open: Vec<(Skip, CpuSet)> = Vec::new();
+    for cpu in cpus.iter().filter_map(|id| facts.cpus.cpu(id)) {
+        match judge(cpu) {
+            Ok(judgement) => {
+                join(&mut told, judgement, cpu.id, |a, b| (&a.verdict, &a.found) == (&b.verdict, &b.found))
+            }
+            Err(skip) => {
+                join(&mut open, skip, cpu.id, |a, b| std::mem::discriminant(a) == std::mem::discriminant(b));
+            }
+        }
+    }
+    if told.is_empty() {
+        let first = open.into_iter().next().map(|(skip, _)| skip);
+        return Err(first.unwrap_or_else(|| Skip::unknown("/sys/devices/system/cpu: no CPU is known")));
+    }
+    let told = told.into_iter().map(|(judgement, cpus)| Judgement { subject: cpus.into(), ..judgement });
+    let open = open.into_iter().map(|(skip, cpus)| skipped(cpus, skip));
+    Ok(told.chain(open).collect())
+}
+
+fn join<T>(groups: &mut Vec<(T, CpuSet)>, item: T, cpu: u32, alike: impl Fn(&T, &T) -> bool) {
+    match groups.iter_mut().find(|(other, _)| alike(other, &item)) {
+        Some((_, cpus)) => cpus.insert(cpu),
+        None => groups.push((item, CpuSet::from([cpu]))),
+    }
+}
+
+/// A judgement that says why there is none of this subject.
+pub(super) fn skipped(subject: impl Into<Subject>, skip: Skip) -> Judgement {
+    let verdict = match skip {
+        Skip::Unknown { reason, .. } => Verdict::Unknown(reason),
+        Skip::NotApplicable(reason) => Verdict::NotApplicable(reason),
+    };
+    Judgement { verdict, ..Judgement::pass(subject, "") }
+}
+
+/// Is any CPU known at all? Without one a judge of CPUs would pass for want of subjects.
+pub(super) fn any_cpu(facts: &Facts) -> Result<(), Skip> {
+    match facts.cpus.all().is_empty() {
+        true => Err(Skip::of(&facts.cpus.online)),
+        false => Ok(()),
+    }
+}
+
+/// The kernel's command line.
+pub(super) fn line(facts: &Facts) -> Result<&CommandLine, Skip> {
+    known(&facts.cmdline)
+}
+
+/// The last parameter of a name; not applicable if there is none.
+pub(super) fn given<'a>(facts: &'a Facts, name: &str) -> Result<&'a Parameter, Skip> {
+    line(facts)?.last(name).ok_or_else(|| Skip::not_applicable(format!("the command line has no {name}")))
+}
+
+/// Adds what the command line says of a name: every occurrence, or that there is none.
+pub(super) fn see_parameter(judgement: Judgement, facts: &Facts, name: &str) -> Judgement {
+    let Some(line) = facts.cmdline.value() else { return judgement };
+    let all: Vec<String> = line.all(name).map(Parameter::to_string).collect();
+    let text = if all.is_empty() { format!("no {name}") } else { all.join(" ") };
+    judgement.see_as(text, facts.cmdline.source())
+}
+
+/// The CPUs that a parameter names; `None` if it is not there, or does not name CPUs.
+pub(super) fn cpus_of(facts: &Facts, name: &str) -> Option<CpuSet> {
+    let parameter = facts.cmdline.value()?.last(name)?;
+    parameter.cpu_set(&facts.cpus.all()).ok().filter(|set| !set.is_empty())
+}
+
+/// CPUs outside the scheduler's domains: as the kernel says, with those of isolated cpuset partitions, which it counts
+/// from 6.9 on only; or, where it was not recorded, as the command line asks.
+pub(super) fn without_balancing(facts: &Facts) -> Fact<CpuSet> {
+    let groups = facts.cgroups.groups.value().into_iter().flatten();
+    let partitions = groups.filter(|group| group.partition.is(|state| state == "isolated") == Some(true));
+    let partitioned = partitions.filter_map(|group| group.effective.value().or(group.cpus.value()));
+    let partitioned = partitioned.fold(CpuSet::new(), |all, cpus| all.union(cpus));
+    let asked = || {
+        facts.cmdline.as_ref().map(|line| match line.last("isolcpus") {
+            Some(parameter) if isolates(parameter) => cpus_of(facts, "isolcpus").unwrap_or_default(),
+            _ => CpuSet::new(),
+        })
+    };
+    facts.cpus.isolated.clone().or_else(asked).map(|cpus| cpus.union(&partitioned))
+}
+
+/// Does this `isolcpus=` take CPUs out of the scheduler's domains? Without flags it does.
+pub(super) fn isolates(parameter: &Parameter) -> bool {
+    let flags: Vec<&str> = parameter.flags().collect();
+    flags.is_empty() || flags.contains(&"domain")
+}
+
+/// `2100 MHz`.
+pub(super) fn megahertz(frequency: Hertz) -> String {
+    format!("{} MHz", frequency.as_hertz() / 1_000_000)
+}
+
+/// Kernel messages that contain one of these words (in lower case); at most three of them, and how many there are.
+pub(super) fn messages<'a>(facts: &'a Facts, words: &[&str]) -> Result<(Vec<&'a str>, usize), Skip> {
+    let all = known(&facts.kernel.messages)?;
+    let matches = |text: &&String| {
+        let text = text.to_ascii_lowercase();
+        words.iter().any(|word| text.contains(word))
+    };
+    let found: Vec<&str> = all.iter().filter(matches).map(String::as_str).collect();
+    let count = found.len();
+    Ok((found.into_iter().take(3).collect(), count))
+}

@@ -1,0 +1,360 @@
+//! Containers and Kubernetes: by what is in force on the node, not by what a manifest asks for.
+
+use host::Facts;
+use host::facts::{Cgroup, CpuSet};
+use units::Nanos;
+
+use super::common::without_balancing;
+use super::scheduling::{is_of_kubernetes, judge_quotas};
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known, settled};
+
+const KUBERNETES: &str = "Kubernetes documentation, Control CPU Management Policies on the Node";
+const NTO: &str = "openshift/cluster-node-tuning-operator, performance profile";
+const CRIO: &str = "CRI-O documentation, high performance hooks";
+
+/// The tables of this group.
+pub const RULES: &[&[Rule]] = &[KUBELET, PODS];
+
+/// What the kubelet is told.
+const KUBELET: &[Rule] = &[
+    Rule {
+        id: "k8s.cpu-manager",
+        group: Group::Containers,
+        title: "The kubelet gives guaranteed pods CPUs of their own",
+        applies: Applies::LINUX,
+        judge: cpu_manager,
+        why: "With the policy none all pods share all CPUs by weights and quotas. With static a guaranteed pod that asks for whole \
+              CPUs gets them for itself. A state file of another policy or of other reserved CPUs keeps the kubelet from starting \
+              or is what is really in force.",
+        magnitude: Magnitude {
+            text: "a time slice of other pods, up to 3 ms, and the quota's stop, up to 100 ms",
+            typical: Some(Nanos::from_millis(3)),
+            source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice; Documentation/scheduler/sched-bwc.rst",
+        },
+        fix: Fix::runtime_or_boot(
+            "systemctl stop kubelet; rm /var/lib/kubelet/cpu_manager_state; systemctl start kubelet # after the file was changed; drain the node first",
+            "kubelet configuration: cpuManagerPolicy: static, reservedSystemCPUs: \"{housekeeping}\"",
+        ),
+        cost: "Fewer pods fit on the node.",
+        references: &[KUBERNETES, NTO],
+        conflicts: &[],
+    },
+    Rule {
+        id: "k8s.topology-manager",
+        group: Group::Containers,
+        title: "A pod's CPUs, memory and devices are of one node",
+        applies: Applies::LINUX,
+        judge: topology_manager,
+        why: "Without the topology manager the CPU manager, the device plugins and the memory manager choose each for itself: the \
+              network function can be on one socket, its CPUs and huge pages on another.",
+        magnitude: Magnitude {
+            text: "60 to 100 ns more for each line of another node, some lines a packet",
+            typical: Some(Nanos::from_nanos(300)),
+            source: "OpenShift node tuning operator asks for it; the size is general knowledge",
+        },
+        fix: Fix::boot("kubelet configuration: topologyManagerPolicy: single-numa-node (or restricted)"),
+        cost: "Pods that fit on no single node are refused.",
+        references: &["Kubernetes documentation, Control Topology Management Policies on a node", NTO],
+        conflicts: &[],
+    },
+];
+
+/// What pods really have.
+const PODS: &[Rule] = &[
+    Rule {
+        id: "k8s.cpu-quota",
+        group: Group::Containers,
+        title: "No quota stops pods with CPUs of their own",
+        applies: Applies::LINUX,
+        judge: quotas,
+        why: "A limit of CPUs becomes a CFS quota, also for a pod with CPUs of its own: as soon as it uses a little more than the \
+              limit, by threads of the runtime in its group for one, all of it stops until the period ends. The annotation \
+              cpu-quota.crio.io: disable, with its runtime class, takes the quota away.",
+        magnitude: Magnitude {
+            text: "the rest of the period: up to 100 ms with the default period, less the quota",
+            typical: Some(Nanos::from_millis(100)),
+            source: "Linux Documentation/scheduler/sched-bwc.rst",
+        },
+        fix: Fix::boot("annotation of the pod: cpu-quota.crio.io: \"disable\", and runtimeClassName: performance-…"),
+        cost: "The pod can use all its CPUs.",
+        references: &[NTO, CRIO],
+        conflicts: &[],
+    },
+    Rule {
+        id: "k8s.cpu-load-balancing",
+        group: Group::Containers,
+        title: "The scheduler leaves CPUs of guaranteed pods alone",
+        applies: Applies::LINUX,
+        judge: balancing,
+        why: "CPUs that the kubelet gives to one pod are kept from other pods only. Services of the system and threads of the kernel \
+              are still put there, unless isolcpus=, a cpuset partition or cpu-load-balancing.crio.io: disable takes the CPUs out \
+              of the scheduler's domains.",
+        magnitude: Magnitude {
+            text: "a time slice of others, up to 3 ms",
+            typical: Some(Nanos::from_millis(3)),
+            source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice",
+        },
+        fix: Fix::boot(
+            "annotation of the pod: cpu-load-balancing.crio.io: \"disable\"; or isolcpus=managed_irq,domain,LIST",
+        ),
+        cost: "Threads of the pod must be placed one by one.",
+        references: &[NTO, CRIO],
+        conflicts: &[],
+    },
+    Rule {
+        id: "k8s.irq-load-balancing",
+        group: Group::Containers,
+        title: "No device interrupt goes to CPUs of guaranteed pods",
+        applies: Applies::LINUX,
+        judge: interrupts,
+        why: "Interrupts are not what the kubelet manages. irq-load-balancing.crio.io: disable takes a pod's CPUs out of all \
+              interrupt masks and bans them for irqbalance while the pod runs.",
+        magnitude: Magnitude {
+            text: "a few us for each interrupt, and what its softirqs do after it",
+            typical: Some(Nanos::from_micros(5)),
+            source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
+        },
+        fix: Fix::boot(
+            "annotation of the pod: irq-load-balancing.crio.io: \"disable\"; kubelet and CRI-O with that runtime class",
+        ),
+        cost: "The other CPUs carry the interrupts.",
+        references: &[NTO, CRIO],
+        conflicts: &[],
+    },
+    Rule {
+        id: "k8s.exclusive-vs-iso",
+        group: Group::Containers,
+        title: "CPUs of guaranteed pods are isolated ones, of one node",
+        applies: Applies::LINUX.isolated(),
+        judge: aligned,
+        why: "The kubelet gives out all CPUs that are not reserved, isolated or not, and without the topology manager of any node. A \
+              pod on a CPU that is not isolated has all of its noise.",
+        magnitude: Magnitude {
+            text: "a time slice of others, up to 3 ms; 60 to 100 ns for each line of another node",
+            typical: Some(Nanos::from_millis(3)),
+            source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice; the nanoseconds are general knowledge",
+        },
+        fix: Fix::boot(
+            "kubelet configuration: reservedSystemCPUs: \"{housekeeping}\", topologyManagerPolicy: single-numa-node",
+        ),
+        cost: "Fewer CPUs for pods.",
+        references: &["mrVectorz ContainerIRQTool", KUBERNETES],
+        conflicts: &[],
+    },
+];
+
+/// Is this a node of Kubernetes? Without the kubelet's configuration and without groups of pods it is none.
+fn kubelet(facts: &Facts) -> Result<(), Skip> {
+    let pods = facts.cgroups.groups.value().is_some_and(|groups| groups.iter().any(is_of_kubernetes));
+    match (facts.services.kubelet.settled(), pods) {
+        (Some(Some(_)), _) | (_, true) => Ok(()),
+        (Some(None), false) => Err(Skip::not_applicable("no kubelet is configured here")),
+        (None, false) => Err(Skip::of(&facts.services.kubelet)),
+    }
+}
+
+fn cpu_manager(facts: &Facts, context: &Context) -> Judged {
+    kubelet(facts)?;
+    let settings = known(&facts.services.kubelet)?;
+    let policy = settings.get("cpuManagerPolicy").map_or("none", String::as_str);
+    let state = &facts.services.cpu_manager;
+    let judgement = match (policy, settled(state)?) {
+        ("static", Some((running, _))) if running != "static" => Judgement::fail(
+            Subject::Host,
+            format!("the policy is static, and the state file is of the policy {running}"),
+        ),
+        ("static", Some((_, shared)))
+            if !context.isolated.value.is_empty() && shared.is_subset(&context.isolated.value) =>
+        {
+            Judgement::warn(Subject::Host, format!("the CPUs {shared} that pods share are all isolated ones"))
+        }
+        ("static", _) => Judgement::pass(Subject::Host, "guaranteed pods get CPUs of their own"),
+        (other, _) => Judgement::warn(Subject::Host, format!("all pods share all CPUs: the policy is {other}")),
+    };
+    let reserved = settings.get("reservedSystemCPUs").map_or("no reservedSystemCPUs", String::as_str);
+    let judgement =
+        judgement.see_as(format!("cpuManagerPolicy: {policy}, {reserved}"), facts.services.kubelet.source());
+    match state.value() {
+        Some((running, shared)) => judgement.see_as(format!("{running}, shared CPUs {shared}"), state.source()),
+        None => judgement,
+    }
+    .alone()
+}
+
+fn topology_manager(facts: &Facts, _: &Context) -> Judged {
+    kubelet(facts)?;
+    if facts.cpus.nodes.len() == 1 {
+        return Err(Skip::not_applicable("the host has one NUMA node"));
+    }
+    let settings = known(&facts.services.kubelet)?;
+    let policy = settings.get("topologyManagerPolicy").map_or("none", String::as_str);
+    match policy {
+        "single-numa-node" | "restricted" => Judgement::pass(Subject::Host, format!("the policy is {policy}")),
+        other => {
+            Judgement::warn(Subject::Host, format!("the policy is {other}: nobody aligns CPUs, memory and devices"))
+        }
+    }
+    .see_as(format!("topologyManagerPolicy: {policy}"), facts.services.kubelet.source())
+    .alone()
+}
+
+/// Groups of pods with CPUs of their own: fewer than all, and none of those that pods share.
+fn exclusive(facts: &Facts) -> Result<Vec<(&Cgroup, &CpuSet)>, Skip> {
+    kubelet(facts)?;
+    let groups = known(&facts.cgroups.groups)?;
+    let pods: Vec<&Cgroup> = groups.iter().filter(|group| is_of_kubernetes(group)).collect();
+    let Some((_, shared)) = settled(&facts.services.cpu_manager)? else {
+        return Err(Skip::unknown(
+            "/var/lib/kubelet/cpu_manager_state is not there: which CPUs pods share is not known",
+        ));
+    };
+    let own: Vec<(&Cgroup, &CpuSet)> = pods
+        .iter()
+        .filter(|group| group.populated.get() != Some(false))
+        .filter_map(|group| Some((*group, group.cpus.value().or(group.effective.value())?)))
+        .filter(|(_, cpus)| !cpus.is_empty() && !cpus.intersects(shared))
+        .collect();
+    if pods.iter().all(|group| !group.cpus.is_known() && !group.effective.is_known()) && !pods.is_empty() {
+        return Err(Skip::unknown("the CPUs of pods were not recorded"));
+    }
+    match own.is_empty() {
+        true => Err(Skip::not_applicable("no pod has CPUs of its own")),
+        false => Ok(own),
+    }
+}
+
+/// All their CPUs.
+fn all(own: &[(&Cgroup, &CpuSet)]) -> CpuSet {
+    own.iter().fold(CpuSet::new(), |all, (_, cpus)| all.union(cpus))
+}
+
+fn quotas(facts: &Facts, context: &Context) -> Judged {
+    kubelet(facts)?;
+    judge_quotas(facts, context, is_of_kubernetes)
+}
+
+fn balancing(facts: &Facts, _: &Context) -> Judged {
+    let own = exclusive(facts)?;
+    let cpus = all(&own);
+    let alone = without_balancing(facts);
+    // The old hierarchy has a switch for each group instead of a partition.
+    let off = own.iter().filter(|(group, _)| group.load_balance.get() == Some(false));
+    let off = off.fold(CpuSet::new(), |all, (_, cpus)| all.union(cpus));
+    let left = cpus.difference(known(&alone)?).difference(&off);
+    match left.is_empty() {
+        true => Judgement::pass(&cpus, format!("{} groups of pods have CPUs that are not balanced", own.len())),
+        false => Judgement::warn(left, "they belong to one pod, and are still in the scheduler's domains"),
+    }
+    .see(&alone)
+    .see_as(format!("CPUs of pods {cpus}"), "/sys/fs/cgroup/**/cpuset.cpus")
+    .alone()
+}
+
+fn interrupts(facts: &Facts, _: &Context) -> Judged {
+    let own = exclusive(facts)?;
+    let cpus = all(&own);
+    known(&facts.irqs.list)?;
+    let placed: Vec<_> = facts
+        .irqs
+        .iter()
+        .filter_map(|irq| Some((irq, irq.effective.value().or_else(|| irq.affinity.value())?)))
+        .collect();
+    if placed.is_empty() {
+        return Err(Skip::unknown("where the interrupts go was not recorded"));
+    }
+    let stray: Vec<String> = placed
+        .iter()
+        .filter(|(_, at)| at.intersects(&cpus))
+        .map(|(irq, _)| format!("{} (IRQ {})", irq.name(), irq.number))
+        .collect();
+    let seen = if stray.is_empty() {
+        format!("{} interrupts", placed.len())
+    } else {
+        stray.iter().take(5).cloned().collect::<Vec<_>>().join(", ")
+    };
+    match stray.len() {
+        0 => Judgement::pass(&cpus, format!("none of {} interrupts goes there", placed.len())),
+        n => Judgement::warn(&cpus, format!("{n} of {} interrupts go there", placed.len())),
+    }
+    .see_as(seen, "/proc/irq/*/effective_affinity_list")
+    .alone()
+}
+
+fn aligned(facts: &Facts, context: &Context) -> Judged {
+    let own = exclusive(facts)?;
+    let isolated = &context.isolated.value;
+    let one = |(group, cpus): &(&Cgroup, &CpuSet)| {
+        let outside = cpus.difference(isolated);
+        let mut nodes: Vec<u32> = cpus.iter().filter_map(|cpu| facts.cpus.node_of(cpu)).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        let subject = Subject::Named(format!("group {}", group.path));
+        let judgement = match (outside.is_empty(), nodes.len() > 1) {
+            (true, false) => Judgement::pass(subject, format!("its CPUs {cpus} are isolated, and of one node")),
+            (true, true) => Judgement::warn(subject, format!("its CPUs {cpus} are of nodes {nodes:?}")),
+            (false, _) => Judgement::warn(subject, format!("of its CPUs {cpus}, {outside} are not isolated")),
+        };
+        judgement.see_as(cpus.to_string(), group.cpus.source())
+    };
+    Ok(own.iter().map(one).collect())
+}
+
+#[cfg(test)]
+pub(crate) const CASES: &[&[crate::testing::Case]] = &[tests::CASES];
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Case, Host, host};
+
+    const CONF: &str = "/var/lib/kubelet/config.yaml";
+    const STATE: &str = "/var/lib/kubelet/cpu_manager_state";
+    const POD: &str = "/sys/fs/cgroup/kubepods.slice/kubepods-pod1.slice/cri-a.scope";
+
+    fn conf(text: &str) -> Host {
+        host().isolated("2-7").file(CONF, text).file(STATE, "{\"policyName\":\"static\",\"defaultCpuSet\":\"0-1,6-7\"}")
+    }
+
+    /// A node with a pod on these CPUs.
+    fn pod(cpus: &str) -> Host {
+        conf("cpuManagerPolicy: static\n")
+            .file("/sys/fs/cgroup/cgroup.controllers", "cpuset cpu\n")
+            .file(&format!("{POD}/cpuset.cpus"), cpus)
+            .file(&format!("{POD}/cgroup.procs"), "9\n")
+            .file("/sys/devices/system/cpu/isolated", "2-3\n")
+            .file("/proc/irq/55/effective_affinity_list", "4\n")
+            .file("/sys/devices/system/node/node0/cpulist", "0-3\n")
+            .file("/sys/devices/system/node/node1/cpulist", "4-7\n")
+    }
+
+    fn max(host: Host, quota: &str, stopped: u64) -> Host {
+        host.file(&format!("{POD}/cpu.max"), quota)
+            .file(&format!("{POD}/cpu.stat"), &format!("nr_throttled {stopped}\nthrottled_usec 70\n"))
+    }
+
+    pub(super) const CASES: &[Case] = &[
+        Case::pass("k8s.cpu-manager", || conf("cpuManagerPolicy: static\n")),
+        Case::warn("k8s.cpu-manager", || conf("cpuManagerPolicy: none\n")),
+        Case::fail("k8s.cpu-manager", || {
+            conf("cpuManagerPolicy: static\n").file(STATE, "{\"policyName\":\"none\",\"defaultCpuSet\":\"\"}")
+        }),
+        Case::unknown("k8s.cpu-manager", host),
+        Case::not_applicable("k8s.cpu-manager", || host().complete()),
+        Case::pass("k8s.topology-manager", || conf("topologyManagerPolicy: single-numa-node\n")),
+        Case::warn("k8s.topology-manager", || conf("topologyManagerPolicy: best-effort\n")),
+        Case::unknown("k8s.topology-manager", host),
+        Case::pass("k8s.cpu-quota", || max(pod("2-3\n"), "max 100000\n", 0)),
+        Case::warn("k8s.cpu-quota", || max(pod("2-3\n"), "200000 100000\n", 9)),
+        Case::unknown("k8s.cpu-quota", host),
+        Case::pass("k8s.cpu-load-balancing", || pod("2-3\n")),
+        Case::warn("k8s.cpu-load-balancing", || pod("3-4\n")),
+        Case::unknown("k8s.cpu-load-balancing", host),
+        Case::not_applicable("k8s.cpu-load-balancing", || pod("0-1\n")),
+        Case::pass("k8s.irq-load-balancing", || pod("2-3\n")),
+        Case::warn("k8s.irq-load-balancing", || pod("3-4\n")),
+        Case::unknown("k8s.irq-load-balancing", host),
+        Case::pass("k8s.exclusive-vs-iso", || pod("2-3\n")),
+        Case::warn("k8s.exclusive-vs-iso", || pod("3-4\n")),
+        Case::warn("k8s.exclusive-vs-iso", || pod("4-5\n").isolated("2-4")),
+        Case::unknown("k8s.exclusive-vs-iso", || host().isolated("2-7")),
+    ];
+}

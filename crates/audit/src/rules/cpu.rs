@@ -1,0 +1,24 @@
+//! CPU frequency, idle states, uncore, threads of a core, topology.
+
+mod frequency;
+mod hwp;
+pub(super) mod idle;
+mod limits;
+mod topology;
+mod uncore;
+
+use crate::Rule;
+
+/// The tables of this group.
+pub const RULES: &[&[Rule]] =
+    &[frequency::RULES, hwp::RULES, limits::RULES, uncore::RULES, idle::RULES, topology::RULES];
+
+#[cfg(test)]
+pub(crate) const CASES: &[&[crate::testing::Case]] = &[
+    frequency::tests::CASES,
+    hwp::tests::CASES,
+    limits::tests::CASES,
+    uncore::tests::CASES,
+    idle::tests::CASES,
+    topology::tests::CASES,
+];

@@ -1,0 +1,381 @@
+//! Frequencies: who chooses them, and between which bounds.
+
+use host::Facts;
+use host::facts::{Generation, Vendor};
+use units::Nanos;
+
+use crate::rules::choices::{Side, choose};
+use crate::rules::common::{by_cpu, megahertz};
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+
+const GUIDE: &str = "Intel P-state guide 637284-001US";
+
+/// A change of frequency stops a core for 10 to 12 us on the first two generations of Xeon Scalable.
+const STOP: Nanos = Nanos::from_micros(12);
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "cpu.governor",
+        group: Group::Cpu,
+        title: "Application CPUs have the governor performance",
+        applies: Applies::LINUX.on_hardware(),
+        judge: governor,
+        why: "Other governors lower the frequency while there is little to do, and raise it after the packet that needs it has come. A thread that \
+              polls looks fully busy to them, one that sleeps looks idle.",
+        magnitude: Magnitude {
+            text: "a request for a change waits up to 500 us; until then the core runs at its lowest frequency",
+            typical: Some(Nanos::from_micros(500)),
+            source: GUIDE,
+        },
+        fix: Fix::both("cpupower -c {cpu} frequency-set -g performance", "tuned-adm profile network-latency"),
+        cost: "More power: about 1.8 W for each core between 800 MHz and 2.2 GHz (Xeon 6338N, Intel P-state guide).",
+        references: &[GUIDE, "Linux Documentation/admin-guide/pm/cpufreq.rst", "tuned profile network-latency"],
+        conflicts: &[
+            "Intel P-state guide 637284-001US: frequency scaling is fine from Ice Lake on, and saves 30 % of power",
+        ],
+    },
+    Rule {
+        id: "cpu.freq-span",
+        group: Group::Cpu,
+        title: "Application CPUs have one frequency only",
+        applies: Applies::LINUX.on_hardware().isolated(),
+        judge: span,
+        why: "Between two bounds the hardware moves by itself. Each change waits for the package's control unit, and stops the core for a moment.",
+        magnitude: Magnitude {
+            text: "up to 500 us of waiting and 10 to 12 us of standing still on the first two generations of Xeon Scalable; 22 to 36 us seen by a packet, below 9 us on Ice Lake",
+            typical: Some(STOP),
+            source: GUIDE,
+        },
+        fix: Fix::both(
+            "cpupower -c {cpu} frequency-set -d 2.2GHz -u 2.2GHz (the base frequency)",
+            "a systemd unit that runs the same at boot",
+        ),
+        cost: "No saving when idle, no turbo above the bound.",
+        references: &[GUIDE, "FlexRAN real-time platform slides (2018), Processor Optimizations"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "cpu.pstate-transition-gen",
+        group: Group::Cpu,
+        title: "Where changes of frequency stop cores, nobody changes it",
+        applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
+        judge: transition,
+        why: "On Xeon Scalable up to Cascade Lake all of a core stops while its frequency changes; from Ice Lake on the stop is hardly to be seen.",
+        magnitude: Magnitude {
+            text: "10 to 12 us up to Cascade Lake, some hundred nanoseconds from Ice Lake on",
+            typical: Some(STOP),
+            source: GUIDE,
+        },
+        fix: Fix::both(
+            "cpupower frequency-set -g performance, with the same lowest and highest frequency",
+            "fix the frequency in the firmware's settings",
+        ),
+        cost: "No saving when idle.",
+        references: &[GUIDE],
+        conflicts: &[],
+    },
+    Rule {
+        id: "cpu.epp",
+        group: Group::Cpu,
+        title: "The energy preference of application CPUs is performance",
+        applies: Applies::LINUX.on_hardware(),
+        judge: epp,
+        why: "With hardware-controlled states the preference decides how fast the hardware raises the frequency, and how deep it lets it fall. It biases \
+              the uncore's frequency too.",
+        magnitude: Magnitude {
+            text: "up to 500 us for each ramp that a cautious preference causes",
+            typical: Some(Nanos::from_micros(500)),
+            source: GUIDE,
+        },
+        fix: Fix::both(
+            "for n in /sys/devices/system/cpu/cpufreq/policy*; do echo performance > $n/energy_performance_preference; done",
+            "tuned-adm profile network-latency",
+        ),
+        cost: "More power when little is to be done.",
+        references: &[
+            "Linux Documentation/admin-guide/pm/intel_pstate.rst, Energy Performance Hints",
+            "Intel SDM volume 3, section 15.4 (HWP)",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "cpu.epb",
+        group: Group::Cpu,
+        title: "The energy bias of application CPUs is performance",
+        applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
+        judge: epb,
+        why: "The bias, 0 for performance to 15 for saving, steers turbo and the uncore's frequency where no energy preference does.",
+        magnitude: Magnitude {
+            text: "slower ramps of the uncore and of turbo",
+            typical: None,
+            source: "Intel SDM volume 3, section 15.3.4, IA32_ENERGY_PERF_BIAS; no size is published",
+        },
+        fix: Fix::both("x86_energy_perf_policy --cpu {cpu} --epb 0", "tuned: [cpu] energy_perf_bias=performance"),
+        cost: "More power.",
+        references: &["Linux Documentation/admin-guide/pm/intel_epb.rst", "tuned profile throughput-performance"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "cpu.turbo",
+        group: Group::Cpu,
+        title: "Turbo is a choice: steady or fast",
+        applies: Applies::LINUX.on_hardware(),
+        judge: turbo,
+        why: "Turbo gives the lowest mean. How much of it there is changes with temperature, power and with what the other cores do, so the latency \
+              varies with the neighbours.",
+        magnitude: Magnitude {
+            text: "10 to 40 % of speed, and a stop of up to 12 us at each change up to Cascade Lake",
+            typical: None,
+            source: "Intel P-state guide 637284-001US for the stop; turbo tables of Xeon Scalable for the range",
+        },
+        fix: Fix::runtime("echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo (steady), or 0 (fast)"),
+        cost: "Without turbo everything takes longer on the average, with it the spread is wider.",
+        references: &[
+            "FlexRAN real-time platform slides (2018), Processor Optimizations",
+            "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms",
+            "rigtorp.se, Low latency tuning guide",
+        ],
+        conflicts: &[
+            "off: DPDK guide, FlexRAN slides",
+            "on: tuned profile throughput-performance, OpenShift vDU, rigtorp.se",
+        ],
+    },
+    Rule {
+        id: "cpu.hwp-dynamic-boost",
+        group: Group::Cpu,
+        title: "The driver does not boost by itself after input",
+        applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
+        judge: dynamic_boost,
+        why: "With hwp_dynamic_boost the driver raises the lowest frequency for a moment after a task waited for input, and lowers it again: two changes \
+              for each burst.",
+        magnitude: Magnitude {
+            text: "two changes of frequency a burst, up to 12 us each up to Cascade Lake",
+            typical: Some(STOP),
+            source: "Linux Documentation/admin-guide/pm/intel_pstate.rst, hwp_dynamic_boost; Intel P-state guide 637284-001US for the stop",
+        },
+        fix: Fix::runtime("echo 0 > /sys/devices/system/cpu/intel_pstate/hwp_dynamic_boost"),
+        cost: "Tasks that wait for disks run a little slower under the governor powersave.",
+        references: &["Linux Documentation/admin-guide/pm/intel_pstate.rst"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "cpu.freq-observed",
+        group: Group::Cpu,
+        title: "Busy application CPUs run at their frequency",
+        applies: Applies::LINUX.on_hardware().isolated(),
+        judge: observed,
+        why: "A CPU that is meant to run at its highest frequency and does not is throttled, capped in power, or set by the firmware.",
+        magnitude: Magnitude {
+            text: "in proportion: half the frequency takes twice the time for each packet",
+            typical: None,
+            source: "Mellanox mlnx-tools, mlnx_tune, which warns below the maximum less 100 MHz",
+        },
+        fix: Fix::runtime(
+            "turbostat --cpu {cpu} --show Core,CPU,Avg_MHz,Bzy_MHz,PkgWatt,PkgTmp (interrupts these CPUs)",
+        ),
+        cost: "To look closer disturbs the CPUs.",
+        references: &[
+            "Mellanox mlnx-tools, mlnx_tune",
+            "Linux Documentation/admin-guide/pm/cpufreq.rst, scaling_cur_freq",
+        ],
+        conflicts: &[],
+    },
+];
+
+fn governor(facts: &Facts, context: &Context) -> Judged {
+    by_cpu(facts, &context.critical(facts), |cpu| {
+        let governor = &cpu.frequency.governor;
+        let judgement = match known(governor)?.as_str() {
+            "performance" => Judgement::pass(Subject::Host, "the governor is performance"),
+            other => Judgement::warn(Subject::Host, format!("the governor is {other}")),
+        };
+        Ok(judgement.see(governor).see(&cpu.frequency.driver))
+    })
+}
+
+fn span(facts: &Facts, context: &Context) -> Judged {
+    by_cpu(facts, &context.isolated.value, |cpu| {
+        let (low, high) = (&cpu.frequency.scaling_min, &cpu.frequency.scaling_max);
+        let (min, max) = (*known(low)?, *known(high)?);
+        let judgement = match min == max {
+            true => Judgement::pass(Subject::Host, format!("the frequency is {}", megahertz(min))),
+            false => {
+                let spares = facts.cpus.generation.is(|generation| stops(*generation)) == Some(false);
+                let judgement = Judgement::warn(
+                    Subject::Host,
+                    format!("the frequency is between {} and {}", megahertz(min), megahertz(max)),
+                );
+                // From Ice Lake on the stop is some hundred nanoseconds.
+                if spares { judgement.takes(Nanos::from_nanos(500)) } else { judgement }
+            }
+        };
+        Ok(judgement.see_as(megahertz(min), low.source()).see_as(megahertz(max), high.source()))
+    })
+}
+
+/// Does a change of frequency stop the core for about 12 us?
+fn stops(generation: Generation) -> bool {
+    use Generation::*;
+    matches!(generation, Haswell | Broadwell | Skylake | CascadeLake | CooperLake)
+}
+
+fn transition(facts: &Facts, context: &Context) -> Judged {
+    let generation = &facts.cpus.generation;
+    let name = format!("{:?}", known(generation)?);
+    if generation.is(|generation| stops(*generation)) == Some(false) {
+        return Judgement::pass(Subject::Host, format!("on {name} changes of frequency hardly stop a core"))
+            .see_as(name, generation.source())
+            .alone();
+    }
+    by_cpu(facts, &context.critical(facts), |cpu| {
+        let governor = &cpu.frequency.governor;
+        let fixed = known(&cpu.frequency.scaling_min)? == known(&cpu.frequency.scaling_max)?;
+        let judgement = match (fixed, known(governor)?.as_str()) {
+            (true, _) => Judgement::pass(Subject::Host, "the frequency is fixed"),
+            (false, governor) => Judgement::warn(
+                Subject::Host,
+                format!("the frequency changes (governor {governor}), and on {name} each change stops the core"),
+            ),
+        };
+        Ok(judgement.see_as(name.as_str(), generation.source()).see(governor))
+    })
+}
+
+fn epp(facts: &Facts, context: &Context) -> Judged {
+    by_cpu(facts, &context.critical(facts), |cpu| {
+        let epp = &cpu.frequency.epp;
+        let judgement = match known(epp)?.as_str() {
+            "performance" | "0" => Judgement::pass(Subject::Host, "the energy preference is performance"),
+            other => Judgement::warn(Subject::Host, format!("the energy preference is {other}")),
+        };
+        Ok(judgement.see(epp))
+    })
+}
+
+fn epb(facts: &Facts, context: &Context) -> Judged {
+    by_cpu(facts, &context.critical(facts), |cpu| {
+        let bias = &cpu.energy_perf_bias;
+        let judgement = match *known(bias)? {
+            0 => Judgement::pass(Subject::Host, "the energy bias is 0, performance"),
+            n => Judgement::warn(Subject::Host, format!("the energy bias is {n} of 15")),
+        };
+        Ok(judgement.see(bias))
+    })
+}
+
+fn turbo(facts: &Facts, context: &Context) -> Judged {
+    const OFF: Side =
+        Side { what: "turbo is off", who: "DPDK nic_perf_intel_platform, FlexRAN slides", of: &[Workload::Rt] };
+    const ON: Side = Side {
+        what: "turbo is on: the lowest mean, and a frequency that varies",
+        who: "tuned, OpenShift vDU, rigtorp.se",
+        of: &[Workload::Interrupt],
+    };
+    let fact = facts.scaling.turbo();
+    let judgement = match *known(&fact)? {
+        true => choose(context, [&OFF, &ON], 1),
+        false => Judgement::pass(Subject::Host, "turbo is off: steady, and slower than it could be"),
+    };
+    let text = if fact.get() == Some(true) { "turbo on" } else { "turbo off" };
+    judgement.see_as(text, fact.source()).alone()
+}
+
+fn dynamic_boost(facts: &Facts, _: &Context) -> Judged {
+    let fact = &facts.scaling.hwp_dynamic_boost;
+    let judgement = match *known(fact)? {
+        true => Judgement::warn(Subject::Host, "the driver changes the lowest frequency after input"),
+        false => Judgement::pass(Subject::Host, "the driver leaves the lowest frequency alone"),
+    };
+    judgement.see(fact).alone()
+}
+
+/// Below the frequency by more than this, something holds the CPU back (mlnx_tune).
+const SLACK_HZ: u64 = 100_000_000;
+
+fn observed(facts: &Facts, context: &Context) -> Judged {
+    by_cpu(facts, &context.isolated.value, |cpu| {
+        let frequency = &cpu.frequency;
+        let current = *known(&frequency.current)?;
+        // Turbo is not promised: what is promised is the base frequency, or the upper bound if that is lower.
+        let bound = match (frequency.base.get(), frequency.scaling_max.get()) {
+            (Some(base), Some(max)) => base.min(max),
+            (None, Some(max)) if facts.scaling.turbo().get() == Some(false) => max,
+            (Some(base), None) => base,
+            _ => return Err(Skip::unknown("base_frequency is not known, and turbo may be on")),
+        };
+        let busy = facts.interval.value().and_then(|interval| interval.change.cpu_times.value()?.get(&cpu.id).copied());
+        let idle = busy.is_none_or(|times| times.idle > times.user.saturating_add(times.system));
+        if current.as_hertz() + SLACK_HZ >= bound.as_hertz() {
+            return Ok(Judgement::pass(Subject::Host, format!("runs at {} or more, as promised", megahertz(bound)))
+                .see_as(megahertz(current), frequency.current.source()));
+        }
+        // An idle CPU may be slow.
+        if idle && frequency.governor.is(|governor| governor == "performance") != Some(true) {
+            return Err(Skip::unknown("the CPU was idle, or it is not known whether it was"));
+        }
+        Ok(Judgement::warn(Subject::Host, format!("runs below {} by more than 100 MHz", megahertz(bound)))
+            .see_as(megahertz(current), frequency.current.source()))
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use crate::testing::{Case, Host, host};
+
+    const PSTATE: &str = "/sys/devices/system/cpu/intel_pstate";
+
+    /// Every CPU with a policy of its own, whose file holds this.
+    fn policies(host: Host, file: &str, text: &str) -> Host {
+        (0..8).fold(host, |host, n| host.file(&format!("/sys/devices/system/cpu/cpufreq/policy{n}/{file}"), text))
+    }
+
+    fn bounds(low: &str, high: &str) -> Host {
+        policies(policies(host().isolated("2-7"), "scaling_min_freq", low), "scaling_max_freq", high)
+    }
+
+    fn model(stepping: u32, low: &str) -> Host {
+        let info =
+            format!("processor : 0\nvendor_id : GenuineIntel\ncpu family : 6\nmodel : 85\nstepping : {stepping}\n");
+        policies(bounds(low, "2200000"), "scaling_governor", "powersave").file("/proc/cpuinfo", &info)
+    }
+
+    fn bias(text: &str) -> Host {
+        (0..8)
+            .fold(host(), |host, n| host.file(&format!("/sys/devices/system/cpu/cpu{n}/power/energy_perf_bias"), text))
+    }
+
+    fn seen(current: &str) -> Host {
+        let host = policies(bounds("2200000", "2200000"), "scaling_governor", "performance");
+        policies(policies(host, "scaling_cur_freq", current), "base_frequency", "2200000")
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("cpu.governor", || policies(host(), "scaling_governor", "performance\n")),
+        Case::warn("cpu.governor", || policies(host(), "scaling_governor", "powersave\n")),
+        Case::unknown("cpu.governor", host),
+        Case::not_applicable("cpu.governor", || host().complete()),
+        Case::not_applicable("cpu.governor", || policies(host().guest(), "scaling_governor", "powersave\n")),
+        Case::pass("cpu.freq-span", || bounds("2200000", "2200000")),
+        Case::warn("cpu.freq-span", || bounds("800000", "2200000")),
+        Case::unknown("cpu.freq-span", || host().isolated("2-7")),
+        Case::pass("cpu.pstate-transition-gen", || model(7, "2200000")),
+        Case::warn("cpu.pstate-transition-gen", || model(7, "800000")),
+        Case::unknown("cpu.pstate-transition-gen", host),
+        Case::pass("cpu.epp", || policies(host(), "energy_performance_preference", "performance\n")),
+        Case::warn("cpu.epp", || policies(host(), "energy_performance_preference", "balance_performance\n")),
+        Case::unknown("cpu.epp", host),
+        Case::pass("cpu.epb", || bias("0\n")),
+        Case::warn("cpu.epb", || bias("6\n")),
+        Case::unknown("cpu.epb", host),
+        Case::pass("cpu.turbo", || host().file(&format!("{PSTATE}/no_turbo"), "1\n")),
+        Case::disagree("cpu.turbo", || host().file("/sys/devices/system/cpu/cpufreq/boost", "1\n")),
+        Case::unknown("cpu.turbo", host),
+        Case::pass("cpu.hwp-dynamic-boost", || host().file(&format!("{PSTATE}/hwp_dynamic_boost"), "0\n")),
+        Case::warn("cpu.hwp-dynamic-boost", || host().file(&format!("{PSTATE}/hwp_dynamic_boost"), "1\n")),
+        Case::unknown("cpu.hwp-dynamic-boost", host),
+        Case::pass("cpu.freq-observed", || seen("2195000")),
+        Case::warn("cpu.freq-observed", || seen("1500000")),
+        Case::unknown("cpu.freq-observed", || host().isolated("2-7")),
+    ];
+}

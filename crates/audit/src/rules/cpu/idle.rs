@@ -1,0 +1,335 @@
+//! Idle states: which are allowed, which are used, and who limits them.
+
+use host::Facts;
+use host::facts::{Cpu, IdleState, ResumeLatency};
+use units::Nanos;
+
+use crate::rules::common::by_cpu;
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+
+const SLIDES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency";
+const CPUIDLE: &str = "Linux Documentation/admin-guide/pm/cpuidle.rst";
+const PER_CPU: &str =
+    "for n in /sys/devices/system/cpu/cpu[0-9]*/power; do echo 2 > $n/pm_qos_resume_latency_us; done (for CPUs {cpu})";
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "idle.states",
+        group: Group::Cpu,
+        title: "No idle state of application CPUs takes longer to leave than the budget",
+        applies: Applies::LINUX,
+        judge: states,
+        why: "A CPU that sleeps when a packet comes must first wake up. How long that takes is the exit latency of its idle state; deep states lose the \
+              caches too.",
+        magnitude: Magnitude {
+            text: "2 us for C1, 33 us for C3, 133 us for C6 on Xeon E5 v3; 170 us for C6 on Ice Lake",
+            typical: Some(Nanos::from_micros(133)),
+            source: SLIDES,
+        },
+        fix: Fix::both(PER_CPU, "tuned: [cpu] force_latency=2, or a systemd unit"),
+        cost: "The application's CPUs use more power, and leave less of it for turbo of the others.",
+        references: &[SLIDES, CPUIDLE, "Linux drivers/idle/intel_idle.c"],
+        conflicts: &["DPDK guide, power library: C3 and C6 are needed for saving power"],
+    },
+    Rule {
+        id: "idle.usage-delta",
+        group: Group::Cpu,
+        title: "Deep idle states were not entered while it was looked",
+        applies: Applies::LINUX,
+        judge: usage,
+        why: "Settings say what may happen, counters what did: a limit that is not in force shows as entries into states that it forbids.",
+        magnitude: Magnitude {
+            text: "the exit latency of the state for each entry: 133 us for C6 on Xeon E5 v3",
+            typical: Some(Nanos::from_micros(133)),
+            source: SLIDES,
+        },
+        fix: Fix::both(PER_CPU, "tuned: [cpu] force_latency=2"),
+        cost: "More power.",
+        references: &[CPUIDLE],
+        conflicts: &[],
+    },
+    Rule {
+        id: "idle.driver-governor",
+        group: Group::Cpu,
+        title: "The driver of idle states is one that knows the hardware",
+        applies: Applies::LINUX.on_hardware(),
+        judge: driver,
+        why: "intel_idle knows each part's states and their latencies; acpi_idle believes the firmware's table, which often lacks states or holds wrong \
+              latencies. Which driver is there decides which parameter acts.",
+        magnitude: Magnitude {
+            text: "as much as the firmware's table is wrong: from microseconds to the 133 us of C6",
+            typical: None,
+            source: SLIDES,
+        },
+        fix: Fix::boot("remove intel_idle.max_cstate=0"),
+        cost: "Deeper states appear: limit them per CPU.",
+        references: &[CPUIDLE, "Linux Documentation/admin-guide/pm/intel_idle.rst"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "idle.pmqos-global",
+        group: Group::Cpu,
+        title: "A limit on wake-up times has a living holder",
+        applies: Applies::LINUX.on_hardware(),
+        judge: global,
+        why: "A process that holds /dev/cpu_dma_latency open limits the idle states of all CPUs; the limit ends with the process.",
+        magnitude: Magnitude {
+            text: "without a limit 133 us a wake-up from C6 on Xeon E5 v3, 170 us on Ice Lake",
+            typical: Some(Nanos::from_micros(133)),
+            source: SLIDES,
+        },
+        fix: Fix::both("tuned-adm profile network-latency", "tuned: [cpu] force_latency=cstate.id_no_zero:1|2"),
+        cost: "All CPUs use more power; a limit per CPU (pm_qos_resume_latency_us) costs less.",
+        references: &["Linux Documentation/power/pm_qos_interface.rst", "tuned profile latency-performance"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "idle.pmqos-percpu",
+        group: Group::Cpu,
+        title: "Application CPUs have a limit of their own on wake-up times",
+        applies: Applies::LINUX.on_hardware().isolated(),
+        judge: per_cpu,
+        why: "pm_qos_resume_latency_us limits one CPU's idle states and lets the others sleep. Its value 0 means no limit, not zero latency; n/a means \
+              that the CPU may only poll.",
+        magnitude: Magnitude {
+            text: "without a limit 133 us a wake-up from C6 on Xeon E5 v3, 170 us on Ice Lake",
+            typical: Some(Nanos::from_micros(133)),
+            source: SLIDES,
+        },
+        fix: Fix::both(PER_CPU, "tuned: [cpu] pm_qos_resume_latency_us, or a systemd unit"),
+        cost: "These CPUs use more power.",
+        references: &["Linux Documentation/ABI/testing/sysfs-devices-power", CPUIDLE],
+        conflicts: &[],
+    },
+];
+
+/// What limits a CPU's idle states besides their own switches: the lower of its own limit and the host's.
+fn limit(facts: &Facts, cpu: &Cpu) -> Option<Nanos> {
+    let own = match cpu.resume_latency.get() {
+        Some(ResumeLatency::Zero) => Some(Nanos::ZERO),
+        Some(ResumeLatency::AtMost(limit)) => Some(limit),
+        Some(ResumeLatency::NoLimit) | None => None,
+    };
+    let host = facts.idle.dma_latency.get();
+    match (own, host) {
+        (Some(own), Some(host)) => Some(own.min(host)),
+        (own, host) => own.or(host),
+    }
+}
+
+/// The enabled state that takes longest to leave, within the limits.
+pub(crate) fn deepest<'a>(facts: &Facts, cpu: &'a Cpu) -> Result<Option<&'a IdleState>, Skip> {
+    let limit = limit(facts, cpu);
+    let mut deepest: Option<(&IdleState, Nanos)> = None;
+    for state in known(&cpu.idle_states)? {
+        let exit = *known(&state.exit_latency)?;
+        let allowed = state.disabled.get() != Some(true) && limit.is_none_or(|limit| exit <= limit);
+        if allowed && deepest.is_none_or(|(_, other)| exit > other) {
+            deepest = Some((state, exit));
+        }
+    }
+    Ok(deepest.map(|(state, _)| state))
+}
+
+/// Its name for people.
+pub(crate) fn name(state: &IdleState) -> String {
+    state.name.value().cloned().unwrap_or_else(|| format!("state{}", state.index))
+}
+
+fn states(facts: &Facts, context: &Context) -> Judged {
+    let polls = facts.cmdline.value().is_some_and(|line| line.has_value("idle", "poll"));
+    let budget = context.budget();
+    by_cpu(facts, &context.critical(facts), |cpu| {
+        if polls {
+            return Ok(Judgement::pass(Subject::Host, "idle=poll: they never sleep")
+                .see_as("idle=poll", facts.cmdline.source()));
+        }
+        let Some(state) = deepest(facts, cpu)? else {
+            return Ok(
+                Judgement::pass(Subject::Host, "no idle state is allowed").see_as("none", cpu.idle_states.source())
+            );
+        };
+        let exit = *known(&state.exit_latency)?;
+        let text =
+            format!("the deepest state allowed is {} with {exit} to leave it; the budget is {budget}", name(state));
+        let judgement = match exit <= budget {
+            true => Judgement::pass(Subject::Host, text),
+            // Ten times the budget is no matter of taste.
+            false if exit.as_nanos() / 10 >= budget.as_nanos() => Judgement::fail(Subject::Host, text).takes(exit),
+            false => Judgement::warn(Subject::Host, text).takes(exit),
+        };
+        let judgement = judgement.see_as(all_states(cpu), cpu.idle_states.source());
+        Ok(judgement.see(&state.exit_latency).see(&state.disabled).see(&facts.idle.dma_latency))
+    })
+}
+
+/// A CPU's states with what each takes to leave: `POLL 0ns, C1 1us, C6 170us (disabled)`.
+fn all_states(cpu: &Cpu) -> String {
+    let one = |state: &IdleState| {
+        let off = if state.disabled.get() == Some(true) { " (disabled)" } else { "" };
+        format!("{} {}{off}", name(state), state.exit_latency)
+    };
+    cpu.idle_states.value().into_iter().flatten().map(one).collect::<Vec<_>>().join(", ")
+}
+
+fn usage(facts: &Facts, context: &Context) -> Judged {
+    let interval = known(&facts.interval)?;
+    if interval.change.idle.is_empty() {
+        return Err(Skip::unknown("/sys/devices/system/cpu/cpu*/cpuidle/state*/usage: not read twice"));
+    }
+    let budget = context.budget();
+    by_cpu(facts, &context.critical(facts), |cpu| {
+        let mut worst: Option<(&IdleState, Nanos, u64)> = None;
+        for state in known(&cpu.idle_states)? {
+            let exit = *known(&state.exit_latency)?;
+            let entered = interval.change.idle.get(&(cpu.id, state.index)).map_or(0, |counts| counts.usage);
+            if exit > budget && entered > 0 && worst.is_none_or(|(_, other, _)| exit > other) {
+                worst = Some((state, exit, entered));
+            }
+        }
+        let length = interval.length;
+        Ok(match worst {
+            Some((state, exit, entered)) => {
+                let text = format!("{} was entered, which takes {exit} to leave", name(state));
+                Judgement::warn(Subject::Host, text)
+                    .takes(exit)
+                    .see_as(format!("{entered} times during {length}"), cpu.idle_states.source())
+            }
+            None => Judgement::pass(Subject::Host, format!("no state above {budget} was entered during {length}"))
+                .see_as("0 entries", cpu.idle_states.source()),
+        })
+    })
+}
+
+fn driver(facts: &Facts, _: &Context) -> Judged {
+    let driver = &facts.idle.driver;
+    let intel = facts.cpus.vendor.get() == Some(host::facts::Vendor::Intel);
+    let judgement = match known(driver)?.as_str() {
+        "acpi_idle" if intel => {
+            Judgement::warn(Subject::Host, "the driver is acpi_idle: states and latencies are the firmware's")
+        }
+        "none" => Judgement::pass(Subject::Host, "there is no driver: idle CPUs halt or poll"),
+        driver => Judgement::pass(Subject::Host, format!("the driver is {driver}")),
+    };
+    judgement.see(driver).see(&facts.idle.governor).alone()
+}
+
+fn global(facts: &Facts, context: &Context) -> Judged {
+    let limit = &facts.idle.dma_latency;
+    let (value, budget) = (*known(limit)?, context.budget());
+    let critical = context.critical(facts);
+    let limited = |id: u32| {
+        matches!(
+            facts.cpus.cpu(id).and_then(|cpu| cpu.resume_latency.get()),
+            Some(ResumeLatency::Zero | ResumeLatency::AtMost(_))
+        )
+    };
+    let judgement = if value <= budget {
+        Judgement::pass(Subject::Host, format!("all CPUs must wake up within {value}"))
+    } else if !critical.is_empty() && critical.iter().all(limited) {
+        Judgement::pass(Subject::Host, "there is no limit for all CPUs, but each application CPU has its own")
+    } else {
+        Judgement::warn(Subject::Host, format!("nobody limits wake-up times to {budget} or less"))
+    };
+    let judgement = judgement.see(limit);
+    match facts.idle.dma_latency_holders.value() {
+        Some(holders) => {
+            judgement.see_as(format!("held by {}", holders.join(", ")), facts.idle.dma_latency_holders.source())
+        }
+        None => judgement,
+    }
+    .alone()
+}
+
+fn per_cpu(facts: &Facts, context: &Context) -> Judged {
+    let budget = context.budget();
+    by_cpu(facts, &context.isolated.value, |cpu| {
+        let fact = &cpu.resume_latency;
+        let (judgement, text) = match *known(fact)? {
+            ResumeLatency::Zero => (Judgement::pass(Subject::Host, "they may only poll"), "n/a".to_owned()),
+            ResumeLatency::AtMost(limit) if limit <= budget => {
+                (Judgement::pass(Subject::Host, format!("they must wake up within {limit}")), limit.to_string())
+            }
+            ResumeLatency::AtMost(limit) => (
+                Judgement::warn(Subject::Host, format!("they may take {limit} to wake up; the budget is {budget}"))
+                    .takes(limit),
+                limit.to_string(),
+            ),
+            ResumeLatency::NoLimit if facts.idle.dma_latency.is(|limit| *limit <= budget) == Some(true) => (
+                Judgement::pass(Subject::Host, "they have no limit of their own, but the host has"),
+                "0, which means no limit".to_owned(),
+            ),
+            ResumeLatency::NoLimit => (
+                Judgement::warn(Subject::Host, "0 means no limit: they may take as long as they like"),
+                "0, which means no limit".to_owned(),
+            ),
+        };
+        Ok(judgement.see_as(text, fact.source()))
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::testing::{Case, Host, host};
+
+    const DRIVER: &str = "/sys/devices/system/cpu/cpuidle/current_driver";
+
+    /// Two states: C1 with 2 us, C6 with 133 us, the second switched off or not.
+    fn with_states(disabled: &str) -> Host {
+        with_usage(host().isolated("2-7"), disabled, "", "5")
+    }
+
+    fn with_usage(host: Host, disabled: &str, place: &str, usage: &str) -> Host {
+        (0..8).fold(host, |host, n| {
+            let state = |k: u32| format!("{place}/sys/devices/system/cpu/cpu{n}/cpuidle/state{k}");
+            let host = host.file(&format!("{}/name", state(0)), "C1").file(&format!("{}/latency", state(0)), "2");
+            let host = host.file(&format!("{}/disable", state(0)), "0").file(&format!("{}/usage", state(0)), "9");
+            let host = host.file(&format!("{}/name", state(1)), "C6").file(&format!("{}/latency", state(1)), "133");
+            host.file(&format!("{}/disable", state(1)), disabled).file(&format!("{}/usage", state(1)), usage)
+        })
+    }
+
+    fn twice(usage: &str) -> Host {
+        with_usage(with_states("0"), "0", "/again", usage)
+            .file("/proc/uptime", "100.00 1")
+            .file("/again/proc/uptime", "103.00 1")
+    }
+
+    fn own(text: &str) -> Host {
+        (0..8).fold(host().isolated("2-7"), |host, n| {
+            host.file(&format!("/sys/devices/system/cpu/cpu{n}/power/pm_qos_resume_latency_us"), text)
+        })
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("idle.states", || with_states("1")),
+        Case::pass("idle.states", || with_states("0").file("/commands/cpu_dma_latency", "5")),
+        Case::pass("idle.states", || with_states("0").cmdline("idle=poll")),
+        Case::warn("idle.states", || with_states("0").goal(Nanos::from_micros(50))),
+        Case::fail("idle.states", || with_states("0")),
+        Case::unknown("idle.states", host),
+        Case::not_applicable("idle.states", || host().complete()),
+        Case::pass("idle.usage-delta", || twice("5")),
+        Case::warn("idle.usage-delta", || twice("9")),
+        Case::unknown("idle.usage-delta", || with_states("0")),
+        Case::pass("idle.driver-governor", || host().file(DRIVER, "intel_idle\n")),
+        Case::warn("idle.driver-governor", || host().file(DRIVER, "acpi_idle\n")),
+        Case::unknown("idle.driver-governor", host),
+        Case::pass("idle.pmqos-global", || host().file("/commands/cpu_dma_latency", "2\n")),
+        Case::warn("idle.pmqos-global", || host().file("/commands/cpu_dma_latency", "2000000000\n")),
+        Case::unknown("idle.pmqos-global", host),
+        Case::pass("idle.pmqos-percpu", || own("n/a\n")),
+        Case::pass("idle.pmqos-percpu", || own("2\n")),
+        Case::warn("idle.pmqos-percpu", || own("0\n")),
+        Case::unknown("idle.pmqos-percpu", || host().isolated("2-7")),
+    ];
+
+    #[test]
+    fn what_a_state_takes_is_its_own_latency() {
+        let judgements = with_states("0").judge("idle.states");
+        assert_eq!(judgements.len(), 1);
+        assert_eq!(judgements[0].effect, Some(Nanos::from_micros(133)));
+    }
+}

@@ -1,0 +1,226 @@
+//! What holds CPUs back: heat and power.
+
+use host::Facts;
+use host::facts::{CpuSet, Vendor};
+use units::Nanos;
+
+use crate::rules::common::by_cpu;
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "cpu.throttle-count",
+        group: Group::Cpu,
+        title: "No CPU is throttled for heat",
+        applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
+        judge: throttles,
+        why: "A core or a package that is too hot is slowed down by the hardware, in bursts of milliseconds, until it has cooled.",
+        magnitude: Magnitude {
+            text: "milliseconds at a fraction of the speed for each event",
+            typical: Some(Nanos::from_millis(1)),
+            source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
+        },
+        fix: Fix::runtime(
+            "look at fans and air flow (ipmitool sdr type Temperature), and lower the highest frequency until the count stands still",
+        ),
+        cost: "Better cooling, or a lower frequency.",
+        references: &[
+            "Linux Documentation/core-api/real-time/hardware.rst",
+            "Linux Documentation/admin-guide/thermal/intel_powerclamp.rst",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "cpu.power-limit",
+        group: Group::Cpu,
+        title: "The power limit of a socket is what the part is made for",
+        applies: Applies::LINUX.on_hardware(),
+        judge: power,
+        why: "Above its long-term limit a socket is slowed down until the average is below it again. A limit under the part's own rating does that under \
+              ordinary load.",
+        magnitude: Magnitude {
+            text: "changes of frequency at each crossing, up to 12 us each up to Cascade Lake, and a lower frequency",
+            typical: Some(Nanos::from_micros(12)),
+            source: "Intel P-state guide 637284-001US for the change; Intel SDM volume 3, section 15.10 (RAPL)",
+        },
+        fix: Fix::both(
+            "echo MICROWATTS > /sys/class/powercap/intel-rapl:0/constraint_0_power_limit_uw",
+            "firmware settings of PL1 and PL2, or power capping of the management controller",
+        ),
+        cost: "More heat; a limit of the rack's may stand behind it.",
+        references: &["Linux Documentation/power/powercap/powercap.rst", "intel/PerfSpect"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "cpu.platform-profile",
+        group: Group::Cpu,
+        title: "The platform's profile is performance",
+        applies: Applies::LINUX.on_hardware(),
+        judge: profile,
+        why: "The firmware has a policy of its own for power and fans, above all settings of the kernel.",
+        magnitude: Magnitude {
+            text: "as much as a power limit or an energy preference",
+            typical: None,
+            source: "Linux Documentation/userspace-api/sysfs-platform_profile.rst; no size is published",
+        },
+        fix: Fix::both(
+            "echo performance > /sys/firmware/acpi/platform_profile",
+            "tuned: [acpi] platform_profile=performance",
+        ),
+        cost: "More power and noise.",
+        references: &[
+            "Linux Documentation/userspace-api/sysfs-platform_profile.rst",
+            "tuned profile throughput-performance",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "idle.umwait",
+        group: Group::Cpu,
+        title: "Waiting instructions do not sleep deeply",
+        applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
+        judge: umwait,
+        why: "UMWAIT and TPAUSE wait in C0.1 or, where allowed, in the deeper C0.2, whose way out is longer. DPDK's power library uses them in empty polls.",
+        magnitude: Magnitude {
+            text: "about 0.5 us to leave C0.2, less for C0.1",
+            typical: Some(Nanos::from_nanos(500)),
+            source: "general knowledge; Intel SDM volume 2, UMWAIT, says that C0.2 has the larger latency without a number",
+        },
+        fix: Fix::runtime("echo 0 > /sys/devices/system/cpu/umwait_control/enable_c02"),
+        cost: "A little more power in empty polls.",
+        references: &[
+            "Linux Documentation/ABI/testing/sysfs-devices-system-cpu, umwait_control",
+            "Intel SDM volume 2, UMWAIT",
+        ],
+        conflicts: &[],
+    },
+];
+
+fn throttles(facts: &Facts, _: &Context) -> Judged {
+    const PLACE: &str = "/sys/devices/system/cpu/cpu*/thermal_throttle";
+    let during = facts
+        .interval
+        .value()
+        .map(|interval| (&interval.change.throttles, interval.length))
+        .filter(|(all, _)| !all.is_empty());
+    let hit = |all: &std::collections::BTreeMap<u32, host::facts::Throttles>| -> (CpuSet, u64) {
+        let hot = all.iter().filter(|(_, n)| n.core + n.package > 0);
+        hot.fold((CpuSet::new(), 0), |(mut cpus, sum), (cpu, n)| {
+            cpus.insert(*cpu);
+            (cpus, sum + n.core + n.package)
+        })
+    };
+    if let Some((all, length)) = during {
+        let (cpus, sum) = hit(all);
+        let judgement = match sum {
+            0 => Judgement::pass(Subject::Host, format!("nothing was throttled during {length}")),
+            n => Judgement::fail(&cpus, format!("throttled {n} times during {length}")),
+        };
+        return judgement.see_as(format!("{sum} events during {length}"), PLACE).alone();
+    }
+    if facts.counters.throttles.is_empty() {
+        return Err(Skip::unknown(format!("{PLACE}: not recorded")));
+    }
+    let (cpus, sum) = hit(&facts.counters.throttles);
+    let judgement = match sum {
+        0 => Judgement::pass(Subject::Host, "nothing was throttled since boot"),
+        n => {
+            Judgement::warn(&cpus, format!("throttled {n} times since boot; whether it goes on shows a second reading"))
+        }
+    };
+    judgement.see_as(format!("{sum} events since boot"), PLACE).alone()
+}
+
+fn power(facts: &Facts, _: &Context) -> Judged {
+    let zones = known(&facts.power_zones)?;
+    let packages = zones.iter().filter(|zone| zone.name.is(|name| name.starts_with("package")) == Some(true));
+    let mut judgements = Vec::new();
+    let mut skip = None;
+    for zone in packages {
+        let long = zone.limits.iter().find(|limit| limit.name.is(|name| name == "long_term") == Some(true));
+        let Some(long) = long else { continue };
+        let (limit, max) = match (known(&long.limit), known(&long.max)) {
+            (Ok(limit), Ok(max)) => (limit.as_microwatts(), max.as_microwatts()),
+            (Err(reason), _) | (_, Err(reason)) => {
+                skip = Some(reason);
+                continue;
+            }
+        };
+        if max == 0 {
+            skip = Some(Skip::unknown(format!("{}: the part does not say its rating", long.max.source())));
+            continue;
+        }
+        let subject = Subject::Named(zone.name.value().cloned().unwrap_or_else(|| zone.id.clone()));
+        let watts = |microwatts: u64| format!("{} W", microwatts / 1_000_000);
+        let judgement = match limit >= max {
+            true => Judgement::pass(subject, format!("the limit is {}, the rating {}", watts(limit), watts(max))),
+            false => Judgement::warn(subject, format!("the limit is {} of a rating of {}", watts(limit), watts(max))),
+        };
+        judgements.push(judgement.see_as(watts(limit), long.limit.source()).see_as(watts(max), long.max.source()));
+    }
+    match judgements.is_empty() {
+        true => Err(skip.unwrap_or_else(|| Skip::not_applicable("no zone of a package is there"))),
+        false => Ok(judgements),
+    }
+}
+
+fn profile(facts: &Facts, _: &Context) -> Judged {
+    let fact = &facts.scaling.platform_profile;
+    let judgement = match known(fact)?.as_str() {
+        "performance" => Judgement::pass(Subject::Host, "the platform's profile is performance"),
+        other => Judgement::warn(Subject::Host, format!("the platform's profile is {other}")),
+    };
+    judgement.see(fact).alone()
+}
+
+fn umwait(facts: &Facts, context: &Context) -> Judged {
+    let fact = &facts.idle.umwait_c02;
+    let deep = *known(fact)?;
+    by_cpu(facts, &context.critical(facts), |_| {
+        let judgement = match deep {
+            true => Judgement::warn(Subject::Host, "UMWAIT and TPAUSE may wait in C0.2"),
+            false => Judgement::pass(Subject::Host, "UMWAIT and TPAUSE wait in C0.1"),
+        };
+        Ok(judgement.see(fact))
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use crate::testing::{Case, Host, host};
+
+    const C02: &str = "/sys/devices/system/cpu/umwait_control/enable_c02";
+
+    fn heat(count: &str) -> Host {
+        let place = "/sys/devices/system/cpu/cpu0/thermal_throttle";
+        host()
+            .file(&format!("{place}/core_throttle_count"), count)
+            .file(&format!("{place}/package_throttle_count"), "0\n")
+    }
+
+    fn zone(limit: &str) -> Host {
+        let place = "/sys/class/powercap/intel-rapl:0";
+        host()
+            .file(&format!("{place}/name"), "package-0\n")
+            .file(&format!("{place}/constraint_0_name"), "long_term\n")
+            .file(&format!("{place}/constraint_0_power_limit_uw"), limit)
+            .file(&format!("{place}/constraint_0_max_power_uw"), "205000000\n")
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("cpu.throttle-count", || heat("0\n")),
+        Case::warn("cpu.throttle-count", || heat("7\n")),
+        Case::unknown("cpu.throttle-count", host),
+        Case::pass("cpu.power-limit", || zone("205000000\n")),
+        Case::warn("cpu.power-limit", || zone("150000000\n")),
+        Case::unknown("cpu.power-limit", host),
+        Case::not_applicable("cpu.power-limit", || host().complete()),
+        Case::pass("cpu.platform-profile", || host().file("/sys/firmware/acpi/platform_profile", "performance\n")),
+        Case::warn("cpu.platform-profile", || host().file("/sys/firmware/acpi/platform_profile", "balanced\n")),
+        Case::unknown("cpu.platform-profile", host),
+        Case::pass("idle.umwait", || host().file(C02, "0\n")),
+        Case::warn("idle.umwait", || host().file(C02, "1\n")),
+        Case::unknown("idle.umwait", host),
+    ];
+}

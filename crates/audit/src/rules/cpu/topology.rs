@@ -1,0 +1,189 @@
+//! Threads of a core, nodes, caches.
+
+use host::Facts;
+use host::facts::CpuSet;
+use units::Nanos;
+
+use crate::rules::choices::{Side, choose};
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "smt.state",
+        group: Group::Cpu,
+        title: "No second thread disturbs the application's cores",
+        applies: Applies::LINUX.on_hardware(),
+        judge: smt,
+        why: "Two threads of a core share its execution ports, its first caches and its idle states.",
+        magnitude: Magnitude {
+            text: "up to half of the core's throughput while the sibling is busy; nothing while it is idle or offline",
+            typical: None,
+            source: "FlexRAN real-time platform slides (2018), which find like latency with the sibling disabled; the size is general knowledge",
+        },
+        fix: Fix::runtime_or_boot("echo off > /sys/devices/system/cpu/smt/control", "nosmt"),
+        cost: "A third of the host's throughput, for work that profits from two threads a core.",
+        references: &[
+            "Linux Documentation/admin-guide/cpu-isolation.rst",
+            "FlexRAN real-time platform slides (2018), Processor Optimizations",
+        ],
+        conflicts: &["off: FlexRAN slides, rigtorp.se", "on: OpenShift vDU reference configuration, intel/PerfSpect"],
+    },
+    Rule {
+        id: "topo.snc",
+        group: Group::Cpu,
+        title: "Sockets are divided into nodes only where placement knows it",
+        applies: Applies::LINUX.on_hardware().isolated(),
+        judge: clusters,
+        why: "With sub-NUMA clusters (or NPS2 and NPS4) a socket has several nodes. Memory and cache of the own node are nearer, those of the other are \
+              further: CPUs of the application on several nodes of a socket pay for it.",
+        magnitude: Magnitude {
+            text: "10 to 20 ns between the nodes of a socket, 60 to 100 ns to another socket",
+            typical: Some(Nanos::from_nanos(20)),
+            source: "general knowledge; FlexRAN real-time platform slides (2018) ask to disable clusters that are not needed",
+        },
+        fix: Fix::boot("firmware setting Sub-NUMA Clustering: disabled (AMD: NPS1), or isolate CPUs of one node"),
+        cost: "Without clusters the nearest memory is a little further away.",
+        references: &[
+            "FlexRAN real-time platform slides (2018), Memory Optimizations",
+            "OpenShift vDU reference configuration, host firmware",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "topo.l3-domain",
+        group: Group::Cpu,
+        title: "The application's CPUs share a last-level cache",
+        applies: Applies::LINUX.isolated(),
+        judge: caches,
+        why: "Threads that hand packets to each other do it through the last-level cache they share. Where there are several (one for each CCX on EPYC), \
+              the packet crosses the fabric.",
+        magnitude: Magnitude {
+            text: "about 100 ns more for each line that crosses between caches of a socket",
+            typical: Some(Nanos::from_nanos(100)),
+            source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
+        },
+        fix: Fix::boot("choose isolated CPUs of one cache (lscpu -e=CPU,CACHE), or keep each pipeline within one"),
+        cost: "Fewer CPUs to choose from.",
+        references: &["Linux Documentation/core-api/real-time/hardware.rst"],
+        conflicts: &[],
+    },
+];
+
+fn smt(facts: &Facts, context: &Context) -> Judged {
+    let active = &facts.cpus.smt_active;
+    if !*known(active)? {
+        return Judgement::pass(Subject::Host, "each core runs one thread").see(active).alone();
+    }
+    let critical = context.critical(facts);
+    let online = facts.cpus.all();
+    let mut shared = CpuSet::new();
+    for cpu in critical.iter().filter_map(|id| facts.cpus.cpu(id)) {
+        if known(&cpu.siblings)?.intersection(&online).len() > 1 {
+            shared.insert(cpu.id);
+        }
+    }
+    let judgement = match shared.is_empty() {
+        true => Judgement::pass(Subject::Host, "cores run two threads, but none of the application's does"),
+        false => {
+            const OFF: Side = Side {
+                what: "one thread a core",
+                who: "FlexRAN slides, cpu-isolation.rst",
+                of: &[Workload::Poll, Workload::Rt],
+            };
+            const ON: Side = Side {
+                what: "cores run two threads",
+                who: "OpenShift vDU, intel/PerfSpect",
+                of: &[Workload::Interrupt],
+            };
+            let judgement = choose(context, [&OFF, &ON], 1);
+            let found = format!("CPUs {shared} share their cores with other threads: {}", judgement.found);
+            Judgement { subject: (&shared).into(), found, ..judgement }
+        }
+    };
+    judgement.see(active).see(&facts.cpus.smt_control).alone()
+}
+
+fn clusters(facts: &Facts, context: &Context) -> Judged {
+    let isolated = &context.isolated.value;
+    let mut packages = std::collections::BTreeMap::<u32, Vec<u32>>::new();
+    for node in &facts.cpus.nodes {
+        let cpus = known(&node.cpus)?;
+        let Some(first) = cpus.first().and_then(|id| facts.cpus.cpu(id)) else { continue };
+        let package = *known(&first.package)?;
+        let nodes = packages.entry(package).or_default();
+        if cpus.intersects(isolated) {
+            nodes.push(node.id);
+        }
+    }
+    if packages.is_empty() {
+        return Err(Skip::unknown("/sys/devices/system/node: no NUMA node is known"));
+    }
+    let source = "/sys/devices/system/node/node*/cpulist, topology/physical_package_id";
+    let spread = packages.iter().find(|(_, nodes)| nodes.len() > 1);
+    let judgement = match spread {
+        None => Judgement::pass(isolated, "on each socket the application's CPUs are of one node"),
+        Some((package, nodes)) => {
+            Judgement::warn(isolated, format!("on socket {package} they are spread over nodes {nodes:?}"))
+        }
+    };
+    judgement.see_as(format!("{} nodes on {} sockets", facts.cpus.nodes.len(), packages.len()), source).alone()
+}
+
+fn caches(facts: &Facts, context: &Context) -> Judged {
+    let isolated = &context.isolated.value;
+    let mut groups: Vec<CpuSet> = Vec::new();
+    let mut source = None;
+    for cpu in isolated.iter().filter_map(|id| facts.cpus.cpu(id)) {
+        let shared = known(&cpu.l3)?;
+        source.get_or_insert(cpu.l3.source());
+        if !groups.contains(shared) {
+            groups.push(shared.clone());
+        }
+    }
+    let source = source.ok_or_else(|| Skip::unknown("the isolated CPUs are not among those that are known"))?;
+    let names = groups.iter().map(|cpus| cpus.intersection(isolated).to_string()).collect::<Vec<_>>().join(" | ");
+    let judgement = match groups.len() {
+        1 => Judgement::pass(isolated, "they share one last-level cache"),
+        n => Judgement::warn(isolated, format!("they are spread over {n} last-level caches: {names}")),
+    };
+    judgement.see_as(names, source).alone()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use crate::testing::{Case, Host, host};
+
+    const ACTIVE: &str = "/sys/devices/system/cpu/smt/active";
+
+    fn iso() -> Host {
+        host().isolated("2-7")
+    }
+
+    fn each(host: Host, file: &str, text: fn(u32) -> String) -> Host {
+        (0..8).fold(host, |host, n| host.file(&format!("/sys/devices/system/cpu/cpu{n}/{file}"), &text(n)))
+    }
+
+    fn pairs() -> Host {
+        each(iso().file(ACTIVE, "1\n"), "topology/thread_siblings_list", |n| format!("{}-{}", n & !1, n | 1))
+    }
+
+    fn nodes(host: Host) -> Host {
+        let place = "/sys/devices/system/node/node";
+        host.file(&format!("{place}0/cpulist"), "0-3").file(&format!("{place}1/cpulist"), "4-7")
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("smt.state", || host().file(ACTIVE, "0\n")),
+        Case::disagree("smt.state", pairs),
+        Case::unknown("smt.state", host),
+        Case::pass("topo.snc", || each(nodes(iso()), "topology/physical_package_id", |n| (n / 4).to_string())),
+        Case::warn("topo.snc", || each(nodes(iso()), "topology/physical_package_id", |_| "0".into())),
+        Case::unknown("topo.snc", iso),
+        Case::pass("topo.l3-domain", || each(iso(), "cache/index3/shared_cpu_list", |_| "0-7".into())),
+        Case::warn("topo.l3-domain", || {
+            each(iso(), "cache/index3/shared_cpu_list", |n| if n < 4 { "0-3".into() } else { "4-7".into() })
+        }),
+        Case::unknown("topo.l3-domain", iso),
+    ];
+}

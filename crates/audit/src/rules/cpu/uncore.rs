@@ -1,0 +1,195 @@
+//! Frequencies of mesh, last-level cache and memory controllers.
+
+use host::Facts;
+use host::facts::{CpuSet, Uncore, Vendor, bits};
+use units::Nanos;
+
+use crate::rules::common::megahertz;
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+
+const INTEL: Applies = Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]);
+const KERNEL: &str = "Linux Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst";
+
+const RAMP: Magnitude = Magnitude {
+    text: "at a third of the frequency each miss of the core's caches takes some tens of nanoseconds more; the way up takes milliseconds",
+    typical: Some(Nanos::from_nanos(50)),
+    source: "Linux Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst names the mechanism; the size is general knowledge",
+};
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "unc.sysfs-range",
+        group: Group::Cpu,
+        title: "The uncore has one frequency only, the highest",
+        applies: INTEL,
+        judge: range,
+        why: "Mesh, last-level cache and memory controllers have a frequency of their own, which falls while there is little traffic and rises when there \
+              is more. A packet that comes after silence finds it low.",
+        magnitude: RAMP,
+        fix: Fix::both(
+            "for n in /sys/devices/system/cpu/intel_uncore_frequency/*/; do cat $n/initial_max_freq_khz > $n/min_freq_khz; done",
+            "a systemd unit that runs the same at boot",
+        ),
+        cost: "Tens of watts a socket, which turbo does not get.",
+        references: &[
+            KERNEL,
+            "Intel P-state guide 637284-001US",
+            "FlexRAN real-time platform slides (2018), Set max Uncore",
+        ],
+        conflicts: &[
+            "FlexRAN real-time platform slides (2018), another page: uncore frequency scaling should be enabled",
+        ],
+    },
+    Rule {
+        id: "unc.msr620",
+        group: Group::Cpu,
+        title: "The uncore's register holds one ratio",
+        applies: INTEL,
+        judge: register,
+        why: "MSR 0x620 holds the lowest (bits 14:8) and the highest ratio (bits 6:0) of the uncore, in units of 100 MHz. Firmware or tools can change it \
+              behind the kernel's back.",
+        magnitude: RAMP,
+        fix: Fix::runtime("wrmsr -a 0x620 with the same ratio twice, as 0x1818 for 2.4 GHz"),
+        cost: "Tens of watts a socket.",
+        references: &["Intel P-state guide 637284-001US", "Intel uncore performance monitoring reference 336274"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "unc.elc",
+        group: Group::Cpu,
+        title: "Efficiency latency control keeps the uncore's frequency up",
+        applies: INTEL,
+        judge: elc,
+        why: "On parts with TPMI the frequency falls to a floor while utilisation is below a threshold, and rises in steps of 100 MHz above another.",
+        magnitude: RAMP,
+        fix: Fix::runtime(
+            "for n in /sys/devices/system/cpu/intel_uncore_frequency/uncore*/; do cat $n/max_freq_khz > $n/elc_floor_freq_khz; done",
+        ),
+        cost: "Tens of watts a socket when idle.",
+        references: &[KERNEL, "intel/PerfSpect"],
+        conflicts: &[],
+    },
+];
+
+fn each(facts: &Facts, judge: impl Fn(&Uncore, Subject) -> Result<Judgement, Skip>) -> Judged {
+    let mut judgements = Vec::new();
+    let mut skip = None;
+    for domain in known(&facts.uncore)? {
+        match judge(domain, Subject::Named(format!("uncore {}", domain.name))) {
+            Ok(judgement) => judgements.push(judgement),
+            Err(reason) => skip = Some(reason),
+        }
+    }
+    match judgements.is_empty() {
+        true => Err(skip.unwrap_or_else(|| Skip::not_applicable("the driver has no domain"))),
+        false => Ok(judgements),
+    }
+}
+
+fn range(facts: &Facts, _: &Context) -> Judged {
+    each(facts, |domain, subject| {
+        let (min, max) = (*known(&domain.min)?, *known(&domain.max)?);
+        let top = domain.initial_max.get().unwrap_or(max);
+        let judgement = if min != max {
+            Judgement::warn(subject, format!("between {} and {}", megahertz(min), megahertz(max)))
+        } else if max < top {
+            Judgement::warn(subject, format!("fixed at {}, below the {} of the boot", megahertz(max), megahertz(top)))
+        } else {
+            Judgement::pass(subject, format!("fixed at {}", megahertz(max)))
+        };
+        let judgement =
+            judgement.see_as(megahertz(min), domain.min.source()).see_as(megahertz(max), domain.max.source());
+        Ok(match domain.current.get() {
+            Some(current) => judgement.see_as(megahertz(current), domain.current.source()),
+            None => judgement,
+        })
+    })
+}
+
+fn register(facts: &Facts, _: &Context) -> Judged {
+    let register = facts.msrs.register(0x620);
+    let values = known(&register)?;
+    let mut groups: Vec<(u64, CpuSet)> = Vec::new();
+    for (cpu, value) in values.iter() {
+        match groups.iter_mut().find(|(other, _)| other == value) {
+            Some((_, cpus)) => cpus.insert(*cpu),
+            None => groups.push((*value, CpuSet::from([*cpu]))),
+        }
+    }
+    if groups.is_empty() {
+        return Err(Skip::unknown("MSR 0x620: it was read of no CPU"));
+    }
+    let one = |(value, cpus): (u64, CpuSet)| {
+        let (max, min) = (bits(value, 6, 0) * 100, bits(value, 14, 8) * 100);
+        let judgement = match min == max {
+            true => Judgement::pass(&cpus, format!("the uncore is held at {max} MHz")),
+            false => Judgement::warn(&cpus, format!("the uncore may go from {min} to {max} MHz")),
+        };
+        judgement.see_as(format!("0x{value:x}"), "MSR 0x620, bits 14:8 and 6:0")
+    };
+    Ok(groups.into_iter().map(one).collect())
+}
+
+fn elc(facts: &Facts, _: &Context) -> Judged {
+    each(facts, |domain, subject| {
+        let (floor, max) = (*known(&domain.elc_floor)?, *known(&domain.max)?);
+        let judgement = match floor >= max {
+            true => Judgement::pass(subject, format!("the floor is {}", megahertz(floor))),
+            false => Judgement::warn(
+                subject,
+                format!("the floor is {}, the highest frequency {}", megahertz(floor), megahertz(max)),
+            ),
+        };
+        Ok(judgement.see_as(megahertz(floor), domain.elc_floor.source()).see(&domain.elc_low_threshold_pct))
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use crate::testing::{Case, Host, host};
+
+    fn domain(name: &str, files: &[(&str, &str)]) -> Host {
+        let place = format!("/sys/devices/system/cpu/intel_uncore_frequency/{name}");
+        files.iter().fold(host(), |host, (file, text)| host.file(&format!("{place}/{file}"), text))
+    }
+
+    fn range(min: &str, max: &str) -> Host {
+        domain(
+            "package_00_die_00",
+            &[("min_freq_khz", min), ("max_freq_khz", max), ("initial_max_freq_khz", "2400000")],
+        )
+    }
+
+    fn floor(floor: &str) -> Host {
+        domain(
+            "uncore00",
+            &[
+                ("domain_id", "0"),
+                ("elc_floor_freq_khz", floor),
+                ("max_freq_khz", "2200000"),
+                ("min_freq_khz", "800000"),
+            ],
+        )
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("unc.sysfs-range", || range("2400000", "2400000")),
+        Case::warn("unc.sysfs-range", || range("800000", "2400000")),
+        Case::warn("unc.sysfs-range", || range("1400000", "1400000")),
+        Case::unknown("unc.sysfs-range", host),
+        Case::not_applicable("unc.sysfs-range", || host().complete()),
+        Case::pass("unc.msr620", || host().file("/msr/0x620", "0 0x1818\n1 0x1818\n")),
+        Case::warn("unc.msr620", || host().file("/msr/0x620", "0 0x818\n")),
+        Case::unknown("unc.msr620", host),
+        Case::pass("unc.elc", || floor("2200000")),
+        Case::warn("unc.elc", || floor("800000")),
+        Case::unknown("unc.elc", host),
+    ];
+
+    #[test]
+    fn a_register_is_decoded() {
+        let judgements = host().file("/msr/0x620", "0 0x818\n").judge("unc.msr620");
+        assert_eq!(judgements[0].found, "the uncore may go from 800 to 2400 MHz");
+    }
+}

@@ -1,0 +1,185 @@
+//! What judges of interfaces and of the devices under them do alike.
+
+use std::collections::BTreeMap;
+
+use host::Facts;
+use host::facts::{Fact, Link, PciDevice, Why};
+use units::{BitRate, Nanos};
+
+use crate::rules::common::skipped;
+use crate::{Context, Judged, Judgement, Skip, Subject, known};
+
+/// Octets that a frame takes on the wire beyond its own: preamble and gap (IEEE 802.3, clauses 3 and 4).
+const AROUND_A_FRAME: u64 = 20;
+/// Header and check sequence around the payload of a frame (IEEE 802.3, clause 3).
+const HEADER: u64 = 18;
+/// Drivers with which a program in user space drives a device itself.
+pub(super) const USER_SPACE: [&str; 3] = ["vfio-pci", "igb_uio", "uio_pci_generic"];
+/// No more ports stand between a device and its root complex.
+const MAX_PORTS: usize = 8;
+
+/// Judges each interface of the intent. Where nothing can be told of any, the first reason is the rule's.
+pub(super) fn by_link(facts: &Facts, context: &Context, judge: impl Fn(&Link) -> Result<Judgement, Skip>) -> Judged {
+    known(&facts.links)?;
+    let each = context.nics.value.iter().map(|name| match facts.link(name) {
+        Some(link) => (Subject::Link(name.clone()), judge(link)),
+        None => (Subject::Link(name.clone()), Err(not_seen(facts, name))),
+    });
+    together(each)
+}
+
+/// An interface that the intent names and the facts do not have: it may be driven from user space.
+fn not_seen(facts: &Facts, name: &str) -> Skip {
+    let bound = facts.pci.device(name).and_then(|device| device.driver.value());
+    match bound {
+        Some(driver) => {
+            Skip::not_applicable(format!("{name} is driven by {driver}: the kernel has no interface of it"))
+        }
+        None => Skip::unknown(format!("{name} is not among the interfaces")),
+    }
+}
+
+/// Judges each device of the intent: those under its interfaces, those that it names by their addresses, and network
+/// devices that user space drives.
+pub(super) fn by_device(
+    facts: &Facts,
+    context: &Context,
+    judge: impl Fn(&PciDevice) -> Result<Judgement, Skip>,
+) -> Judged {
+    known(&facts.pci.devices)?;
+    let mut addresses: Vec<(String, Option<Skip>)> = Vec::new();
+    for name in &context.nics.value {
+        match facts.link(name) {
+            Some(link) => match known(&link.pci) {
+                Ok(address) => addresses.push((address.clone(), None)),
+                Err(Skip::NotApplicable(_)) => {
+                    let skip = Skip::not_applicable(format!("{name} has no PCI device"));
+                    addresses.push((name.clone(), Some(skip)));
+                }
+                Err(skip) => addresses.push((name.clone(), Some(skip))),
+            },
+            None if facts.pci.device(name).is_some() => addresses.push((name.clone(), None)),
+            None => addresses.push((name.clone(), Some(not_seen(facts, name)))),
+        }
+    }
+    for device in facts.pci.iter().filter(|device| device.is_network() == Some(true)) {
+        let bound = device.driver.is(|driver| USER_SPACE.contains(&driver.as_str())) == Some(true);
+        if bound && !addresses.iter().any(|(address, _)| *address == device.address) {
+            addresses.push((device.address.clone(), None));
+        }
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    addresses.retain(|(address, _)| seen.insert(address.clone()));
+    let each = addresses.into_iter().map(|(address, skip)| {
+        let judged = match (skip, facts.pci.device(&address)) {
+            (Some(skip), _) => Err(skip),
+            (None, Some(device)) => judge(device),
+            (None, None) => Err(Skip::unknown(format!("{address} is not among the PCI devices"))),
+        };
+        (Subject::Device(address), judged)
+    });
+    together(each)
+}
+
+fn together(each: impl Iterator<Item = (Subject, Result<Judgement, Skip>)>) -> Judged {
+    let (mut told, mut open) = (Vec::new(), Vec::new());
+    for (subject, judged) in each {
+        match judged {
+            Ok(judgement) => told.push(Judgement { subject, ..judgement }),
+            Err(skip) => open.push((subject, skip)),
+        }
+    }
+    if !told.is_empty() {
+        told.extend(open.into_iter().map(|(subject, skip)| skipped(subject, skip)));
+        return Ok(told);
+    }
+    // What is unknown of one says more than what makes no sense of another.
+    let unknown = open.iter().position(|(_, skip)| matches!(skip, Skip::Unknown { .. }));
+    let chosen = open.into_iter().nth(unknown.unwrap_or(0)).map(|(_, skip)| skip);
+    Err(chosen.unwrap_or_else(|| Skip::not_applicable("no interface is named or found; name one with --nic")))
+}
+
+/// The value of a fact that drivers need not offer: where one refused, the question makes no sense.
+pub(super) fn offered<T>(fact: &Fact<T>) -> Result<&T, Skip> {
+    match fact.why() {
+        Some(Why::Unsupported(text)) if text.contains("not supported") => {
+            Err(Skip::not_applicable(format!("{}: the driver does not offer it", fact.source())))
+        }
+        _ => known(fact),
+    }
+}
+
+/// The counters of an interface: during the interval if there were two readings, else since boot.
+pub(super) fn counted<'a>(facts: &'a Facts, link: &Link) -> Result<(&'a BTreeMap<String, u64>, Option<Nanos>), Skip> {
+    let during = facts.interval.value().filter(|interval| interval.length > Nanos::ZERO);
+    let rates = during.and_then(|interval| Some((interval.change.links.get(&link.name)?, Some(interval.length))));
+    let sums = || facts.counters.links.get(&link.name).map(|counts| (counts, None));
+    let found = rates.or_else(sums).filter(|(counts, _)| !counts.is_empty());
+    found.ok_or_else(|| Skip::unknown(format!("the counters of {} are not known", link.name)))
+}
+
+/// `in 5s`, or `since boot`.
+pub(super) fn span(during: Option<Nanos>) -> String {
+    during.map_or_else(|| "since boot".to_owned(), |during| format!("in {during}"))
+}
+
+/// A device and the ports above it, as far as they are known, the device first.
+pub(super) fn path<'a>(facts: &'a Facts, device: &'a PciDevice) -> Vec<&'a PciDevice> {
+    let mut path = vec![device];
+    while path.len() <= MAX_PORTS
+        && let Some(above) = path.last().and_then(|last| last.upstream.as_deref())
+        && let Some(port) = facts.pci.device(above)
+        && !path.iter().any(|other| other.address == port.address)
+    {
+        path.push(port);
+    }
+    path
+}
+
+/// What a link carries, in bits a second: lanes, transfers, and the code of its generation (PCI Express Base
+/// Specification 4.2: 8b/10b up to 5 GT/s, 128b/130b up to 32 GT/s, FLIT mode of 236 in 256 octets above).
+pub(super) fn carries(megatransfers: u32, lanes: u32) -> u64 {
+    let raw = u64::from(megatransfers) * 1_000_000 * u64::from(lanes);
+    match megatransfers {
+        0..=5_000 => raw / 10 * 8,
+        5_001..=32_000 => raw / 130 * 128,
+        _ => raw / 256 * 236,
+    }
+}
+
+/// Bits a second as `63.0 Gbit/s`.
+pub(super) fn gigabits(bits: u64) -> String {
+    format!("{}.{} Gbit/s", bits / 1_000_000_000, bits / 100_000_000 % 10)
+}
+
+/// How long octets take on the wire.
+pub(super) fn on_wire(octets: u64, speed: BitRate) -> Nanos {
+    let bits = u128::from(octets) * 8 * 1_000_000_000;
+    Nanos::from_nanos((bits / u128::from(speed.as_bps().max(1))).min(u64::MAX.into()) as u64)
+}
+
+/// How long a frame with this payload takes on the wire, with all around it.
+pub(super) fn frame_time(mtu: u32, speed: BitRate) -> Nanos {
+    on_wire(u64::from(mtu) + HEADER + AROUND_A_FRAME, speed)
+}
+
+/// How long a ring of frames of 64 octets lasts at line rate.
+pub(super) fn shortest_ring(slots: u32, speed: BitRate) -> Nanos {
+    on_wire(u64::from(slots) * (64 + AROUND_A_FRAME), speed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_rates() {
+        let ten = BitRate::new(10_000_000_000);
+        // A frame of 1500 octets is 1538 on the wire: 1.23 us at 10 Gbit/s.
+        assert_eq!(frame_time(1500, ten), Nanos::from_nanos(1230));
+        assert_eq!(shortest_ring(1024, BitRate::new(40_000_000_000)), Nanos::from_nanos(17_203));
+        // Generation 3 with 8 lanes: 63 Gbit/s; generation 1 with one: 2.
+        assert_eq!(gigabits(carries(8_000, 8)), "63.0 Gbit/s");
+        assert_eq!((carries(2_500, 1), on_wire(1, BitRate::new(0))), (2_000_000_000, Nanos::from_secs(8)));
+    }
+}

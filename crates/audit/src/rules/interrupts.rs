@@ -1,0 +1,269 @@
+//! Interrupts.
+
+mod balance;
+mod queues;
+mod rates;
+
+use host::Facts;
+use host::facts::{CpuSet, Irq, Link};
+use units::Nanos;
+
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Hit, HitKind, hits};
+
+/// The tables of this group.
+pub const RULES: &[&[Rule]] = &[WHERE, WHAT, rates::RULES, balance::RULES, queues::RULES];
+
+const ISOLATION: &str = "Linux Documentation/admin-guide/cpu-isolation.rst";
+const AFFINITY: &str = "Linux Documentation/core-api/irq/irq-affinity.rst";
+const KTHREADS: &str = "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst";
+const GUIDE: &str = "Intel P-state guide (637284-001US, 2021), appendix A";
+/// What one interrupt takes from the CPU, about.
+const ONE_INTERRUPT: Magnitude = Magnitude {
+    text: "a few microseconds for each interrupt, and what its softirqs do after it; usually the main cause of outliers",
+    typical: Some(Nanos::from_micros(5)),
+    source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
+};
+
+/// Where interrupts may go.
+const WHERE: &[Rule] = &[
+    Rule {
+        id: "irq.on-iso",
+        group: Group::Interrupts,
+        title: "Device interrupts go to housekeeping CPUs",
+        applies: Applies::LINUX.isolated(),
+        judge: on_isolated,
+        why: "An interrupt takes the CPU from whatever runs there, whatever its priority, and brings its softirqs along.",
+        magnitude: ONE_INTERRUPT,
+        fix: Fix::runtime_or_boot(
+            "for i in /proc/irq/[0-9]*; do echo {housekeeping} > $i/smp_affinity_list; done # an error: managed by its driver",
+            "irqaffinity={housekeeping} isolcpus=managed_irq,domain,{isolated}",
+        ),
+        cost: "The housekeeping CPUs carry all interrupts; a NIC that the kernel drives loses queues.",
+        references: &[ISOLATION, AFFINITY, GUIDE],
+        conflicts: &[],
+    },
+    Rule {
+        id: "irq.default-affinity",
+        group: Group::Interrupts,
+        title: "New interrupts go to housekeeping CPUs",
+        applies: Applies::LINUX.isolated(),
+        judge: default_affinity,
+        why: "A device that comes later, or a driver that is loaded anew, gets this mask for its interrupts.",
+        magnitude: ONE_INTERRUPT,
+        fix: Fix::runtime_or_boot(
+            "echo {housekeeping-mask} > /proc/irq/default_smp_affinity",
+            "irqaffinity={housekeeping}",
+        ),
+        cost: "None beyond the load of the housekeeping CPUs.",
+        references: &[AFFINITY, "FlexRAN real-time platform slides (2018)"],
+        conflicts: &[],
+    },
+];
+
+/// What really comes.
+const WHAT: &[Rule] = &[
+    Rule {
+        id: "irq.hits-iso",
+        group: Group::Interrupts,
+        title: "No device interrupt hits an isolated CPU",
+        applies: Applies::LINUX.isolated(),
+        judge: device_hits,
+        why: "Masks say what may happen, counters what does. Each count was a stop of the application.",
+        magnitude: ONE_INTERRUPT,
+        fix: Fix::runtime(
+            "apus irqs --cpu {isolated} # who it is; then echo {housekeeping} > /proc/irq/N/smp_affinity_list",
+        ),
+        cost: "The housekeeping CPUs carry them.",
+        references: &[GUIDE, ISOLATION],
+        conflicts: &[],
+    },
+    Rule {
+        id: "irq.softirq-iso",
+        group: Group::Interrupts,
+        title: "No softirq of the network or of block devices runs on an isolated CPU",
+        applies: Applies::LINUX.isolated(),
+        judge: softirq_hits,
+        why: "Softirqs run where the interrupt came that asked for them, after it, for up to 2 ms at a time.",
+        magnitude: Magnitude {
+            text: "up to 2 ms and 10 rounds in a row",
+            typical: Some(Nanos::from_micros(50)),
+            source: "Linux kernel/softirq.c, MAX_SOFTIRQ_TIME and MAX_SOFTIRQ_RESTART; the typical value is an estimate",
+        },
+        fix: Fix::runtime_or_boot(
+            "move the interrupts of NICs and disks: echo {housekeeping} > /proc/irq/N/smp_affinity_list",
+            "isolcpus=managed_irq,domain,{isolated} irqaffinity={housekeeping}",
+        ),
+        cost: "The housekeeping CPUs carry them.",
+        references: &[KTHREADS, ISOLATION],
+        conflicts: &[],
+    },
+];
+
+/// This many of the most frequent are named.
+const NAMED: usize = 5;
+/// Softirqs that a device causes, and that so can be kept away (kernel-per-CPU-kthreads.rst has a remedy for each).
+const OF_DEVICES: [&str; 4] = ["NET_RX", "NET_TX", "BLOCK", "IRQ_POLL"];
+
+fn on_isolated(facts: &Facts, context: &Context) -> Judged {
+    let isolated = &context.isolated.value;
+    known(&facts.irqs.list)?;
+    let placed: Vec<_> = facts
+        .irqs
+        .iter()
+        .filter_map(|irq| Some((irq, irq.effective.value().or_else(|| irq.affinity.value())?)))
+        .collect();
+    if placed.is_empty() {
+        return Err(Skip::unknown("where the interrupts go was not recorded"));
+    }
+    let stray: Vec<_> = placed.iter().filter(|(_, cpus)| cpus.iter().any(|cpu| isolated.contains(cpu))).collect();
+    let source = "/proc/irq/*/effective_affinity_list";
+    if stray.is_empty() {
+        let found = format!("none of {} interrupts goes to isolated CPUs", placed.len());
+        return Judgement::pass(Subject::Host, found).see_as(format!("{} interrupts", placed.len()), source).alone();
+    }
+    let mut cpus = CpuSet::default();
+    stray.iter().for_each(|(_, at)| cpus = cpus.union(&at.intersection(isolated)));
+    let managed = stray.iter().filter(|(irq, _)| irq.managed.value() == Some(&true)).count();
+    let mut found = format!("{} of {} interrupts go to isolated CPUs", stray.len(), placed.len());
+    if managed > 0 {
+        found.push_str(&format!(", {managed} of them managed by their drivers"));
+    }
+    let mut judgement = Judgement::fail(cpus, found).see_as(format!("{} interrupts", stray.len()), source);
+    if let Some(hits) = hits(facts, isolated) {
+        let device = hits.list.iter().filter(|hit| hit.kind == HitKind::Device);
+        for hit in device.take(NAMED) {
+            judgement = judgement.see_as(often(hit, hits.during), "/proc/interrupts");
+        }
+    }
+    judgement.alone()
+}
+
+/// `ens1f0-TxRx-3 (IRQ 55): 12345 since boot`.
+fn often(hit: &Hit, during: Option<Nanos>) -> String {
+    let number = if hit.kind == HitKind::Device { format!(" (IRQ {})", hit.label) } else { String::new() };
+    match during {
+        Some(during) => {
+            let rate = u128::from(hit.total) * 1_000_000_000 / u128::from(during.as_nanos().max(1));
+            format!("{}{number}: {rate} a second", hit.name)
+        }
+        None => format!("{}{number}: {} since boot", hit.name, hit.total),
+    }
+}
+
+fn default_affinity(facts: &Facts, context: &Context) -> Judged {
+    let mask = &facts.irqs.default_affinity;
+    let stray = known(mask)?.intersection(&context.isolated.value);
+    match stray.is_empty() {
+        true => Judgement::pass(Subject::Host, "new interrupts stay off the isolated CPUs").see(mask),
+        false => Judgement::warn(stray.clone(), format!("new interrupts may go to isolated CPUs {stray}")).see(mask),
+    }
+    .alone()
+}
+
+fn device_hits(facts: &Facts, context: &Context) -> Judged {
+    judge_hits(facts, context, "device interrupts", |hit| hit.kind == HitKind::Device)
+}
+
+fn softirq_hits(facts: &Facts, context: &Context) -> Judged {
+    known(&facts.counters.softirqs)?;
+    judge_hits(facts, context, "softirqs of devices", |hit| {
+        hit.kind == HitKind::Softirq && OF_DEVICES.contains(&hit.label.as_str())
+    })
+}
+
+fn judge_hits(facts: &Facts, context: &Context, what: &str, wanted: impl Fn(&Hit) -> bool) -> Judged {
+    known(&facts.counters.interrupts)?;
+    let isolated = &context.isolated.value;
+    let hits = hits(facts, isolated).ok_or_else(|| Skip::unknown("the interrupts' counters are not known"))?;
+    let stray: Vec<&Hit> = hits.list.iter().filter(|hit| wanted(hit)).collect();
+    let source = facts.counters.interrupts.source();
+    if stray.is_empty() {
+        let found = format!("no {what} hit the isolated CPUs");
+        return Judgement::pass(isolated, found).see_as("no count", source).alone();
+    }
+    let total: u64 = stray.iter().map(|hit| hit.total).sum();
+    let span = hits.during.map_or("since boot".to_owned(), |during| format!("in {during}"));
+    let judgement = Judgement::warn(isolated, format!("{total} {what} hit the isolated CPUs {span}"));
+    stray.iter().take(NAMED).fold(judgement, |judgement, hit| judgement.see_as(often(hit, hits.during), source)).alone()
+}
+
+/// The interrupts of an interface: of its queues where those are known, else of its device, else by their names.
+pub(super) fn of_link<'a>(facts: &'a Facts, link: &'a Link) -> Vec<&'a Irq> {
+    if !link.queue_irqs.is_empty() {
+        return link.queue_irqs.iter().filter_map(|queue| facts.irqs.irq(queue.irq)).collect();
+    }
+    let of_device = |irq: &&Irq| irq.pci.is_some() && irq.pci.as_ref() == link.pci.value();
+    let by_device: Vec<&Irq> = facts.irqs.iter().filter(of_device).collect();
+    if !by_device.is_empty() {
+        return by_device;
+    }
+    let word = |user: &String| user.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|w| w == link.name);
+    facts.irqs.iter().filter(|irq| irq.actions.is(|users| users.iter().any(word)) == Some(true)).collect()
+}
+
+#[cfg(test)]
+pub(crate) const CASES: &[&[crate::testing::Case]] =
+    &[tests::WHERE, tests::WHAT, rates::tests::CASES, balance::tests::CASES, queues::tests::CASES];
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Case, Host, host};
+
+    /// Interrupt 55 of a NIC at these CPUs, which hit CPU 3 so often.
+    fn irq(effective: &str, hits: u64) -> Host {
+        host()
+            .isolated("2-7")
+            .nic("ens1f0")
+            .file("/proc/irq/55/effective_affinity_list", effective)
+            .file("/proc/irq/55/smp_affinity_list", effective)
+            .file(
+                "/proc/interrupts",
+                &format!(
+                    "           CPU0 CPU1 CPU2 CPU3 CPU4 CPU5 CPU6 CPU7\n 55: 7 0 0 {hits} 0 0 0 0 PCI-MSIX-0000:04:00.0 3-edge ens1f0-TxRx-3\n"
+                ),
+            )
+    }
+
+    fn default_mask(mask: &str) -> Host {
+        host().isolated("2-7").file("/proc/irq/default_smp_affinity", mask)
+    }
+
+    fn softirqs(on_3: u64) -> Host {
+        irq("0", 0).file(
+            "/proc/softirqs",
+            &format!(
+                "                    CPU0 CPU1 CPU2 CPU3 CPU4 CPU5 CPU6 CPU7\n      NET_RX: 9 0 0 {on_3} 0 0 0 0\n"
+            ),
+        )
+    }
+
+    pub(super) const WHERE: &[Case] = &[
+        Case::pass("irq.on-iso", || irq("0", 0)),
+        Case::fail("irq.on-iso", || irq("3", 100)),
+        Case::unknown("irq.on-iso", || host().isolated("2-7")),
+        Case::not_applicable("irq.on-iso", host),
+        Case::pass("irq.default-affinity", || default_mask("03")),
+        Case::warn("irq.default-affinity", || default_mask("ff")),
+        Case::unknown("irq.default-affinity", || host().isolated("2-7")),
+    ];
+
+    pub(super) const WHAT: &[Case] = &[
+        Case::pass("irq.hits-iso", || irq("0", 0)),
+        Case::warn("irq.hits-iso", || irq("0", 12)),
+        Case::unknown("irq.hits-iso", || host().isolated("2-7")),
+        Case::pass("irq.softirq-iso", || softirqs(0)),
+        Case::warn("irq.softirq-iso", || softirqs(4)),
+        Case::unknown("irq.softirq-iso", || irq("0", 0)),
+    ];
+
+    #[test]
+    fn the_most_frequent_are_named_with_their_counts() {
+        let judgements = irq("3", 4711).judge("irq.on-iso");
+        assert_eq!(judgements[0].found, "1 of 1 interrupts go to isolated CPUs");
+        assert!(
+            judgements[0].evidence.iter().any(|e| e.value == "ens1f0-TxRx-3 (IRQ 55): 4711 since boot"),
+            "{judgements:?}"
+        );
+    }
+}

@@ -1,0 +1,232 @@
+//! irqbalance, and interrupts that nobody can move.
+
+use std::collections::BTreeMap;
+
+use host::Facts;
+use host::facts::{CpuSet, Irq};
+
+use super::{ISOLATION, NAMED, ONE_INTERRUPT};
+use crate::rules::choices::{Side, choose};
+use crate::{
+    Applies, Context, Fix, Group, HitKind, Judged, Judgement, Rule, Skip, Subject, Workload, hits, known, settled,
+};
+
+const IRQBALANCE: &str = "irqbalance(1), section ENVIRONMENT VARIABLES";
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "irq.irqbalance-running",
+        group: Group::Interrupts,
+        title: "irqbalance does not move the interrupts of the application",
+        applies: Applies::LINUX,
+        judge: running,
+        why: "irqbalance looks at the load of all CPUs every 10 s and moves interrupts by it. A queue that moves takes its \
+              packets to a cold cache, and undoes what somebody placed by hand.",
+        magnitude: ONE_INTERRUPT,
+        fix: Fix::both("systemctl stop irqbalance", "systemctl disable irqbalance"),
+        cost: "Interrupts stay where they are, whatever the load.",
+        references: &["FlexRAN real-time platform slides (2018)", "Mellanox mlnx-tools, mlnx_tune", IRQBALANCE],
+        conflicts: &[
+            "FlexRAN slides, mlnx_tune: stop it",
+            "openshift/cluster-node-tuning-operator: keep it, with banned CPUs",
+        ],
+    },
+    Rule {
+        id: "irq.irqbalance-banned",
+        group: Group::Interrupts,
+        title: "irqbalance keeps off the isolated CPUs",
+        applies: Applies::LINUX.isolated(),
+        judge: banned,
+        why: "irqbalance bans the CPUs of isolcpus= and nohz_full= by itself, and no others: cpuset partitions it does not know. \
+              IRQBALANCE_BANNED_CPUS and IRQBALANCE_BANNED_CPULIST take the place of that; an empty list bans nothing.",
+        magnitude: ONE_INTERRUPT,
+        fix: Fix::both(
+            "systemctl restart irqbalance # after the file was changed",
+            "/etc/sysconfig/irqbalance (Debian: /etc/default/irqbalance): IRQBALANCE_BANNED_CPULIST={isolated}",
+        ),
+        cost: "The housekeeping CPUs carry all interrupts.",
+        references: &[IRQBALANCE],
+        conflicts: &[],
+    },
+    Rule {
+        id: "irq.unmovable",
+        group: Group::Interrupts,
+        title: "Managed interrupts have a housekeeping CPU to go to",
+        applies: Applies::LINUX.isolated(),
+        judge: unmovable,
+        why: "Interrupts of nvme, virtio-blk and RAID queues are managed: the kernel spreads them over all CPUs and no one can \
+              move them. isolcpus=managed_irq keeps one off an isolated CPU only if its mask holds another CPU that is online; \
+              a queue whose mask is isolated CPUs alone comes there as soon as one of them does I/O.",
+        magnitude: ONE_INTERRUPT,
+        fix: Fix::boot("isolcpus=managed_irq,domain,{isolated}, and no I/O from the isolated CPUs"),
+        cost: "Threads on those CPUs hand their I/O to others.",
+        references: &[
+            "Linux commit 11ea68f553e2 (genirq, sched/isolation: Isolate from handling managed interrupts)",
+            ISOLATION,
+        ],
+        conflicts: &[],
+    },
+];
+
+/// Does irqbalance run? By its unit, or by its process where the units are not known.
+fn runs(facts: &Facts) -> Result<bool, Skip> {
+    if facts.services.running.is(|units| units.contains("irqbalance.service")) == Some(true) {
+        return Ok(true);
+    }
+    match facts.tasks.value() {
+        Some(tasks) => Ok(tasks.iter().any(|task| task.process == "irqbalance")),
+        None => known(&facts.services.running).map(|_| false),
+    }
+}
+
+fn running(facts: &Facts, context: &Context) -> Judged {
+    let source = if facts.tasks.is_known() { facts.tasks.source() } else { facts.services.running.source() };
+    let runs = runs(facts)?;
+    match (runs, context.isolated.value.is_empty()) {
+        (false, _) => Judgement::pass(Subject::Host, "irqbalance does not run"),
+        (true, false) => {
+            const STOP: Side =
+                Side { what: "irqbalance is stopped", who: "FlexRAN slides, mlnx_tune", of: &[Workload::Poll] };
+            const KEEP: Side = Side {
+                what: "irqbalance runs, with banned CPUs",
+                who: "OpenShift node tuning operator",
+                of: &[Workload::Interrupt],
+            };
+            choose(context, [&STOP, &KEEP], 1)
+        }
+        (true, true) if context.is(Workload::Interrupt) => {
+            Judgement::warn(Subject::Host, "irqbalance runs, and may move the interrupts of the interfaces")
+        }
+        (true, true) => {
+            Judgement::pass(Subject::Host, "irqbalance runs, and no interrupt was placed by hand as far as is known")
+        }
+    }
+    .see_as(if runs { "irqbalance" } else { "no irqbalance" }, source)
+    .alone()
+}
+
+fn banned(facts: &Facts, context: &Context) -> Judged {
+    if !runs(facts)? {
+        return Err(Skip::not_applicable("irqbalance does not run"));
+    }
+    let isolated = &context.isolated.value;
+    let settings = &facts.services.irqbalance;
+    let given = settled(settings)?;
+    let value = |name: &str| given.and_then(|all| all.get(name)).map(String::as_str);
+    let parsed = match (value("IRQBALANCE_BANNED_CPULIST"), value("IRQBALANCE_BANNED_CPUS")) {
+        (Some(""), _) => Some(("an empty list", Ok(CpuSet::new()))),
+        (Some(list), _) => Some((list, CpuSet::parse_list(list))),
+        (None, Some(mask)) if !mask.is_empty() => Some((mask, CpuSet::parse_mask(mask))),
+        _ => None,
+    };
+    if let Some((text, cpus)) = parsed {
+        let cpus = cpus.map_err(|error| Skip::unknown(format!("{}: {text}: {error}", settings.source())))?;
+        let left = isolated.difference(&cpus);
+        return match left.is_empty() {
+            true => Judgement::pass(isolated, format!("its settings ban CPUs {cpus}")),
+            false => {
+                Judgement::fail(left, "its settings do not ban them, and so it no longer finds isolated CPUs by itself")
+            }
+        }
+        .see_as(text, settings.source())
+        .alone();
+    }
+    let by_itself = known(&facts.cpus.isolated)?.union(settled(&facts.cpus.nohz_full)?.unwrap_or(&CpuSet::new()));
+    let left = isolated.difference(&by_itself);
+    match left.is_empty() {
+        true => Judgement::pass(isolated, "it bans them by itself"),
+        false => Judgement::warn(left, "they are in neither isolcpus= nor nohz_full=, and no setting bans them"),
+    }
+    .see(&facts.cpus.isolated)
+    .see(&facts.cpus.nohz_full)
+    .see_as("no banned CPUs", settings.source())
+    .alone()
+}
+
+fn unmovable(facts: &Facts, context: &Context) -> Judged {
+    let isolated = &context.isolated.value;
+    known(&facts.irqs.list)?;
+    let managed: Vec<(&Irq, &CpuSet)> = facts
+        .irqs
+        .iter()
+        .filter(|irq| irq.managed.get() == Some(true))
+        .filter_map(|irq| Some((irq, irq.affinity.value()?)))
+        .collect();
+    if managed.is_empty() {
+        return match facts.irqs.iter().find(|irq| irq.managed.is_unknown()) {
+            Some(irq) => Err(Skip::of(&irq.managed)),
+            None => Err(Skip::not_applicable("no interrupt is managed by its driver")),
+        };
+    }
+    let stuck: Vec<&Irq> =
+        managed.iter().filter(|(_, cpus)| !cpus.is_empty() && cpus.is_subset(isolated)).map(|(irq, _)| *irq).collect();
+    let hits = if stuck.is_empty() { None } else { hits(facts, isolated) };
+    let devices = hits.iter().flat_map(|hits| &hits.list).filter(|hit| hit.kind == HitKind::Device);
+    let counts: BTreeMap<&str, u64> = devices.map(|hit| (hit.label.as_str(), hit.total)).collect();
+    let count = |irq: &Irq| counts.get(irq.number.to_string().as_str()).copied();
+    let came: Vec<String> =
+        stuck.iter().filter_map(|irq| Some(format!("{} (IRQ {}): {}", irq.name(), irq.number, count(irq)?))).collect();
+    let source = "/proc/irq/*/smp_affinity_list, /proc/interrupts";
+    let judgement = match (stuck.len(), came.len()) {
+        (0, _) => Judgement::pass(isolated, format!("each of {} managed interrupts can go elsewhere", managed.len()))
+            .see_as(format!("{} interrupts", managed.len()), source),
+        (n, 0) => Judgement::pass(isolated, format!("{n} managed interrupts can only come there, and none did"))
+            .see_as(format!("{n} of {}", managed.len()), source),
+        (n, came) => {
+            Judgement::warn(isolated, format!("{n} managed interrupts can only come there, and {came} of them did"))
+                .see_as(format!("{n} of {}", managed.len()), source)
+        }
+    };
+    came.into_iter().take(NAMED).fold(judgement, |judgement, line| judgement.see_as(line, "/proc/interrupts")).alone()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::rules::scheduling::samples::{put, task};
+    use crate::testing::{Case, Host, host};
+
+    fn with(settings: &str) -> Host {
+        host()
+            .isolated("2-7")
+            .file("/etc/sysconfig/irqbalance", settings)
+            .file("/sys/devices/system/cpu/isolated", "2-3\n")
+            .file("/sys/devices/system/cpu/nohz_full", "2-7\n")
+            .edit(|facts| put(facts, vec![task(9, "irqbalance", "0-1")]))
+    }
+
+    fn nvme(mask: &str, hits: u64) -> Host {
+        host().isolated("2-7").file("/proc/irq/61/smp_affinity_list", mask).file(
+            "/proc/interrupts",
+            &format!("      CPU0 CPU1 CPU2 CPU3\n 61: 0 0 0 {hits} PCI-MSIX-0000:04:00.0 3-edge nvme0q3\n"),
+        )
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("irq.irqbalance-running", || host().edit(|f| put(f, vec![task(9, "bash", "0-7")]))),
+        Case::warn("irq.irqbalance-running", || {
+            host().workload(Workload::Interrupt).edit(|f| put(f, vec![task(9, "irqbalance", "0-7")]))
+        }),
+        Case::disagree("irq.irqbalance-running", || with("")),
+        Case::warn("irq.irqbalance-running", || with("").workload(Workload::Poll)),
+        Case::unknown("irq.irqbalance-running", host),
+        Case::pass("irq.irqbalance-banned", || with("")),
+        Case::pass("irq.irqbalance-banned", || with("IRQBALANCE_BANNED_CPULIST=2-7\n")),
+        Case::pass("irq.irqbalance-banned", || with("IRQBALANCE_BANNED_CPUS=000000fc\n")),
+        Case::fail("irq.irqbalance-banned", || with("IRQBALANCE_BANNED_CPULIST=2-3\n")),
+        Case::fail("irq.irqbalance-banned", || with("IRQBALANCE_BANNED_CPULIST=\n")),
+        Case::warn("irq.irqbalance-banned", || with("").file("/sys/devices/system/cpu/nohz_full", "2-3\n")),
+        Case::unknown("irq.irqbalance-banned", || host().isolated("2-7")),
+        Case::pass("irq.unmovable", || nvme("0-3", 9)),
+        Case::pass("irq.unmovable", || nvme("3", 0)),
+        Case::warn("irq.unmovable", || nvme("3", 9)),
+        Case::unknown("irq.unmovable", || host().isolated("2-7")),
+    ];
+
+    #[test]
+    fn what_came_is_counted() {
+        let judgements = nvme("2-3", 71).judge("irq.unmovable");
+        assert_eq!(judgements[0].evidence[1].value, "nvme0q3 (IRQ 61): 71");
+    }
+}

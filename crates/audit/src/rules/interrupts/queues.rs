@@ -1,0 +1,381 @@
+//! Interrupts of the interfaces: nodes, queues that share a CPU, threads.
+
+use std::collections::BTreeMap;
+
+use host::Facts;
+use host::facts::{CpuSet, Irq, Link, Task};
+use units::Nanos;
+
+use super::{AFFINITY, GUIDE, NAMED, ONE_INTERRUPT, of_link};
+use crate::rules::common::skipped;
+use crate::rules::scheduling::{application, named};
+use crate::{Applies, Context, Fix, Group, How, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+
+const SLIDES: &str = "Interrupt-mode DPDK slides (2017)";
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "irq.numa",
+        group: Group::Interrupts,
+        title: "Interrupts of an interface are served on its NUMA node",
+        applies: Applies::LINUX.with_nic(),
+        judge: nodes,
+        why: "The device writes descriptors and packets into memory and cache of its own node. A CPU of another node reads each \
+              of those lines over the link between the sockets.",
+        magnitude: Magnitude {
+            text: "60 to 100 ns more for each line of another node, some lines a packet",
+            typical: Some(Nanos::from_nanos(300)),
+            source: "DPDK Getting Started Guide for Linux, nic_perf_intel_platform, names the mechanism; the size is general knowledge",
+        },
+        fix: Fix::runtime(
+            "cat /sys/class/net/{nic}/device/local_cpulist # then echo one of them > /proc/irq/N/smp_affinity_list",
+        ),
+        cost: "The CPUs of that node carry the load.",
+        references: &[
+            "DPDK Getting Started Guide for Linux, nic_perf_intel_platform",
+            "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst",
+            "Mellanox mlnx-tools, mlnx_tune",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "irq.collision",
+        group: Group::Interrupts,
+        title: "Busy queues do not share a CPU",
+        applies: Applies::LINUX.with_nic(),
+        judge: collisions,
+        why: "Two busy queues on one CPU wait for each other: a packet of one is late by the work for those of the other, up to \
+              the budget of a softirq, while other CPUs have none.",
+        magnitude: Magnitude {
+            text: "up to 64 packets of the other queue for each poll of the own: 30 to 60 us at 0.5 to 1 us a packet",
+            typical: Some(Nanos::from_micros(50)),
+            source: "Linux include/linux/netdevice.h, NAPI_POLL_WEIGHT; FreeBSD thread \"ixl 40G bad performance\" (2015); the time a packet is an estimate",
+        },
+        fix: Fix::runtime("for each queue: echo CPU > /proc/irq/N/smp_affinity_list # another CPU of the same node"),
+        cost: "More CPUs take part.",
+        references: &[AFFINITY, SLIDES],
+        conflicts: &[],
+    },
+    Rule {
+        id: "irq.unused-nic",
+        group: Group::Interrupts,
+        title: "Interfaces without a role have no interrupts on isolated CPUs",
+        applies: Applies::LINUX.isolated().with_nic(),
+        judge: unused,
+        why: "Drivers with many queues place one interrupt on each CPU. An interface that nobody needs, but that is up, brings \
+              broadcasts, its link timer and its statistics there.",
+        magnitude: ONE_INTERRUPT,
+        fix: Fix::runtime(
+            "ip link set dev {nic} down # or driverctl set-override PCI-ADDRESS vfio-pci; or ethtool -L {nic} combined 1",
+        ),
+        cost: "The interface is gone, or slower.",
+        references: &[GUIDE, "Intel CommsPowerManagement ansible roles"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "irq.thread-prio",
+        group: Group::Interrupts,
+        title: "Interrupt threads come before the threads that wait for them",
+        applies: Applies::LINUX.to(&[Workload::Rt]).with_nic(),
+        judge: thread_priorities,
+        why: "On a real-time kernel an interrupt only wakes a thread (irq/N-name, SCHED_FIFO 50), which then does the work. If \
+              the application has a higher priority on the same CPU and waits for that work by spinning, neither goes on.",
+        magnitude: Magnitude {
+            text: "up to the application's whole run; without the inversion about 5 us for the thread to be scheduled",
+            typical: Some(Nanos::from_micros(5)),
+            source: "Interrupt-mode DPDK slides (2017) on the delay of threaded interrupts; the microseconds are an estimate",
+        },
+        fix: Fix::both(
+            "chrt -f -p 51 TID # of the threads that are named",
+            "tuned: [scheduler] group.irq=0:f:51:*:^irq/",
+        ),
+        cost: "The interrupt's work delays the application.",
+        references: &[SLIDES, "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "irq.uio-intr",
+        group: Group::Interrupts,
+        title: "Interrupts for user space are not threaded",
+        applies: Applies::LINUX,
+        judge: user_space,
+        why: "A DPDK application that sleeps is woken through vfio-pci or igb_uio. Where their handler runs in a thread (a \
+              real-time kernel, threadirqs), the wake-up is one more scheduling of a thread away. The slides name the patches: \
+              DPDK 19855 for igb_uio, patchwork 7493081 of the kernel for vfio-pci.",
+        magnitude: Magnitude {
+            text: "part of the way from 105 us to 14 us in the mean, with other changes",
+            typical: Some(Nanos::from_micros(5)),
+            source: "Interrupt-mode DPDK slides (2017): DPDK patch 19855; the typical value is an estimate",
+        },
+        fix: Fix::boot("a newer igb_uio, or vfio-pci; no threadirqs on the command line"),
+        cost: "None.",
+        references: &[SLIDES],
+        conflicts: &[],
+    },
+];
+
+/// The interrupts of each interface with the CPU that serves them.
+fn placed<'a>(facts: &'a Facts, link: &'a Link) -> Vec<(&'a Irq, &'a CpuSet)> {
+    let at = |irq: &'a Irq| Some((irq, irq.effective.value().or_else(|| irq.affinity.value())?));
+    of_link(facts, link).into_iter().filter_map(at).collect()
+}
+
+/// One judgement an interface; the reason of the first that has none, if none has one.
+fn each_link(facts: &Facts, context: &Context, judge: impl Fn(&Link) -> Result<Vec<Judgement>, Skip>) -> Judged {
+    known(&facts.irqs.list)?;
+    let links: Vec<&Link> = context.links(facts).collect();
+    if links.is_empty() {
+        known(&facts.links)?;
+        return Err(Skip::unknown("none of the interfaces is among those that are known"));
+    }
+    Ok(links
+        .into_iter()
+        .flat_map(|link| judge(link).unwrap_or_else(|skip| vec![skipped(Subject::Link(link.name.clone()), skip)]))
+        .collect())
+}
+
+fn nodes(facts: &Facts, context: &Context) -> Judged {
+    if facts.cpus.nodes.is_empty() {
+        return Err(Skip::unknown("/sys/devices/system/node: no NUMA node is known"));
+    }
+    if facts.cpus.nodes.len() == 1 {
+        return Err(Skip::not_applicable("the host has one NUMA node"));
+    }
+    each_link(facts, context, |link| {
+        let subject = Subject::Link(link.name.clone());
+        let Some(node) = *known(&link.node)? else {
+            return Err(Skip::not_applicable("the firmware does not say which node its device belongs to"));
+        };
+        let irqs = placed(facts, link);
+        if irqs.is_empty() {
+            return Err(Skip::unknown("where its interrupts go was not recorded"));
+        }
+        let far: Vec<&Irq> = irqs
+            .iter()
+            .filter(|(_, cpus)| cpus.iter().any(|cpu| facts.cpus.node_of(cpu).is_some_and(|other| other != node)))
+            .map(|(irq, _)| *irq)
+            .collect();
+        let judgement = match far.is_empty() {
+            true => Judgement::pass(subject, format!("its {} interrupts are served on node {node}", irqs.len())),
+            false => Judgement::warn(
+                subject,
+                format!("{} of its {} interrupts are served on another node than {node}", far.len(), irqs.len()),
+            ),
+        };
+        let names: Vec<String> =
+            far.iter().take(NAMED).map(|irq| format!("{} (IRQ {})", irq.name(), irq.number)).collect();
+        let seen = if names.is_empty() { format!("{} interrupts", irqs.len()) } else { names.join(", ") };
+        Ok(vec![judgement.see(&link.node.as_ref().map(|_| node)).see_as(seen, "/proc/irq/*/effective_affinity_list")])
+    })
+}
+
+fn collisions(facts: &Facts, context: &Context) -> Judged {
+    let table = known(&facts.counters.interrupts)?;
+    let counters = facts.interval.value().and_then(|interval| interval.change.interrupts.value()).unwrap_or(table);
+    each_link(facts, context, |link| {
+        let subject = Subject::Link(link.name.clone());
+        let irqs = placed(facts, link);
+        if irqs.is_empty() {
+            return Err(Skip::unknown("where its interrupts go was not recorded"));
+        }
+        let count = |irq: &Irq| counters.row(&irq.number.to_string()).map_or(0, |row| row.total());
+        let total: u64 = irqs.iter().map(|(irq, _)| count(irq)).sum();
+        // Busy is who has a tenth of the interrupts or more.
+        let busy = irqs.iter().filter(|(irq, cpus)| cpus.len() == 1 && count(irq) > total / 10);
+        let mut by_cpu: BTreeMap<u32, Vec<&Irq>> = BTreeMap::new();
+        for (irq, cpus) in busy {
+            by_cpu.entry(cpus.first().unwrap_or_default()).or_default().push(irq);
+        }
+        let shared: Vec<(u32, Vec<&Irq>)> =
+            by_cpu.iter().filter(|(_, irqs)| irqs.len() > 1).map(|(c, i)| (*c, i.clone())).collect();
+        let source = "/proc/irq/*/effective_affinity_list, /proc/interrupts";
+        if shared.is_empty() {
+            let found = format!("its {} busy queues have a CPU each", by_cpu.len());
+            return Ok(vec![Judgement::pass(subject, found).see_as(format!("{} interrupts", irqs.len()), source)]);
+        }
+        let judgement = Judgement::warn(subject, format!("on {} CPUs busy queues wait for each other", shared.len()));
+        let line = |(cpu, irqs): &(u32, Vec<&Irq>)| {
+            let names: Vec<String> = irqs.iter().map(|irq| format!("{} {}", irq.name(), count(irq))).collect();
+            format!("CPU {cpu}: {}", names.join(", "))
+        };
+        Ok(vec![shared.iter().take(NAMED).fold(judgement, |judgement, one| judgement.see_as(line(one), source))])
+    })
+}
+
+fn unused(facts: &Facts, context: &Context) -> Judged {
+    if context.nics.how != How::Given {
+        return Err(Skip::not_applicable("which interfaces have a role was not said (--nic)"));
+    }
+    let isolated = &context.isolated.value;
+    known(&facts.irqs.list)?;
+    let others = known(&facts.links)?.iter().filter(|link| !context.nics.value.contains(&link.name));
+    let mut judgements = Vec::new();
+    let mut seen = 0;
+    for link in others.filter(|link| link.is_physical() == Some(true) && link.operstate.is(|s| s == "up") == Some(true))
+    {
+        let irqs = placed(facts, link);
+        seen += 1;
+        let stray = irqs.iter().filter(|(_, cpus)| cpus.intersects(isolated)).count();
+        if stray > 0 {
+            let found =
+                format!("it is up, has no role, and {stray} of its {} interrupts go to isolated CPUs", irqs.len());
+            judgements.push(
+                Judgement::warn(Subject::Link(link.name.clone()), found)
+                    .see_as(format!("{stray} interrupts"), "/proc/irq/*/effective_affinity_list"),
+            );
+        }
+    }
+    if judgements.is_empty() {
+        let found = format!("{seen} other interfaces are up, and none has an interrupt there");
+        judgements
+            .push(Judgement::pass(Subject::Host, found).see_as(format!("{seen} interfaces"), facts.links.source()));
+    }
+    Ok(judgements)
+}
+
+fn thread_priorities(facts: &Facts, context: &Context) -> Judged {
+    known(&facts.tasks)?;
+    if context.is(Workload::Poll) {
+        return Err(Skip::not_applicable("the application polls, and waits for no interrupt"));
+    }
+    let waiting = application(facts, context).filter(|task| task.class.is_realtime());
+    let Some(first) = waiting.max_by_key(|task| task.rt_priority) else {
+        return Err(Skip::not_applicable("no real-time thread of the application runs on isolated CPUs alone"));
+    };
+    // `irq/55-ens1f0-TxRx-3`, cut at 15 octets: the number tells.
+    let number = |task: &Task| task.comm.strip_prefix("irq/")?.split('-').next()?.parse::<u32>().ok();
+    let numbers: Vec<u32> = context.links(facts).flat_map(|link| of_link(facts, link)).map(|irq| irq.number).collect();
+    let threads: Vec<&Task> = facts
+        .tasks()
+        .filter(|task| task.kernel && number(task).is_some_and(|number| numbers.contains(&number)))
+        .collect();
+    if threads.is_empty() {
+        return Err(Skip::unknown("no thread of the interfaces' interrupts is known"));
+    }
+    let below: Vec<&&Task> = threads.iter().filter(|task| task.rt_priority < first.rt_priority).collect();
+    let judgement = match below.is_empty() {
+        true => {
+            Judgement::pass(Subject::Host, format!("{} interrupt threads come before {}", threads.len(), named(first)))
+        }
+        false => Judgement::warn(
+            Subject::Host,
+            format!(
+                "{} of {} interrupt threads come after {}, which has {}",
+                below.len(),
+                threads.len(),
+                named(first),
+                first.rt_priority
+            ),
+        ),
+    };
+    let shown = if below.is_empty() { threads[0] } else { below[0] };
+    judgement.see_as(format!("{} has {}", named(shown), shown.rt_priority), facts.tasks.source()).alone()
+}
+
+fn user_space(facts: &Facts, _: &Context) -> Judged {
+    let drivers = ["vfio-pci", "igb_uio", "uio_pci_generic"];
+    let bound = known(&facts.pci.devices)?
+        .iter()
+        .filter(|device| device.driver.is(|driver| drivers.contains(&driver.as_str())) == Some(true))
+        .count();
+    if bound == 0 {
+        return Err(Skip::not_applicable("no device is bound to a driver for user space"));
+    }
+    known(&facts.tasks)?;
+    let is_threaded = |task: &&Task| {
+        let rest = task.comm.strip_prefix("irq/").and_then(|rest| rest.split_once('-'));
+        task.kernel
+            && rest.is_some_and(|(_, user)| ["vfio", "igb_uio", "uio"].iter().any(|name| user.starts_with(name)))
+    };
+    let threads: Vec<&Task> = facts.tasks().filter(is_threaded).collect();
+    match threads.first() {
+        None => {
+            Judgement::pass(Subject::Host, format!("{bound} devices are bound, and no interrupt thread serves them"))
+                .see_as("no thread irq/N-vfio", facts.tasks.source())
+        }
+        Some(first) => {
+            Judgement::warn(Subject::Host, format!("{} interrupt threads serve {bound} devices", threads.len()))
+                .see_as(named(first), facts.tasks.source())
+        }
+    }
+    .alone()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use host::Fact;
+    use host::facts::Facts;
+
+    use super::*;
+    use crate::rules::scheduling::samples::{fifo, kernel, put, task};
+    use crate::testing::{Case, Host, host};
+
+    /// Interface eth0 on node 1 with two queues at these CPUs; node 0 is CPUs 0-3.
+    fn nic(first: &str, second: &str) -> Host {
+        host()
+            .nic("eth0")
+            .file("/sys/devices/system/node/node0/cpulist", "0-3\n")
+            .file("/sys/devices/system/node/node1/cpulist", "4-7\n")
+            .file("/sys/class/net/eth0/operstate", "up\n")
+            .file("/proc/irq/55/effective_affinity_list", first)
+            .file("/proc/irq/56/effective_affinity_list", second)
+            .file(
+                "/proc/interrupts",
+                "      CPU0 CPU1\n 55: 700 0 PCI-MSIX-0000:04:00.0 3-edge eth0-TxRx-0\n 56: 800 0 PCI-MSIX-0000:04:00.0 4-edge eth0-TxRx-1\n",
+            )
+            .edit(|facts| link(facts, |link| link.node = Fact::known(Some(1), "/sys/class/net/eth0/device/numa_node")))
+    }
+
+    fn link(facts: &mut Facts, edit: impl Fn(&mut Link)) {
+        if let Fact::Known { value, .. } = &mut facts.links {
+            value.iter_mut().for_each(edit);
+        }
+    }
+
+    /// The same, and eth0 has no role.
+    fn other(first: &str) -> Host {
+        nic(first, first).isolated("2-7").edit(|facts| {
+            link(facts, |link| link.pci = Fact::known("0000:04:00.0".into(), "/sys/class/net/eth0/device"));
+        })
+    }
+
+    fn real_time(of_thread: u32, facts: &mut Facts) {
+        put(facts, vec![fifo(task(9, "l1app", "3"), 51), fifo(kernel(20, "irq/55-eth0-TxR", "3"), of_thread)]);
+    }
+
+    fn bound(facts: &mut Facts) {
+        let device = host::facts::PciDevice {
+            address: "0000:04:00.0".into(),
+            driver: Fact::known("vfio-pci".into(), "/sys/bus/pci/devices"),
+            ..Default::default()
+        };
+        facts.pci.devices = Fact::known(vec![device], "/sys/bus/pci/devices");
+    }
+
+    fn rt() -> Host {
+        nic("3", "3").isolated("2-7").workload(Workload::Rt)
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("irq.numa", || nic("4", "5")),
+        Case::warn("irq.numa", || nic("4", "1")),
+        Case::unknown("irq.numa", || host().nic("eth0")),
+        Case::pass("irq.collision", || nic("4", "5")),
+        Case::warn("irq.collision", || nic("4", "4")),
+        Case::unknown("irq.collision", || host().nic("eth0")),
+        Case::pass("irq.unused-nic", || other("0").nic("eth0")),
+        Case::warn("irq.unused-nic", || {
+            let mut host = other("3").nic("eth1");
+            host.forget_nic("eth0");
+            host
+        }),
+        Case::unknown("irq.unused-nic", || host().isolated("2-7").nic("eth0")),
+        Case::pass("irq.thread-prio", || rt().edit(|f| real_time(51, f))),
+        Case::warn("irq.thread-prio", || rt().edit(|f| real_time(50, f))),
+        Case::unknown("irq.thread-prio", rt),
+        Case::pass("irq.uio-intr", || host().edit(bound).edit(|f| put(f, vec![]))),
+        Case::warn("irq.uio-intr", || host().edit(bound).edit(|f| put(f, vec![kernel(20, "irq/55-vfio-msi", "3")]))),
+        Case::unknown("irq.uio-intr", host),
+    ];
+}

@@ -1,0 +1,331 @@
+//! How often interrupts come that no device sends, and what they cost.
+
+use host::Facts;
+use host::facts::{CountRow, CountTable, CpuSet};
+use units::Nanos;
+
+use super::{GUIDE, ISOLATION, KTHREADS};
+use crate::rules::common::messages;
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "irq.rate-iso",
+        group: Group::Interrupts,
+        title: "The CPUs' own interrupts are rare on isolated CPUs",
+        applies: Applies::LINUX.isolated(),
+        judge: own,
+        why: "Each class has its own cause: LOC the tick and timers, RES and IWI wake-ups and work from other CPUs, NMI and PMI \
+              the watchdog and profilers, MCP the polling for corrected errors, TRM and THR temperature and thresholds. On a \
+              CPU of nohz_full that runs one thread the tick is 1 a second at most.",
+        magnitude: Magnitude {
+            text: "1 to 5 us each; a tick that was not stopped comes 100 to 1000 times a second",
+            typical: Some(Nanos::from_micros(5)),
+            source: "Linux Documentation/timers/no_hz.rst; Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
+        },
+        fix: Fix::runtime_or_boot(
+            "apus irqs --cpu {isolated} # by source, per second",
+            "isolcpus=managed_irq,domain,{isolated} nohz_full={isolated}",
+        ),
+        cost: "Depends on the class: without the watchdogs a CPU that hangs is not reported.",
+        references: &[GUIDE, ISOLATION, "Linux Documentation/timers/no_hz.rst"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "irq.softirq-own",
+        group: Group::Interrupts,
+        title: "Softirqs of timers, RCU and the scheduler are rare on isolated CPUs",
+        applies: Applies::LINUX.isolated(),
+        judge: softirqs,
+        why: "TIMER and HRTIMER come from timers that were started there, RCU from callbacks that were not offloaded, SCHED from \
+              balancing, TASKLET from drivers. kernel-per-CPU-kthreads.rst has a remedy for each.",
+        magnitude: Magnitude {
+            text: "1 to 10 us each",
+            typical: Some(Nanos::from_micros(5)),
+            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is general knowledge",
+        },
+        fix: Fix::runtime_or_boot(
+            "apus irqs --cpu {isolated} # by source, per second",
+            "nohz_full={isolated} rcu_nocbs={isolated} isolcpus=managed_irq,domain,{isolated}",
+        ),
+        cost: "The housekeeping CPUs do this work.",
+        references: &[KTHREADS],
+        conflicts: &[],
+    },
+    Rule {
+        id: "irq.load",
+        group: Group::Interrupts,
+        title: "No CPU spends more than half of its time in interrupts",
+        applies: Applies::LINUX,
+        judge: load,
+        why: "Packets wait for a CPU that is busy with interrupts and softirqs of others: at half of its time the wait is as long \
+              as the work, and grows without bound towards the whole. One queue that carries all flows shows so.",
+        magnitude: Magnitude {
+            text: "waiting grows with 1 / (1 - load): twice the work's time at 50 %",
+            typical: None,
+            source: "M/M/1 queue; FreeBSD thread \"ixl 40G bad performance\" (2015): 51 % of a CPU on one queue",
+        },
+        fix: Fix::runtime(
+            "ethtool -X {nic} equal 4 # more queues; ethtool -n {nic} rx-flow-hash udp4: which fields spread flows",
+        ),
+        cost: "More CPUs take part.",
+        references: &[
+            "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)",
+            "Linux Documentation/networking/scaling.rst",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "irq.storm",
+        group: Group::Interrupts,
+        title: "The kernel has switched no interrupt off",
+        applies: Applies::LINUX,
+        judge: storm,
+        why: "An interrupt that nobody answers 99,900 times of 100,000 is switched off (\"nobody cared\"), and what shares its line \
+              is looked at by a timer from then on.",
+        magnitude: Magnitude {
+            text: "up to 100 ms for each packet of that device",
+            typical: Some(Nanos::from_millis(100)),
+            source: "Linux kernel/irq/spurious.c, POLL_SPURIOUS_IRQ_INTERVAL and note_interrupt",
+        },
+        fix: Fix::runtime("dmesg | grep -A20 'nobody cared' # the handlers of the line; update or unload their driver"),
+        cost: "None.",
+        references: &["Linux kernel/irq/spurious.c"],
+        conflicts: &[],
+    },
+];
+
+/// A class of interrupts, and how many a second and CPU are no finding.
+const CLASSES: [(&str, u64, &str); 10] = [
+    ("LOC", 1, "timers and the tick"),
+    ("RES", 10, "wake-ups from other CPUs"),
+    ("IWI", 10, "work that interrupts queue"),
+    ("NMI", 0, "the watchdog or a profiler"),
+    ("PMI", 0, "performance counters"),
+    ("MCP", 0, "polling for machine checks"),
+    ("MCE", 0, "machine checks"),
+    ("TRM", 0, "temperature"),
+    ("THR", 0, "thresholds of corrected errors"),
+    ("DFR", 0, "deferred errors"),
+];
+/// Softirqs that belong to no device, and how many a second and CPU are no finding: an estimate.
+const SOFTIRQS: [&str; 5] = ["TIMER", "HRTIMER", "RCU", "SCHED", "TASKLET"];
+const SOFTIRQS_A_SECOND: u64 = 10;
+/// Half of the time of a CPU, in percent.
+const MOST_LOAD: u64 = 50;
+
+/// The highest count of a row on one of some CPUs, and the CPU.
+fn worst(table: &CountTable, row: &CountRow, cpus: &CpuSet) -> Option<(u64, u32)> {
+    cpus.iter().filter_map(|cpu| Some((table.on(row, cpu)?, cpu))).max_by_key(|(count, _)| *count)
+}
+
+/// Events a second, in thousandths: so that one in five minutes is not nothing.
+fn milli_rate(count: u64, during: Nanos) -> u64 {
+    u64::try_from(u128::from(count) * 1_000_000_000_000 / u128::from(during.as_nanos().max(1))).unwrap_or(u64::MAX)
+}
+
+/// `12.5 a second`.
+fn a_second(milli: u64) -> String {
+    format!("{}.{} a second", milli / 1000, milli % 1000 / 100)
+}
+
+/// Several classes are judged apart: each needs a name of its own, for baselines and comparisons.
+fn of_class(label: &str, cpus: &CpuSet) -> Subject {
+    Subject::Named(format!("{label} on CPUs {cpus}"))
+}
+
+fn own(facts: &Facts, context: &Context) -> Judged {
+    known(&facts.counters.interrupts)?;
+    let isolated = &context.isolated.value;
+    let Some(interval) = facts.interval.value() else { return tick_since_boot(facts, context) };
+    let table = known(&interval.change.interrupts)?;
+    let source = "/proc/interrupts, two readings";
+    let mut judgements = Vec::new();
+    let mut quiet = Vec::new();
+    for (label, allowed, cause) in CLASSES {
+        let Some((count, cpu)) = table.row(label).and_then(|row| worst(table, row, isolated)) else { continue };
+        let rate = milli_rate(count, interval.length);
+        if rate <= allowed * 1000 {
+            quiet.push(label);
+            continue;
+        }
+        let found = format!("{label} ({cause}) hits CPU {cpu} {}, the most of the isolated CPUs", a_second(rate));
+        let judgement =
+            Judgement::warn(of_class(label, isolated), found).see_as(format!("{count} in {}", interval.length), source);
+        judgements.push(match label {
+            "NMI" | "PMI" => judgement.now("sysctl -w kernel.nmi_watchdog=0").for_good("nmi_watchdog=0"),
+            "MCP" => judgement
+                .now("for n in /sys/devices/system/machinecheck/machinecheck*; do echo 1 > $n/ignore_ce; done")
+                .for_good("mce=ignore_ce"),
+            _ => judgement,
+        });
+    }
+    if judgements.is_empty() && quiet.is_empty() {
+        return Err(Skip::unknown("the table of interrupts has no row of the CPUs' own interrupts"));
+    }
+    if judgements.is_empty() {
+        let found = format!("{} are as rare as they can be", quiet.join(", "));
+        judgements.push(Judgement::pass(isolated, found).see_as(format!("in {}", interval.length), source));
+    }
+    Ok(judgements)
+}
+
+/// With one reading only: did the timer stop on the isolated CPUs, compared with the others?
+fn tick_since_boot(facts: &Facts, context: &Context) -> Judged {
+    let table = known(&facts.counters.interrupts)?;
+    let isolated = &context.isolated.value;
+    let others = context.housekeeping(facts);
+    let Some(row) = table.row("LOC") else {
+        return Err(Skip::unknown("the table of interrupts has no row of the CPUs' own timers"));
+    };
+    let mean = |cpus: &CpuSet| {
+        let counts: Vec<u64> = cpus.iter().filter_map(|cpu| table.on(row, cpu)).collect();
+        (!counts.is_empty()).then(|| counts.iter().sum::<u64>() / counts.len() as u64)
+    };
+    let (Some(inside), Some(outside)) = (mean(isolated), mean(&others)) else {
+        return Err(Skip::unknown(
+            "timers of isolated and other CPUs cannot be compared: name the CPUs with --isolated",
+        ));
+    };
+    let seen = format!("LOC since boot: {inside} a CPU on isolated ones, {outside} on the others");
+    // A stopped tick leaves a hundredth: 1 a second of 100 or more. Half of it and more is no stopped tick.
+    if inside == 0 || inside <= outside / 2 {
+        return Err(Skip::unknown(format!("{seen}; rates are not known from one reading (--interval 5s)")));
+    }
+    let share = u128::from(inside) * 100 / u128::from(outside.max(1));
+    Judgement::warn(
+        isolated,
+        format!("their timers fired {share} % as often as those of the others: the tick ran there"),
+    )
+    .see_as(seen, "/proc/interrupts")
+    .alone()
+}
+
+fn softirqs(facts: &Facts, context: &Context) -> Judged {
+    known(&facts.counters.softirqs)?;
+    let interval = known(&facts.interval)?;
+    let table = known(&interval.change.softirqs)?;
+    let isolated = &context.isolated.value;
+    let source = "/proc/softirqs, two readings";
+    let mut seen = Vec::new();
+    let mut judgements = Vec::new();
+    for label in SOFTIRQS {
+        let Some((count, cpu)) = table.row(label).and_then(|row| worst(table, row, isolated)) else { continue };
+        let rate = milli_rate(count, interval.length);
+        seen.push(format!("{label} {}", a_second(rate)));
+        if rate > SOFTIRQS_A_SECOND * 1000 {
+            let found = format!("{label} runs on CPU {cpu} {}, the most of the isolated CPUs", a_second(rate));
+            judgements.push(
+                Judgement::warn(of_class(label, isolated), found)
+                    .see_as(format!("{count} in {}", interval.length), source),
+            );
+        }
+    }
+    match (judgements.is_empty(), seen.is_empty()) {
+        (true, true) => Err(Skip::unknown("the table of softirqs has no row of the isolated CPUs")),
+        (true, false) => Judgement::pass(isolated, "none of them runs often").see_as(seen.join(", "), source).alone(),
+        _ => Ok(judgements),
+    }
+}
+
+fn load(facts: &Facts, _: &Context) -> Judged {
+    let interval = facts.interval.value();
+    let counters = interval.map_or(&facts.counters, |interval| &interval.change);
+    let times = known(&counters.cpu_times)?;
+    let share = |cpu: u32| {
+        let t = &times[&cpu];
+        let busy = t.irq + t.softirq;
+        let rest = t.user + t.nice + t.system + t.idle + t.iowait + t.steal;
+        let total = busy + rest;
+        (total > Nanos::ZERO).then(|| busy.as_nanos() / (total.as_nanos() / 100).max(1))
+    };
+    let shares = times.keys().filter_map(|cpu| Some((share(*cpu)?, *cpu)));
+    let Some((most, cpu)) = shares.max() else {
+        return Err(Skip::unknown("no CPU has counted any time"));
+    };
+    let span = interval.map_or("since boot".to_owned(), |interval| format!("in {}", interval.length));
+    let found = format!("CPU {cpu} spent the most, {most} % of its time {span}");
+    match most <= MOST_LOAD {
+        true => Judgement::pass(Subject::Host, found),
+        false => Judgement::warn(cpu, found),
+    }
+    .see_as(format!("{most} % in interrupts and softirqs"), "/proc/stat")
+    .alone()
+}
+
+fn storm(facts: &Facts, _: &Context) -> Judged {
+    let (found, count) = messages(facts, &["nobody cared", "disabling irq #"])?;
+    let source = facts.kernel.messages.source();
+    if count == 0 {
+        return Judgement::pass(Subject::Host, "the kernel has switched none off").see_as("no message", source).alone();
+    }
+    let judgement = Judgement::fail(Subject::Host, format!("{count} messages say that an interrupt was switched off"));
+    found.into_iter().fold(judgement, |judgement, line| judgement.see_as(line, source)).alone()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::testing::{Case, Host, host};
+
+    fn two(path: &str, then: &str, now: &str) -> Host {
+        host()
+            .isolated("2-3")
+            .file(path, then)
+            .file(&format!("/again{path}"), now)
+            .file("/proc/uptime", "100.00 1")
+            .file("/again/proc/uptime", "110.00 1")
+    }
+
+    fn interrupts(loc: u64) -> Host {
+        let table = |n: u64| format!("      CPU0 CPU1 CPU2 CPU3\nLOC: 5 5 1 {n} Local timer interrupts\n");
+        two("/proc/interrupts", &table(1), &table(1 + loc))
+    }
+
+    fn once(on_isolated: u64) -> Host {
+        host().isolated("2-3").file(
+            "/proc/interrupts",
+            &format!("      CPU0 CPU1 CPU2 CPU3\nLOC: 1000 1000 {on_isolated} {on_isolated} Local timer interrupts\n"),
+        )
+    }
+
+    fn softirq(timers: u64) -> Host {
+        let table = |n: u64| format!("      CPU0 CPU1 CPU2 CPU3\nTIMER: 5 5 1 {n}\nRCU: 5 5 1 1\n");
+        two("/proc/softirqs", &table(1), &table(1 + timers))
+    }
+
+    fn stat(softirq: u64) -> Host {
+        host().file("/proc/stat", &format!("cpu0 10 0 10 100 0 0 {softirq} 0 0 0\nctxt 1\n"))
+    }
+
+    fn said(line: &str) -> Host {
+        host().command("dmesg", line)
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("irq.rate-iso", || interrupts(5)),
+        Case::warn("irq.rate-iso", || interrupts(2_500)),
+        Case::warn("irq.rate-iso", || once(900)),
+        Case::unknown("irq.rate-iso", || once(10)),
+        Case::unknown("irq.rate-iso", || host().isolated("2-3")),
+        Case::pass("irq.softirq-own", || softirq(5)),
+        Case::warn("irq.softirq-own", || softirq(5_000)),
+        Case::unknown("irq.softirq-own", || host().isolated("2-3")),
+        Case::pass("irq.load", || stat(10)),
+        Case::warn("irq.load", || stat(900)),
+        Case::unknown("irq.load", host),
+        Case::pass("irq.storm", || said("[    0.000000] Linux version 6.1\n")),
+        Case::fail("irq.storm", || {
+            said("[   71.000000] irq 18: nobody cared (try booting with the \"irqpoll\" option)\n")
+        }),
+        Case::unknown("irq.storm", host),
+    ];
+
+    #[test]
+    fn the_rate_is_that_of_the_worst_cpu() {
+        let judgements = interrupts(2_500).judge("irq.rate-iso");
+        assert!(judgements[0].found.contains("hits CPU 3 250.0 a second"), "{judgements:?}");
+        assert_eq!(milli_rate(1, Nanos::from_secs(300)), 3);
+    }
+}

@@ -1,0 +1,14 @@
+//! Memory and NUMA.
+
+mod hardware;
+mod huge;
+mod paging;
+
+use crate::Rule;
+
+/// The tables of this group.
+pub const RULES: &[&[Rule]] = &[hardware::RULES, huge::RULES, paging::RULES];
+
+#[cfg(test)]
+pub(crate) const CASES: &[&[crate::testing::Case]] =
+    &[hardware::tests::CASES, huge::tests::CASES, paging::tests::CASES];

@@ -1,0 +1,134 @@
+//! Memory modules.
+
+use host::Facts;
+use host::facts::MemoryModule;
+use units::Nanos;
+
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+
+const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms";
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "mem.channels",
+        group: Group::Memory,
+        title: "The places for memory are filled evenly",
+        applies: Applies::LINUX.on_hardware(),
+        judge: channels,
+        why: "Each socket has several memory channels, over which addresses are spread. A channel without a module takes its share of bandwidth away, and \
+              modules of unlike sizes spread unevenly.",
+        magnitude: Magnitude {
+            text: "one of the most direct effects on performance; a missing channel of six takes a sixth of the bandwidth",
+            typical: None,
+            source: DPDK,
+        },
+        fix: Fix::boot(
+            "fill every channel of every socket with modules of one size, at least 4 GB each (power off first)",
+        ),
+        cost: "Modules.",
+        references: &[
+            DPDK,
+            "FlexRAN real-time platform slides (2018), Memory Optimizations",
+            "SMBIOS specification 3.7, section 7.18",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "mem.speed",
+        group: Group::Memory,
+        title: "Memory modules run at their own speed",
+        applies: Applies::LINUX.on_hardware(),
+        judge: speed,
+        why: "A module that runs slower than it can is limited by the firmware's settings, by the part, or by a second module on its channel.",
+        magnitude: Magnitude {
+            text: "bandwidth in proportion; some nanoseconds of latency",
+            typical: Some(Nanos::from_nanos(5)),
+            source: "FlexRAN real-time platform slides (2018), Memory Optimizations, name the effect; the size is general knowledge",
+        },
+        fix: Fix::boot("firmware setting Memory Frequency: the maximum, not auto; one module a channel"),
+        cost: "A little power.",
+        references: &["FlexRAN real-time platform slides (2018), Memory Optimizations", DPDK],
+        conflicts: &[],
+    },
+];
+
+fn channels(facts: &Facts, _: &Context) -> Judged {
+    let fact = &facts.memory.modules;
+    let all = known(fact)?;
+    let filled: Vec<&MemoryModule> = all.iter().filter(|module| module.size_bytes.is_some()).collect();
+    let first = filled.first().ok_or_else(|| Skip::unknown(format!("{}: it names no module", fact.source())))?;
+    let sizes = filled.iter().filter(|module| module.size_bytes != first.size_bytes).count();
+    let sockets =
+        facts.cpus.list.iter().filter_map(|cpu| cpu.package.get()).collect::<std::collections::BTreeSet<_>>().len();
+    let gib = |bytes: u64| bytes >> 30;
+    let size = first.size_bytes.map_or(0, gib);
+    let text = format!("{} of {} places are filled", filled.len(), all.len());
+    let judgement = if sizes > 0 {
+        Judgement::warn(Subject::Host, format!("{text}, with modules of unlike sizes"))
+    } else if size < 4 {
+        Judgement::warn(Subject::Host, format!("{text}, with {size} GB each: below 4 GB a module has fewer ranks"))
+    } else if sockets > 1 && !filled.len().is_multiple_of(sockets) {
+        Judgement::warn(Subject::Host, format!("{text}: {sockets} sockets cannot have the same number"))
+    } else if filled.len() == 1 {
+        Judgement::warn(Subject::Host, format!("{text}: one channel alone is used"))
+    } else {
+        Judgement::pass(
+            Subject::Host,
+            format!("{text}, with {size} GB each; which channels they are on says the board's manual"),
+        )
+    };
+    let names: Vec<&str> = filled.iter().map(|module| module.locator.as_str()).take(32).collect();
+    judgement.see_as(names.join(" "), fact.source()).alone()
+}
+
+fn speed(facts: &Facts, _: &Context) -> Judged {
+    let fact = &facts.memory.modules;
+    let rated: Vec<(&MemoryModule, u32, u32)> =
+        known(fact)?.iter().filter_map(|module| Some((module, module.speed_mts?, module.configured_mts?))).collect();
+    let slow: Vec<&(&MemoryModule, u32, u32)> =
+        rated.iter().filter(|(_, speed, configured)| configured < speed).collect();
+    let judgement = match (rated.len(), slow.first()) {
+        (0, _) => return Err(Skip::unknown(format!("{}: no module tells its speed", fact.source()))),
+        (n, None) => Judgement::pass(Subject::Host, format!("{n} modules run at their own speed")),
+        (n, Some((module, speed, configured))) => {
+            let text = format!(
+                "{} of {n} modules run below their speed: {} at {configured} of {speed} MT/s",
+                slow.len(),
+                module.locator
+            );
+            Judgement::warn(Subject::Host, text)
+        }
+    };
+    judgement.see_as(format!("{} modules, {} slow", rated.len(), slow.len()), fact.source()).alone()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use host::Fact;
+
+    use super::*;
+    use crate::testing::{Case, host};
+
+    fn modules(facts: &mut Facts, sizes: &[u64], configured: u32) {
+        let module = |(n, gib): (usize, &u64)| MemoryModule {
+            locator: format!("DIMM_{n}"),
+            size_bytes: Some(gib << 30),
+            speed_mts: Some(3200),
+            configured_mts: Some(configured),
+            ..MemoryModule::default()
+        };
+        facts.memory.modules =
+            Fact::known(sizes.iter().enumerate().map(module).collect(), "/sys/firmware/dmi/tables/DMI");
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("mem.channels", || host().edit(|facts| modules(facts, &[32, 32, 32, 32], 3200))),
+        Case::warn("mem.channels", || host().edit(|facts| modules(facts, &[32, 32, 32, 16], 3200))),
+        Case::warn("mem.channels", || host().edit(|facts| modules(facts, &[32], 3200))),
+        Case::unknown("mem.channels", host),
+        Case::pass("mem.speed", || host().edit(|facts| modules(facts, &[32, 32], 3200))),
+        Case::warn("mem.speed", || host().edit(|facts| modules(facts, &[32, 32], 2666))),
+        Case::unknown("mem.speed", host),
+    ];
+}

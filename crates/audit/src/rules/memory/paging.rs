@@ -1,0 +1,377 @@
+//! What moves, merges, writes back or takes away pages.
+
+use host::Facts;
+use units::Nanos;
+
+use crate::rules::common::given;
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+
+const FAULT: Magnitude = Magnitude {
+    text: "a page that must come from a disk takes 0.1 ms (NVMe) to 10 ms",
+    typical: Some(Nanos::from_millis(1)),
+    source: "general knowledge of disks' latency",
+};
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "mem.numa-balancing",
+        group: Group::Memory,
+        title: "Pages are not moved between nodes by themselves",
+        applies: Applies::LINUX,
+        judge: balancing,
+        why: "Automatic balancing unmaps pages to see who uses them. Each next access is a fault, and pages are moved under the running application.",
+        magnitude: Magnitude {
+            text: "1 to 5 us a hinting fault, more for a page that moves, and TLB flushes by inter-processor interrupts",
+            typical: Some(Nanos::from_micros(5)),
+            source: "Linux Documentation/admin-guide/sysctl/kernel.rst, numa_balancing, names the overhead; the size is general knowledge",
+        },
+        fix: Fix::both("sysctl -w kernel.numa_balancing=0", "kernel.numa_balancing = 0 in /etc/sysctl.d"),
+        cost: "Applications that nobody placed stay on the wrong node.",
+        references: &[
+            "Linux Documentation/admin-guide/sysctl/kernel.rst, numa_balancing",
+            "tuned profile cpu-partitioning",
+            "Mellanox mlnx-tools, mlnx_tune",
+        ],
+        conflicts: &["intel/PerfSpect recommends it on"],
+    },
+    Rule {
+        id: "mem.zone-reclaim",
+        group: Group::Memory,
+        title: "Memory of another node is taken before the own one is reclaimed",
+        applies: Applies::LINUX,
+        judge: zone_reclaim,
+        why: "With zone_reclaim_mode an allocation first frees pages of its own node, and waits for that, while other nodes have free ones.",
+        magnitude: FAULT,
+        fix: Fix::both("sysctl -w vm.zone_reclaim_mode=0", "vm.zone_reclaim_mode = 0 in /etc/sysctl.d"),
+        cost: "More memory of other nodes is used.",
+        references: &[
+            "Linux Documentation/admin-guide/sysctl/vm.rst, zone_reclaim_mode",
+            "Mellanox mlnx-tools, mlnx_tune",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "mem.ksm",
+        group: Group::Memory,
+        title: "Pages are not searched for equal ones",
+        applies: Applies::LINUX,
+        judge: ksm,
+        why: "Kernel samepage merging reads memory all the time to find equal pages, and write-protects them: the next write to one is a fault and a copy.",
+        magnitude: Magnitude {
+            text: "1 to 5 us for each write to a merged page",
+            typical: Some(Nanos::from_micros(3)),
+            source: "Linux Documentation/admin-guide/mm/ksm.rst names the copy; the size is general knowledge",
+        },
+        fix: Fix::both("echo 2 > /sys/kernel/mm/ksm/run", "systemctl mask ksm ksmtuned"),
+        cost: "Guests with equal pages need more memory.",
+        references: &[
+            "Linux Documentation/admin-guide/mm/ksm.rst",
+            "FlexRAN real-time platform slides (2018): Disable KSM",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "mem.swap",
+        group: Group::Memory,
+        title: "Memory is not swapped out",
+        applies: Applies::LINUX,
+        judge: swap,
+        why: "A page that was swapped out must be read before the next access to it can go on.",
+        magnitude: FAULT,
+        fix: Fix::both(
+            "swapoff -a",
+            "remove the swap area from /etc/fstab, and lock the application's memory (mlockall)",
+        ),
+        cost: "Without swap, memory that runs out ends processes.",
+        references: &[
+            "Linux Documentation/admin-guide/sysctl/vm.rst, swappiness",
+            "rigtorp.se, Low latency tuning guide",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "mem.dirty",
+        group: Group::Memory,
+        title: "Written pages go to disk in small portions",
+        applies: Applies::LINUX,
+        judge: dirty,
+        why: "Up to vm.dirty_ratio of memory may wait to be written; a process above it must write itself. The larger the share, the longer the burst.",
+        magnitude: Magnitude {
+            text: "a writer stands still until its pages are written: seconds at worst",
+            typical: None,
+            source: "Linux Documentation/admin-guide/sysctl/vm.rst, dirty_ratio",
+        },
+        fix: Fix::both(
+            "sysctl -w vm.dirty_ratio=10 vm.dirty_background_ratio=3",
+            "vm.dirty_ratio = 10 and vm.dirty_background_ratio = 3 in /etc/sysctl.d",
+        ),
+        cost: "More writes, less merging of them.",
+        references: &[
+            "Linux Documentation/admin-guide/sysctl/vm.rst, dirty_ratio",
+            "tuned profile latency-performance",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "mem.stat-interval",
+        group: Group::Memory,
+        title: "Statistics of memory are gathered seldom",
+        applies: Applies::LINUX.isolated(),
+        judge: statistics,
+        why: "Each vm.stat_interval a worker runs on each CPU whose counters have changed, isolated ones too, to add them up.",
+        magnitude: Magnitude {
+            text: "one run of a worker a second by default, some microseconds",
+            typical: Some(Nanos::from_micros(5)),
+            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst, vmstat_update; the length of one is general knowledge",
+        },
+        fix: Fix::both("sysctl -w vm.stat_interval=10", "vm.stat_interval = 10 in /etc/sysctl.d"),
+        cost: "Tools show older numbers.",
+        references: &[
+            "Linux Documentation/admin-guide/sysctl/vm.rst, stat_interval",
+            "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "mem.mlock-limits",
+        group: Group::Memory,
+        title: "Users may lock memory where a limit is set",
+        applies: Applies::LINUX.to(&[Workload::Poll, Workload::Rt]),
+        judge: limits,
+        why: "An application that may not lock its memory takes page faults; DPDK without root fails to pin its buffers.",
+        magnitude: FAULT,
+        fix: Fix::both(
+            "prlimit --memlock=unlimited --pid PID",
+            "@realtime - memlock unlimited in /etc/security/limits.d",
+        ),
+        cost: "A user can lock all memory.",
+        references: &["DPDK guide Getting Started for Linux, Enabling Additional Functionality", "limits.conf(5)"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "mem.faults",
+        group: Group::Memory,
+        title: "No page came from disk, and none was swapped, while it was looked",
+        applies: Applies::LINUX,
+        judge: faults,
+        why: "Counters show what settings allow: a page fault that needs the disk stops its thread.",
+        magnitude: FAULT,
+        fix: Fix::both(
+            "lock the application's memory (mlockall(MCL_CURRENT | MCL_FUTURE)), and touch it before it is needed",
+            "the same in the application's unit: LimitMEMLOCK=infinity",
+        ),
+        cost: "Locked memory is nobody else's.",
+        references: &["mlock(2)", "Linux Documentation/timers/no_hz.rst, on keeping applications out of the kernel"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "cmd.numa-balancing",
+        group: Group::CommandLine,
+        title: "numa_balancing= is still in force",
+        applies: Applies::LINUX,
+        judge: balancing_parameter,
+        why: "A service can write kernel.numa_balancing after boot, and so undo what the command line asks for.",
+        magnitude: Magnitude {
+            text: "1 to 5 us a hinting fault",
+            typical: Some(Nanos::from_micros(5)),
+            source: "Linux Documentation/admin-guide/sysctl/kernel.rst, numa_balancing, names the overhead; the size is general knowledge",
+        },
+        fix: Fix::both(
+            "sysctl -w kernel.numa_balancing=0",
+            "kernel.numa_balancing = 0 in /etc/sysctl.d, and find who writes it (numad)",
+        ),
+        cost: "Applications that nobody placed stay on the wrong node.",
+        references: &["Linux Documentation/admin-guide/kernel-parameters.txt, numa_balancing"],
+        conflicts: &[],
+    },
+];
+
+fn balancing(facts: &Facts, _: &Context) -> Judged {
+    let fact = facts.sysctl_number("kernel.numa_balancing");
+    let value = *known(&fact)?;
+    let nodes = facts.cpus.nodes.len();
+    let judgement = match (value, nodes) {
+        (0, _) => Judgement::pass(Subject::Host, "pages stay where they are"),
+        (_, 1) => Judgement::pass(Subject::Host, "it is on, but the host has one node only"),
+        _ => Judgement::warn(Subject::Host, "pages are unmapped and moved between nodes"),
+    };
+    judgement.see(&fact).see_as(format!("{nodes} nodes known"), "/sys/devices/system/node").alone()
+}
+
+fn balancing_parameter(facts: &Facts, _: &Context) -> Judged {
+    let asked = given(facts, "numa_balancing")?.value.as_deref() == Some("enable");
+    let fact = facts.sysctl_number("kernel.numa_balancing");
+    let on = *known(&fact)? != 0;
+    let judgement = match asked == on {
+        true => Judgement::pass(Subject::Host, "what is asked for is in force"),
+        false => Judgement::warn(Subject::Host, "the command line asks for one thing, the other is in force"),
+    };
+    judgement
+        .see(&fact)
+        .see_as(format!("numa_balancing={}", if asked { "enable" } else { "disable" }), facts.cmdline.source())
+        .alone()
+}
+
+fn zone_reclaim(facts: &Facts, _: &Context) -> Judged {
+    let fact = facts.sysctl_number("vm.zone_reclaim_mode");
+    let judgement = match *known(&fact)? {
+        0 => Judgement::pass(Subject::Host, "memory of other nodes is taken first"),
+        n => Judgement::warn(Subject::Host, format!("the own node is reclaimed first (mode {n})")),
+    };
+    judgement.see(&fact).alone()
+}
+
+fn ksm(facts: &Facts, _: &Context) -> Judged {
+    let fact = &facts.memory.ksm_run;
+    let shared = facts.memory.ksm_pages_shared.get().unwrap_or(0);
+    let judgement = match *known(fact)? {
+        1 => Judgement::warn(Subject::Host, "equal pages are searched for and merged"),
+        0 if shared > 0 => {
+            Judgement::warn(Subject::Host, format!("nothing is searched any more, but {shared} merged pages are left"))
+        }
+        _ => Judgement::pass(Subject::Host, "pages are not merged"),
+    };
+    judgement.see(fact).see(&facts.memory.ksm_pages_shared).alone()
+}
+
+/// As low as it must be for pages of applications to stay (mlnx_tune, tuned).
+const SWAPPINESS: i64 = 10;
+
+fn swap(facts: &Facts, _: &Context) -> Judged {
+    let areas = known(&facts.memory.swaps)?;
+    let source = facts.memory.swaps.source();
+    if areas.is_empty() {
+        return Judgement::pass(Subject::Host, "there is no swap area").see_as("none", source).alone();
+    }
+    let used: u64 = areas.iter().map(|area| area.used_bytes).sum();
+    let swappiness = facts.sysctl_number("vm.swappiness");
+    let judgement = match (used, swappiness.get()) {
+        (0, Some(n)) if n <= SWAPPINESS => {
+            Judgement::pass(Subject::Host, format!("swap is not used, and swappiness is {n}"))
+        }
+        (0, _) => Judgement::warn(Subject::Host, "swap is not used yet, but may be"),
+        (used, _) => Judgement::warn(Subject::Host, format!("{} MB are swapped out", used >> 20)),
+    };
+    judgement.see_as(format!("{} areas, {} MB used", areas.len(), used >> 20), source).see(&swappiness).alone()
+}
+
+fn dirty(facts: &Facts, _: &Context) -> Judged {
+    let bytes = facts.sysctl_number("vm.dirty_bytes");
+    let ratio = facts.sysctl_number("vm.dirty_ratio");
+    let judgement = match (bytes.get(), *known(&ratio)?) {
+        (Some(bytes), _) if bytes > 0 => {
+            Judgement::pass(Subject::Host, format!("at most {} MB wait to be written", bytes >> 20))
+        }
+        (_, ratio) if ratio <= 10 => {
+            Judgement::pass(Subject::Host, format!("at most {ratio} % of memory wait to be written"))
+        }
+        (_, ratio) => Judgement::warn(Subject::Host, format!("up to {ratio} % of memory may wait to be written")),
+    };
+    judgement.see(&ratio).see(&bytes).alone()
+}
+
+fn statistics(facts: &Facts, _: &Context) -> Judged {
+    let fact = facts.sysctl_number("vm.stat_interval");
+    let judgement = match *known(&fact)? {
+        seconds if seconds >= 10 => {
+            Judgement::pass(Subject::Host, format!("statistics are gathered every {seconds} s"))
+        }
+        seconds => Judgement::warn(Subject::Host, format!("statistics are gathered every {seconds} s")),
+    };
+    judgement.see(&fact).alone()
+}
+
+fn limits(facts: &Facts, _: &Context) -> Judged {
+    let fact = &facts.services.limits;
+    let lines: Vec<&String> = known(fact)?.iter().filter(|line| line.contains("memlock")).collect();
+    let unlimited = |line: &&&String| line.ends_with("unlimited") || line.ends_with("infinity") || line.ends_with("-1");
+    let good = lines.iter().filter(unlimited).count();
+    let judgement = match (lines.len(), good) {
+        (0, _) => Judgement::warn(
+            Subject::Host,
+            "no limit for locked memory is set: users have the kernel's default of 8 MB or less",
+        ),
+        (_, 0) => Judgement::warn(Subject::Host, "users may lock a part of their memory only"),
+        (_, n) => Judgement::pass(Subject::Host, format!("{n} entries allow to lock all memory")),
+    };
+    let text = lines.iter().map(|line| line.as_str()).take(5).collect::<Vec<_>>().join("; ");
+    judgement.see_as(if text.is_empty() { "no memlock".to_owned() } else { text }, fact.source()).alone()
+}
+
+fn faults(facts: &Facts, _: &Context) -> Judged {
+    let interval = known(&facts.interval)?;
+    let fact = &interval.change.vmstat;
+    let counts = known(fact)?;
+    let of = |name: &str| {
+        counts.get(name).copied().ok_or_else(|| Skip::unknown(format!("{}: {name} is not there", fact.source())))
+    };
+    let (major, swapped) = (of("pgmajfault")?, of("pswpin")?);
+    let length = interval.length;
+    let text = format!("{major} page faults needed the disk during {length}, {swapped} pages came from swap");
+    let judgement = match major + swapped {
+        0 => Judgement::pass(Subject::Host, text),
+        _ => Judgement::warn(Subject::Host, text),
+    };
+    judgement.see_as(format!("pgmajfault {major}, pswpin {swapped}"), fact.source()).alone()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::testing::{Case, Host, host};
+
+    fn sysctl(name: &str, text: &str) -> Host {
+        host().file(&format!("/proc/sys/{name}"), text)
+    }
+
+    fn ksm(text: &str) -> Host {
+        host().file("/sys/kernel/mm/ksm/run", text)
+    }
+
+    fn areas(lines: &str) -> Host {
+        host().file("/proc/swaps", &format!("Filename Type Size Used Priority\n{lines}"))
+    }
+
+    fn users(text: &str) -> Host {
+        host().workload(Workload::Poll).file("/etc/security/limits.conf", text)
+    }
+
+    fn twice(second: &str) -> Host {
+        host()
+            .file("/proc/vmstat", "pgmajfault 5\npswpin 1\n")
+            .file("/again/proc/vmstat", second)
+            .file("/proc/uptime", "100.00 1")
+            .file("/again/proc/uptime", "103.00 1")
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("mem.numa-balancing", || sysctl("kernel/numa_balancing", "0\n")),
+        Case::warn("mem.numa-balancing", || sysctl("kernel/numa_balancing", "1\n")),
+        Case::unknown("mem.numa-balancing", host),
+        Case::pass("cmd.numa-balancing", || sysctl("kernel/numa_balancing", "0\n").cmdline("numa_balancing=disable")),
+        Case::warn("cmd.numa-balancing", || sysctl("kernel/numa_balancing", "1\n").cmdline("numa_balancing=disable")),
+        Case::unknown("cmd.numa-balancing", || host().cmdline("numa_balancing=disable")),
+        Case::pass("mem.zone-reclaim", || sysctl("vm/zone_reclaim_mode", "0\n")),
+        Case::warn("mem.zone-reclaim", || sysctl("vm/zone_reclaim_mode", "1\n")),
+        Case::unknown("mem.zone-reclaim", host),
+        Case::pass("mem.ksm", || ksm("0\n")),
+        Case::warn("mem.ksm", || ksm("1\n")),
+        Case::unknown("mem.ksm", host),
+        Case::pass("mem.swap", || areas("")),
+        Case::warn("mem.swap", || areas("/dev/dm-1 partition 4194300 1024 -2\n")),
+        Case::unknown("mem.swap", host),
+        Case::pass("mem.dirty", || sysctl("vm/dirty_ratio", "10\n")),
+        Case::warn("mem.dirty", || sysctl("vm/dirty_ratio", "20\n")),
+        Case::unknown("mem.dirty", host),
+        Case::pass("mem.stat-interval", || sysctl("vm/stat_interval", "10\n").isolated("2-7")),
+        Case::warn("mem.stat-interval", || sysctl("vm/stat_interval", "1\n").isolated("2-7")),
+        Case::unknown("mem.stat-interval", || host().isolated("2-7")),
+        Case::pass("mem.mlock-limits", || users("@rt - memlock unlimited\n")),
+        Case::warn("mem.mlock-limits", || users("@rt - rtprio 99\n")),
+        Case::unknown("mem.mlock-limits", || host().workload(Workload::Poll)),
+        Case::pass("mem.faults", || twice("pgmajfault 5\npswpin 1\n")),
+        Case::warn("mem.faults", || twice("pgmajfault 9\npswpin 1\n")),
+        Case::unknown("mem.faults", host),
+    ];
+}

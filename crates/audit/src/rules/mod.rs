@@ -1,0 +1,94 @@
+//! The table of rules: one file a group, its rules and their cases side by side.
+
+pub mod arithmetic;
+pub mod cache;
+pub mod choices;
+pub mod clock;
+pub mod cmdline;
+mod common;
+pub mod containers;
+pub mod cpu;
+pub mod firmware;
+pub mod freebsd;
+mod interfaces;
+pub mod interrupts;
+pub mod kernel;
+pub mod memory;
+pub mod network;
+pub mod nic;
+pub mod pcie;
+pub mod scheduling;
+pub mod services;
+pub mod virtualisation;
+
+use crate::Rule;
+
+#[cfg(test)]
+pub(crate) use arithmetic::samples as arithmetic_samples;
+
+/// The tables, in the report's order.
+const TABLES: [&[&[Rule]]; 18] = [
+    cmdline::RULES,
+    kernel::RULES,
+    cpu::RULES,
+    firmware::RULES,
+    memory::RULES,
+    interrupts::RULES,
+    scheduling::RULES,
+    clock::RULES,
+    pcie::RULES,
+    nic::RULES,
+    network::RULES,
+    cache::RULES,
+    virtualisation::RULES,
+    containers::RULES,
+    services::RULES,
+    arithmetic::RULES,
+    freebsd::RULES,
+    choices::RULES,
+];
+
+/// All rules, in the report's order.
+pub fn all() -> impl Iterator<Item = &'static Rule> {
+    TABLES.into_iter().flatten().copied().flatten()
+}
+
+/// One rule by its name.
+pub fn find(id: &str) -> Option<&'static Rule> {
+    all().find(|rule| rule.id == id)
+}
+
+/// The cases of all groups.
+#[cfg(test)]
+pub(crate) fn cases() -> impl Iterator<Item = &'static [crate::testing::Case]> {
+    let groups: [&[&[crate::testing::Case]]; 18] = [
+        cmdline::CASES,
+        kernel::CASES,
+        cpu::CASES,
+        firmware::CASES,
+        memory::CASES,
+        interrupts::CASES,
+        scheduling::CASES,
+        clock::CASES,
+        pcie::CASES,
+        nic::CASES,
+        network::CASES,
+        cache::CASES,
+        virtualisation::CASES,
+        containers::CASES,
+        services::CASES,
+        arithmetic::CASES,
+        freebsd::CASES,
+        choices::CASES,
+    ];
+    groups.into_iter().flatten().copied()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn rules_judge_their_cases_as_expected() {
+        let wrong: Vec<String> = super::cases().flat_map(crate::testing::run).collect();
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+}

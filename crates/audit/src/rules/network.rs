@@ -1,0 +1,13 @@
+//! The kernel's network stack.
+
+mod napi;
+mod sockets;
+mod stack;
+
+use crate::Rule;
+
+/// The tables of this group.
+pub const RULES: &[&[Rule]] = &[napi::RULES, stack::RULES, sockets::RULES];
+
+#[cfg(test)]
+pub(crate) const CASES: &[&[crate::testing::Case]] = &[napi::tests::CASES, stack::tests::CASES, sockets::tests::CASES];

@@ -1,0 +1,239 @@
+//! NAPI: when the kernel looks at a card's rings.
+
+use host::Facts;
+use host::facts::{Link, Napi, Task};
+use units::Nanos;
+
+use crate::rules::interfaces::by_link;
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+
+const NAPI: &str = "Linux Documentation/networking/napi.rst";
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "net.busy-poll",
+        group: Group::Network,
+        title: "A thread that waits for a packet polls the card first",
+        applies: Applies::LINUX.to(&[Workload::Interrupt]),
+        judge: busy_poll,
+        why: "A socket call that would block can poll the card's queue for some microseconds: a packet that comes in that time needs no interrupt, no softirq, no wake-up.",
+        magnitude: Magnitude {
+            text: "an interrupt, a softirq and a wake-up: some microseconds, and the exit from idle",
+            typical: Some(Nanos::from_micros(10)),
+            source: "Linux Documentation/networking/napi.rst, Busy polling; the size is an estimate",
+        },
+        fix: Fix::both(
+            "sysctl -w net.core.busy_read=50 net.core.busy_poll=50",
+            "net.core.busy_read = 50 and net.core.busy_poll = 50 in /etc/sysctl.d",
+        ),
+        cost: "Waiting threads use CPU time for up to 50 us each. It can be asked for by socket instead (SO_BUSY_POLL).",
+        references: &[
+            NAPI,
+            "Linux Documentation/admin-guide/sysctl/net.rst, busy_poll",
+            "tuned profile network-latency",
+        ],
+        conflicts: &["OpenShift cluster-node-tuning-operator leaves it out: real-time kernels do not have it"],
+    },
+    Rule {
+        id: "net.defer-hard-irqs",
+        group: Group::Network,
+        title: "Interrupts are not deferred longer than the budget",
+        applies: Applies::LINUX.with_nic(),
+        judge: deferred,
+        why: "napi_defer_hard_irqs leaves the card's interrupt off after a poll, and a timer of gro_flush_timeout looks again. It is made for applications that poll \
+              themselves; without one, packets wait for the timer. Each of the two settings alone is a mistake: the first then does nothing, the second holds back merged segments.",
+        magnitude: Magnitude {
+            text: "up to gro_flush_timeout for each packet; 20 us to 2 ms are usual",
+            typical: Some(Nanos::from_micros(20)),
+            source: "Linux Documentation/networking/napi.rst, Software IRQ coalescing",
+        },
+        fix: Fix::both(
+            "echo 0 > /sys/class/net/{nic}/napi_defer_hard_irqs; echo 0 > /sys/class/net/{nic}/gro_flush_timeout",
+            "remove what sets them (udev, scripts), or poll the socket (SO_PREFER_BUSY_POLL)",
+        ),
+        cost: "More interrupts.",
+        references: &[NAPI, "GitHub Linutronix/RTC-Testbench#62"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "net.threaded-napi",
+        group: Group::Network,
+        title: "Threads of NAPI have their place",
+        applies: Applies::LINUX.with_nic(),
+        judge: threaded,
+        why: "With threaded NAPI a kernel thread polls the card instead of a softirq. The scheduler then decides when and where it runs: at normal priority behind everything else, \
+              and on any CPU that its mask allows.",
+        magnitude: Magnitude {
+            text: "a scheduling delay: up to a time slice of milliseconds at normal priority",
+            typical: Some(Nanos::from_millis(1)),
+            source: "Linux Documentation/networking/napi.rst, Threaded NAPI; the size is an estimate",
+        },
+        fix: Fix::runtime(
+            "for p in $(pgrep napi/{nic}); do chrt -f -p 50 $p; taskset -pc {housekeeping} $p; done # or echo 0 > /sys/class/net/{nic}/threaded",
+        ),
+        cost: "A real-time thread can starve others on its CPU.",
+        references: &[NAPI],
+        conflicts: &[],
+    },
+];
+
+fn busy_poll(facts: &Facts, _: &Context) -> Judged {
+    let (read, poll) = (facts.sysctl_number("net.core.busy_read"), facts.sysctl_number("net.core.busy_poll"));
+    let judgement = match (*known(&read)?, poll.get().unwrap_or(0)) {
+        (0, 0) => Judgement::warn(Subject::Host, "waiting threads sleep until an interrupt"),
+        (0, n) => {
+            Judgement::warn(Subject::Host, format!("poll and select poll the card for {n} us, reading sleeps at once"))
+        }
+        (n, _) => Judgement::pass(Subject::Host, format!("reading polls the card for {n} us before it sleeps")),
+    };
+    judgement.see(&read).see(&poll).alone()
+}
+
+/// The interface's settings, or those of its NAPI instances where these say more.
+fn settings(link: &Link) -> Result<(u32, u64), Skip> {
+    let instances = link.napi.value().into_iter().flatten();
+    let own = |get: fn(&Napi) -> Option<u64>| instances.clone().filter_map(get).max();
+    let defer = own(|napi| napi.defer_hard_irqs.map(u64::from));
+    let flush = own(|napi| napi.gro_flush_timeout_ns);
+    match (defer, flush) {
+        (Some(defer), Some(flush)) => Ok((defer.min(u32::MAX.into()) as u32, flush)),
+        _ => Ok((*known(&link.defer_hard_irqs)?, *known(&link.gro_flush_timeout_ns)?)),
+    }
+}
+
+fn deferred(facts: &Facts, context: &Context) -> Judged {
+    by_link(facts, context, |link| {
+        let (defer, flush) = settings(link)?;
+        let timeout = Nanos::from_nanos(flush);
+        let judgement = match (defer, flush) {
+            (0, 0) => Judgement::pass(Subject::Host, "interrupts come as the card sends them"),
+            (_, 0) => Judgement::warn(
+                Subject::Host,
+                "interrupts are to be deferred, but no timer is set: nothing is deferred",
+            ),
+            (0, _) => Judgement::warn(
+                Subject::Host,
+                format!("merged segments wait up to {timeout}, interrupts are not deferred"),
+            )
+            .takes(timeout),
+            _ if timeout <= context.budget() => {
+                Judgement::pass(Subject::Host, format!("the card is looked at each {timeout} at least"))
+            }
+            _ => Judgement::warn(
+                Subject::Host,
+                format!("without an application that polls, packets wait up to {timeout}"),
+            )
+            .takes(timeout),
+        };
+        let text = format!("napi_defer_hard_irqs {defer}, gro_flush_timeout {flush} ns");
+        Ok(judgement.see_as(text, link.defer_hard_irqs.source()))
+    })
+}
+
+/// The threads that poll an interface: named by the kernel, or `napi/eth0-8193`.
+fn threads<'a>(facts: &'a Facts, link: &'a Link) -> impl Iterator<Item = &'a Task> {
+    let named: Vec<u32> = link.napi.value().into_iter().flatten().filter_map(|napi| napi.pid).collect();
+    let prefix = format!("napi/{}-", link.name);
+    facts.tasks().filter(move |task| named.contains(&task.tid) || (task.kernel && task.comm.starts_with(&prefix)))
+}
+
+fn threaded(facts: &Facts, context: &Context) -> Judged {
+    by_link(facts, context, |link| {
+        if !*known(&link.threaded)? {
+            return Ok(Judgement::pass(Subject::Host, "softirqs poll the card").see_as("0", link.threaded.source()));
+        }
+        known(&facts.tasks)?;
+        let threads: Vec<&Task> = threads(facts, link).collect();
+        if threads.is_empty() {
+            return Err(Skip::unknown("its threads were not found"));
+        }
+        let all = facts.cpus.all();
+        let loose = threads
+            .iter()
+            .filter(|task| task.affinity.is(|cpus| cpus.len() > 1 && all.difference(cpus).is_empty()).unwrap_or(true));
+        let loose = loose.count();
+        let normal = threads.iter().filter(|task| !task.class.is_realtime()).count();
+        let judgement = match (loose, normal) {
+            (0, 0) => Judgement::pass(
+                Subject::Host,
+                format!("{} threads have a place and a real-time priority", threads.len()),
+            ),
+            (loose, normal) => {
+                let found =
+                    format!("of {} threads {loose} may run anywhere, {normal} have normal priority", threads.len());
+                Judgement::warn(Subject::Host, found)
+            }
+        };
+        Ok(judgement
+            .see_as("1", link.threaded.source())
+            .see_as(format!("{} threads", threads.len()), facts.tasks.source()))
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use host::Fact;
+    use host::facts::{SchedClass, Task};
+    use units::Nanos;
+
+    use crate::Workload;
+    use crate::testing::{Case, Host, host};
+
+    fn busy(read: &str) -> Host {
+        host()
+            .workload(Workload::Interrupt)
+            .file("/proc/sys/net/core/busy_read", read)
+            .file("/proc/sys/net/core/busy_poll", read)
+    }
+
+    fn bare() -> Host {
+        host().nic("eth0").file("/sys/class/net/eth0/mtu", "1500\n")
+    }
+
+    fn deferred(defer: &str, flush: &str) -> Host {
+        bare()
+            .file("/sys/class/net/eth0/napi_defer_hard_irqs", defer)
+            .file("/sys/class/net/eth0/gro_flush_timeout", flush)
+    }
+
+    fn threads(class: SchedClass, cpus: &str) -> Host {
+        let host = bare().file("/sys/class/net/eth0/threaded", "1\n");
+        match (class, cpus) {
+            (SchedClass::Fifo, "1") => host.edit(|facts| thread(facts, SchedClass::Fifo, "1")),
+            _ => host.edit(|facts| thread(facts, SchedClass::Normal, "0-7")),
+        }
+    }
+
+    fn thread(facts: &mut host::Facts, class: SchedClass, cpus: &str) {
+        let task = Task {
+            comm: "napi/eth0-8193".into(),
+            kernel: true,
+            affinity: Fact::known(cpus.parse().unwrap(), "status"),
+            class,
+            ..Task::default()
+        };
+        facts.tasks = Fact::known(vec![task], "/proc/*/task");
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("net.busy-poll", || busy("50\n")),
+        Case::warn("net.busy-poll", || busy("0\n")),
+        Case::unknown("net.busy-poll", || host().workload(Workload::Interrupt)),
+        Case::pass("net.defer-hard-irqs", || deferred("0\n", "0\n")),
+        Case::pass("net.defer-hard-irqs", || deferred("2\n", "5000\n")),
+        Case::warn("net.defer-hard-irqs", || deferred("2\n", "0\n")),
+        Case::warn("net.defer-hard-irqs", || deferred("0\n", "20000\n")),
+        Case::warn("net.defer-hard-irqs", || deferred("2\n", "200000\n")),
+        Case::unknown("net.defer-hard-irqs", bare),
+        Case::pass("net.threaded-napi", || bare().file("/sys/class/net/eth0/threaded", "0\n")),
+        Case::pass("net.threaded-napi", || threads(SchedClass::Fifo, "1")),
+        Case::warn("net.threaded-napi", || threads(SchedClass::Normal, "0-7")),
+        Case::unknown("net.threaded-napi", bare),
+    ];
+
+    #[test]
+    fn the_timer_is_the_effect() {
+        assert_eq!(deferred("2\n", "200000\n").judge("net.defer-hard-irqs")[0].effect, Some(Nanos::from_micros(200)));
+    }
+}

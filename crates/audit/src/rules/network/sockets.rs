@@ -1,0 +1,175 @@
+//! Sockets: buffers of UDP, and TCP's habits.
+
+use host::Facts;
+use units::Nanos;
+
+use crate::rules::interfaces::span;
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+
+const IP: &str = "Linux Documentation/networking/ip-sysctl.rst";
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "net.udp-drops",
+        group: Group::Network,
+        title: "No datagram was dropped from a full socket",
+        applies: Applies::LINUX,
+        judge: overruns,
+        why: "A datagram that finds its socket's buffer full is lost. The application was away longer than the buffer lasts.",
+        magnitude: Magnitude {
+            text: "a lost packet",
+            typical: None,
+            source: "Linux Documentation/networking/snmp_counter.rst, UdpRcvbufErrors",
+        },
+        fix: Fix::both(
+            "sysctl -w net.core.rmem_max=16777216, and SO_RCVBUF in the application",
+            "net.core.rmem_max = 16777216 in /etc/sysctl.d",
+        ),
+        cost: "A longer buffer is a longer queue.",
+        references: &[
+            "Linux Documentation/networking/snmp_counter.rst",
+            "GitHub padalan/latency-audit",
+            "socket(7), SO_RCVBUF",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "net.tcp-slow-start",
+        group: Group::Network,
+        title: "TCP keeps its window after a pause",
+        applies: Applies::LINUX.to(&[Workload::Interrupt]),
+        judge: slow_start,
+        why: "After a pause of a retransmission timeout TCP begins again with a small window: the first large message after it takes several round trips.",
+        magnitude: Magnitude {
+            text: "a round trip for each doubling of the window from 10 segments",
+            typical: None,
+            source: "RFC 2861; RFC 6928 (initial window)",
+        },
+        fix: Fix::both(
+            "sysctl -w net.ipv4.tcp_slow_start_after_idle=0",
+            "net.ipv4.tcp_slow_start_after_idle = 0 in /etc/sysctl.d",
+        ),
+        cost: "A burst into a path that has become narrower.",
+        references: &[IP, "GitHub nawaz1991/lltune"],
+        conflicts: &["RFC 2861: the window says nothing after a pause"],
+    },
+    Rule {
+        id: "net.tcp-autocorking",
+        group: Group::Network,
+        title: "TCP sends small messages at once",
+        applies: Applies::LINUX.to(&[Workload::Interrupt]),
+        judge: corking,
+        why: "With automatic corking a small write waits while an earlier packet of the flow is still in the queue or the card, to be joined with the next write.",
+        magnitude: Magnitude {
+            text: "until the earlier packet's completion: the card's tx-usecs, 50 us by default with i40e",
+            typical: Some(Nanos::from_micros(50)),
+            source: "Linux Documentation/networking/ip-sysctl.rst, tcp_autocorking; the default is of drivers/net/ethernet/intel/i40e",
+        },
+        fix: Fix::both("sysctl -w net.ipv4.tcp_autocorking=0", "net.ipv4.tcp_autocorking = 0 in /etc/sysctl.d"),
+        cost: "More and smaller packets.",
+        references: &[IP, "GitHub nawaz1991/lltune"],
+        conflicts: &["Linux by default: on"],
+    },
+    Rule {
+        id: "net.stale-sysctls",
+        group: Group::Network,
+        title: "No sysctl is set that no longer does anything",
+        applies: Applies::LINUX,
+        judge: stale,
+        why: "net.ipv4.tcp_low_latency has had no effect since Linux 4.14 (the prequeue that it switched off is gone). A profile that sets it says more than it does.",
+        magnitude: Magnitude {
+            text: "nothing: what it was set for does not happen",
+            typical: None,
+            source: "Linux Documentation/networking/ip-sysctl.rst, tcp_low_latency: a legacy option without effect",
+        },
+        fix: Fix::both("sysctl -w net.ipv4.tcp_low_latency=0", "remove it from /etc/sysctl.d and profiles"),
+        cost: "None.",
+        references: &[IP],
+        conflicts: &[],
+    },
+];
+
+fn overruns(facts: &Facts, _: &Context) -> Judged {
+    let interval = facts.interval.value().filter(|interval| interval.length > Nanos::ZERO);
+    let fact = interval.map_or(&facts.counters.snmp, |interval| &interval.change.snmp);
+    let counts = known(fact)?;
+    let lost = counts
+        .get("Udp.RcvbufErrors")
+        .copied()
+        .ok_or_else(|| Skip::unknown(format!("{}: no Udp.RcvbufErrors", fact.source())))?;
+    let span = span(interval.map(|interval| interval.length));
+    let judgement = match lost {
+        0 => Judgement::pass(Subject::Host, format!("no socket overflowed {span}")),
+        n => Judgement::warn(Subject::Host, format!("{n} datagrams found their socket full {span}")),
+    };
+    judgement
+        .see_as(format!("Udp RcvbufErrors {lost}"), fact.source())
+        .see(&facts.sysctl_number("net.core.rmem_max"))
+        .alone()
+}
+
+fn slow_start(facts: &Facts, _: &Context) -> Judged {
+    let fact = facts.sysctl_number("net.ipv4.tcp_slow_start_after_idle");
+    let judgement = match *known(&fact)? {
+        0 => Judgement::pass(Subject::Host, "the window stays as it is"),
+        _ => Judgement::warn(Subject::Host, "after a pause TCP begins with a small window"),
+    };
+    judgement.see(&fact).alone()
+}
+
+fn corking(facts: &Facts, _: &Context) -> Judged {
+    let fact = facts.sysctl_number("net.ipv4.tcp_autocorking");
+    let judgement = match *known(&fact)? {
+        0 => Judgement::pass(Subject::Host, "small writes are sent at once"),
+        _ => Judgement::warn(Subject::Host, "small writes may wait for the packet before them"),
+    };
+    judgement.see(&fact).alone()
+}
+
+fn stale(facts: &Facts, _: &Context) -> Judged {
+    let fact = facts.sysctl_number("net.ipv4.tcp_low_latency");
+    let judgement = match *known(&fact)? {
+        0 => Judgement::pass(Subject::Host, "tcp_low_latency is not set"),
+        _ => Judgement::warn(Subject::Host, "tcp_low_latency is set, and does nothing"),
+    };
+    judgement.see(&fact).alone()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use crate::Workload;
+    use crate::testing::{Case, Host, host};
+
+    fn udp(lost: u64) -> Host {
+        host().file(
+            "/proc/net/snmp",
+            &format!(
+                "Udp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors SndbufErrors\nUdp: 9 0 {lost} 9 {lost} 0\n"
+            ),
+        )
+    }
+
+    fn tcp(name: &str, text: &str) -> Host {
+        bare().file(&format!("/proc/sys/net/ipv4/{name}"), text)
+    }
+
+    fn bare() -> Host {
+        host().workload(Workload::Interrupt)
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("net.udp-drops", || udp(0)),
+        Case::warn("net.udp-drops", || udp(4)),
+        Case::unknown("net.udp-drops", bare),
+        Case::pass("net.tcp-slow-start", || tcp("tcp_slow_start_after_idle", "0\n")),
+        Case::warn("net.tcp-slow-start", || tcp("tcp_slow_start_after_idle", "1\n")),
+        Case::unknown("net.tcp-slow-start", bare),
+        Case::pass("net.tcp-autocorking", || tcp("tcp_autocorking", "0\n")),
+        Case::warn("net.tcp-autocorking", || tcp("tcp_autocorking", "1\n")),
+        Case::unknown("net.tcp-autocorking", bare),
+        Case::pass("net.stale-sysctls", || tcp("tcp_low_latency", "0\n")),
+        Case::warn("net.stale-sysctls", || tcp("tcp_low_latency", "1\n")),
+        Case::unknown("net.stale-sysctls", bare),
+    ];
+}

@@ -1,0 +1,263 @@
+//! The stack between card and sockets: budgets, connection tracking, drivers that come along.
+
+use host::Facts;
+use host::facts::{Irq, Softnet};
+use units::Nanos;
+
+use crate::rules::interfaces::span;
+use crate::{
+    Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
+};
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "net.softnet-drops",
+        group: Group::Network,
+        title: "No packet was dropped from a CPU's backlog",
+        applies: Applies::LINUX,
+        judge: dropped,
+        why: "Packets that another CPU or a virtual interface hands over wait in a backlog of netdev_max_backlog; what does not fit is dropped.",
+        magnitude: Magnitude {
+            text: "a lost packet; with TCP a round trip or more until it is sent again",
+            typical: None,
+            source: "Linux Documentation/admin-guide/sysctl/net.rst, netdev_max_backlog",
+        },
+        fix: Fix::both(
+            "sysctl -w net.core.netdev_max_backlog=5000",
+            "net.core.netdev_max_backlog = 5000 in /etc/sysctl.d",
+        ),
+        cost: "A longer backlog is a longer queue.",
+        references: &["Linux Documentation/admin-guide/sysctl/net.rst, netdev_max_backlog", "GitHub nawaz1991/lltune"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "net.softnet-squeezed",
+        group: Group::Network,
+        title: "Softirqs of the network finished their work in time",
+        applies: Applies::LINUX,
+        judge: squeezed,
+        why: "A softirq stops after netdev_budget packets or netdev_budget_usecs, with packets left. They wait until ksoftirqd gets the CPU, or the next round.",
+        magnitude: Magnitude {
+            text: "until ksoftirqd runs: a scheduling delay, up to milliseconds beside a busy thread",
+            typical: Some(Nanos::from_millis(1)),
+            source: "Linux net/core/dev.c, net_rx_action; Documentation/admin-guide/sysctl/net.rst, netdev_budget; the size is an estimate",
+        },
+        fix: Fix::both(
+            "sysctl -w net.core.netdev_budget=600 net.core.netdev_budget_usecs=4000",
+            "the same in /etc/sysctl.d; better: spread the queues over more CPUs",
+        ),
+        cost: "Other work on that CPU waits longer.",
+        references: &["Linux Documentation/admin-guide/sysctl/net.rst, netdev_budget", "GitHub nawaz1991/lltune"],
+        conflicts: &["a longer budget keeps real-time threads of that CPU waiting"],
+    },
+    Rule {
+        id: "net.conntrack",
+        group: Group::Network,
+        title: "Connections are not tracked",
+        applies: Applies::LINUX.to(&[Workload::Interrupt, Workload::Rt, Workload::KvmHost]),
+        judge: tracking,
+        why: "Connection tracking looks each packet up in a table with locks, and makes an entry for each new flow; a full table drops packets.",
+        magnitude: Magnitude {
+            text: "about 0.1 to 1 us a packet, and drops when the table is full",
+            typical: Some(Nanos::from_micros(1)),
+            source: "Linux Documentation/networking/nf_conntrack-sysctl.rst names the table; the size is an estimate",
+        },
+        fix: Fix::both(
+            "nft add rule raw prerouting iifname {nic} notrack",
+            "stateless rules, or none; blacklist nf_conntrack where nobody needs it",
+        ),
+        cost: "Stateful rules, address translation and Kubernetes services need it.",
+        references: &["Linux Documentation/networking/nf_conntrack-sysctl.rst", "Mellanox mlnx-tools, mlnx_tune"],
+        conflicts: &["firewalls, containers and Kubernetes need it"],
+    },
+    Rule {
+        id: "net.irdma",
+        group: Group::Network,
+        title: "RDMA of the card is loaded only where it is used",
+        applies: Applies::LINUX,
+        judge: rdma,
+        why: "The module irdma comes along with ice and i40e, and takes an interrupt on each CPU for completions, isolated ones too.",
+        magnitude: Magnitude {
+            text: "452 more interrupts on a host of 112 CPUs; each that comes takes some microseconds",
+            typical: Some(Nanos::from_micros(5)),
+            source: "counted on a recorded host (test data of OpenShift cluster-node-tuning-operator); the microseconds are general knowledge",
+        },
+        fix: Fix::runtime_or_boot("rmmod irdma", "module_blacklist=irdma"),
+        cost: "No RDMA.",
+        references: &[
+            "OpenShift vDU/RAN reference configuration",
+            "Linux Documentation/admin-guide/kernel-parameters.txt, module_blacklist",
+        ],
+        conflicts: &[],
+    },
+];
+
+/// This many CPUs are named.
+const NAMED: usize = 4;
+
+/// Counts by CPU, and during which time; `None` since boot.
+type ByCpu = (Vec<(u32, u64)>, Option<Nanos>);
+
+/// A counter of the backlog by CPU, during the interval or since boot; the largest first.
+fn backlog(facts: &Facts, get: fn(&Softnet) -> u64) -> Result<ByCpu, Skip> {
+    let interval = facts.interval.value().filter(|interval| interval.length > Nanos::ZERO);
+    let table = interval.map_or(&facts.counters.softnet, |interval| &interval.change.softnet);
+    let mut found: Vec<(u32, u64)> =
+        known(table)?.iter().map(|(cpu, counts)| (*cpu, get(counts))).filter(|(_, n)| *n > 0).collect();
+    found.sort_by_key(|(cpu, n)| (std::cmp::Reverse(*n), *cpu));
+    Ok((found, interval.map(|interval| interval.length)))
+}
+
+fn named(judgement: Judgement, found: &[(u32, u64)], facts: &Facts) -> Judgement {
+    let one = |judgement: Judgement, (cpu, n): &(u32, u64)| {
+        judgement.see_as(format!("CPU {cpu}: {n}"), facts.counters.softnet.source())
+    };
+    found.iter().take(NAMED).fold(judgement, one)
+}
+
+fn dropped(facts: &Facts, _: &Context) -> Judged {
+    let (found, during) = backlog(facts, |counts| counts.dropped)?;
+    let (total, span) = (found.iter().map(|(_, n)| n).sum::<u64>(), span(during));
+    let limit = facts.sysctl_number("net.core.netdev_max_backlog");
+    match total {
+        0 => Judgement::pass(Subject::Host, format!("no backlog overflowed {span}"))
+            .see_as("all 0", facts.counters.softnet.source()),
+        n => named(
+            Judgement::warn(Subject::Host, format!("{n} packets did not fit into a backlog {span}")),
+            &found,
+            facts,
+        ),
+    }
+    .see(&limit)
+    .alone()
+}
+
+fn squeezed(facts: &Facts, _: &Context) -> Judged {
+    let (found, during) = backlog(facts, |counts| counts.squeezed)?;
+    let (total, span) = (found.iter().map(|(_, n)| n).sum::<u64>(), span(during));
+    let (packets, usecs) =
+        (facts.sysctl_number("net.core.netdev_budget"), facts.sysctl_number("net.core.netdev_budget_usecs"));
+    match total {
+        0 => Judgement::pass(Subject::Host, format!("no softirq ran out of budget {span}"))
+            .see_as("all 0", facts.counters.softnet.source()),
+        n => named(
+            Judgement::warn(Subject::Host, format!("{n} times a softirq left packets behind {span}")),
+            &found,
+            facts,
+        ),
+    }
+    .see(&packets)
+    .see(&usecs)
+    .alone()
+}
+
+fn tracking(facts: &Facts, _: &Context) -> Judged {
+    let loaded = |modules: &Vec<String>| modules.iter().any(|name| name == "nf_conntrack");
+    // A kernel without modules has no list of them. Built in, tracking has its counter without a module.
+    let module = settled(&facts.kernel.modules)?.is_some_and(loaded);
+    let count = facts.sysctl_number("net.netfilter.nf_conntrack_count");
+    let max = facts.sysctl_number("net.netfilter.nf_conntrack_max");
+    let judgement = match (module || count.is_known(), count.get(), max.get()) {
+        (false, ..) => Judgement::pass(Subject::Host, "connection tracking is not loaded"),
+        (true, Some(0), _) => Judgement::pass(Subject::Host, "connection tracking is loaded, and tracks nothing"),
+        (true, Some(n), Some(max)) if n * 10 >= max * 9 => {
+            Judgement::fail(Subject::Host, format!("{n} of {max} connections: the table is nearly full"))
+        }
+        (true, Some(n), _) => Judgement::warn(Subject::Host, format!("{n} connections are tracked")),
+        (true, None, _) => Judgement::warn(Subject::Host, "connection tracking is loaded"),
+    };
+    let text = if module { "nf_conntrack" } else { "no nf_conntrack" };
+    judgement.see_as(text, facts.kernel.modules.source()).see(&count).alone()
+}
+
+fn is_rdma(irq: &&Irq) -> bool {
+    irq.actions.is(|actions| actions.iter().any(|action| action.starts_with("irdma"))) == Some(true)
+}
+
+fn rdma(facts: &Facts, context: &Context) -> Judged {
+    let list = known(&facts.irqs.list)?;
+    let vectors: Vec<&Irq> = list.iter().filter(is_rdma).collect();
+    let loaded = facts.kernel.modules.is(|modules| modules.iter().any(|name| name == "irdma")) == Some(true);
+    if vectors.is_empty() && !loaded {
+        if list.iter().all(|irq| irq.actions.is_unknown()) {
+            return Err(Skip::unknown("the users of the interrupts are not known"));
+        }
+        return Judgement::pass(Subject::Host, "no interrupt of irdma")
+            .see_as(format!("{} interrupts", list.len()), facts.irqs.list.source())
+            .alone();
+    }
+    let table = facts.counters.interrupts.value();
+    let came: u64 = vectors.iter().filter_map(|irq| table?.row(&irq.number.to_string())).map(|row| row.total()).sum();
+    let isolated = &context.isolated.value;
+    let stray = vectors
+        .iter()
+        .filter(|irq| {
+            irq.effective
+                .value()
+                .or(irq.affinity.value())
+                .is_some_and(|cpus| cpus.iter().any(|cpu| isolated.contains(cpu)))
+        })
+        .count();
+    let found =
+        format!("irdma has {} interrupts, {stray} of them on isolated CPUs; they came {came} times", vectors.len());
+    Judgement::warn(Subject::Host, found)
+        .see_as(format!("{} interrupts of irdma", vectors.len()), facts.irqs.list.source())
+        .alone()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use crate::Workload;
+    use crate::testing::{Case, Host, host};
+
+    /// `/proc/net/softnet_stat` of two CPUs: packets, dropped, squeezed.
+    fn softnet(dropped: u32, squeezed: u32) -> Host {
+        let line = |cpu, d, s| format!("000000ff {d:08x} {s:08x} 0 0 0 0 0 0 0 0 0 {cpu:08x}\n");
+        host().file("/proc/net/softnet_stat", &(line(0, 0, 0) + &line(1, dropped, squeezed)))
+    }
+
+    fn modules(text: &str) -> Host {
+        host().workload(Workload::Interrupt).file("/proc/modules", text)
+    }
+
+    fn tracked(count: &str) -> Host {
+        modules("nf_conntrack 172032 1 - Live 0x0\n")
+            .file("/proc/sys/net/netfilter/nf_conntrack_count", count)
+            .file("/proc/sys/net/netfilter/nf_conntrack_max", "1000\n")
+    }
+
+    fn irq(user: &str) -> Host {
+        host().isolated("2-7").file("/proc/irq/55/effective_affinity_list", "3\n").file(
+            "/proc/interrupts",
+            &format!("           CPU0 CPU1 CPU2 CPU3 CPU4 CPU5 CPU6 CPU7\n 55: 7 0 0 2 0 0 0 0 PCI-MSIX-0000:04:00.0 3-edge {user}\n"),
+        )
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("net.softnet-drops", || softnet(0, 0)),
+        Case::warn("net.softnet-drops", || softnet(3, 0)),
+        Case::unknown("net.softnet-drops", host),
+        Case::pass("net.softnet-squeezed", || softnet(0, 0)),
+        Case::warn("net.softnet-squeezed", || softnet(0, 9)),
+        Case::unknown("net.softnet-squeezed", host),
+        Case::pass("net.conntrack", || modules("xfs 1 0 - Live 0x0\n")),
+        Case::pass("net.conntrack", || host().workload(Workload::Interrupt).complete()),
+        Case::pass("net.conntrack", || tracked("0\n")),
+        Case::warn("net.conntrack", || tracked("17\n")),
+        Case::fail("net.conntrack", || tracked("990\n")),
+        Case::unknown("net.conntrack", || host().workload(Workload::Interrupt)),
+        Case::pass("net.irdma", || irq("ice-eth0-TxRx-3")),
+        Case::warn("net.irdma", || irq("irdma-ceq-3")),
+        Case::unknown("net.irdma", host),
+    ];
+
+    #[test]
+    fn the_cpus_and_their_counts_are_named() {
+        let judgements = softnet(3, 0).judge("net.softnet-drops");
+        assert_eq!(judgements[0].found, "3 packets did not fit into a backlog since boot");
+        assert_eq!(judgements[0].evidence[0].value, "CPU 1: 3");
+        let judgements = irq("irdma-ceq-3").judge("net.irdma");
+        assert_eq!(judgements[0].found, "irdma has 1 interrupts, 1 of them on isolated CPUs; they came 9 times");
+    }
+}

@@ -1,0 +1,16 @@
+//! Settings of network interfaces.
+
+mod flow;
+mod moderation;
+mod offloads;
+mod queues;
+mod wire;
+
+use crate::Rule;
+
+/// The tables of this group.
+pub const RULES: &[&[Rule]] = &[moderation::RULES, queues::RULES, offloads::RULES, flow::RULES, wire::RULES];
+
+#[cfg(test)]
+pub(crate) const CASES: &[&[crate::testing::Case]] =
+    &[moderation::tests::CASES, queues::tests::CASES, offloads::tests::CASES, flow::tests::CASES, wire::tests::CASES];

@@ -1,0 +1,292 @@
+//! Flow control, what the card's firmware does by itself, and what was lost.
+
+use std::collections::BTreeMap;
+
+use host::Facts;
+use host::facts::Link;
+use units::Nanos;
+
+use crate::rules::interfaces::{by_link, counted, offered, on_wire, span};
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+
+const I40E: &str = "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst";
+
+const PAUSE: Magnitude = Magnitude {
+    text: "up to 65,535 times 512 bit times a pause frame: 3.4 ms at 10 Gbit/s, 336 us at 100",
+    typical: Some(Nanos::from_micros(336)),
+    source: "IEEE 802.3, Annex 31B",
+};
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "nic.pause",
+        group: Group::Nic,
+        title: "Pause frames are off",
+        applies: Applies::LINUX.with_nic(),
+        judge: pause,
+        why: "A receiver that is behind stops its sender by pause frames, and with it every flow on that link, also those whose receiver is idle.",
+        magnitude: PAUSE,
+        fix: Fix::both(
+            "ethtool -A {nic} autoneg off rx off tx off",
+            "the same in a udev rule or by NetworkManager (ethtool.pause-rx)",
+        ),
+        cost: "A ring that overflows loses frames instead; RDMA over Ethernet needs priority flow control.",
+        references: &["DPDK guide, nics/mlx4 and mlx5, Performance tuning", I40E, "FreeBSD manual, ixl(4)"],
+        conflicts: &["storage and RDMA over converged Ethernet need a link without loss"],
+    },
+    Rule {
+        id: "nic.pause-frames",
+        group: Group::Nic,
+        title: "No pause frame came or went",
+        applies: Applies::LINUX.with_nic(),
+        judge: paused,
+        why: "Counters show whether anybody was stopped, whatever the settings say.",
+        magnitude: PAUSE,
+        fix: Fix::runtime("ethtool -A {nic} autoneg off rx off tx off; find who is behind: ethtool -S {nic}"),
+        cost: "A ring that overflows loses frames instead.",
+        references: &["IEEE 802.3, Annex 31B", I40E],
+        conflicts: &[],
+    },
+    Rule {
+        id: "nic.drops",
+        group: Group::Nic,
+        title: "The card dropped nothing for want of buffers",
+        applies: Applies::LINUX.with_nic(),
+        judge: drops,
+        why: "A frame that finds no free slot is lost: the CPU was away for longer than the ring lasts, or the link to memory was too slow.",
+        magnitude: Magnitude {
+            text: "a lost packet; with TCP a round trip or more until it is sent again",
+            typical: None,
+            source: "Linux Documentation/networking/statistics.rst, rx_missed_errors",
+        },
+        fix: Fix::runtime(
+            "ethtool -S {nic} | grep -iE 'miss|drop|no_buf'; then a longer ring (ethtool -G), or find what keeps its CPU (apus irqs)",
+        ),
+        cost: "A longer ring queues longer.",
+        references: &[
+            "Linux Documentation/networking/statistics.rst",
+            "Intel Ethernet 700 Series Linux performance tuning guide (334019)",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "nic.fw-lldp",
+        group: Group::Nic,
+        title: "The card's firmware leaves LLDP to the host",
+        applies: Applies::LINUX.with_nic().driven_by(&["i40e", "ice"]),
+        judge: lldp,
+        why: "The firmware's own agent takes LLDP frames before the host sees them, and may switch on priority flow control as the switch asks.",
+        magnitude: Magnitude {
+            text: "flow control that nobody set: up to 336 us a pause at 100 Gbit/s",
+            typical: None,
+            source: "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst and ice.rst, LLDP; IEEE 802.3, Annex 31B",
+        },
+        fix: Fix::both(
+            "ethtool --set-priv-flags {nic} disable-fw-lldp on # i40e; ice: fw-lldp-agent off",
+            "the card keeps it (i40e), or a udev rule",
+        ),
+        cost: "The port is reset. Without an agent on the host there is no LLDP.",
+        references: &[I40E, "Linux Documentation/networking/device_drivers/ethernet/intel/ice.rst"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "nic.priv-flags",
+        group: Group::Nic,
+        title: "No private flag of the driver asks for the slow way",
+        applies: Applies::LINUX.with_nic(),
+        judge: flags,
+        why: "legacy-rx of Intel's drivers copies each frame as older versions did; it is meant for looking for faults.",
+        magnitude: Magnitude {
+            text: "a copy of each frame and an allocation: about 0.1 to 0.5 us",
+            typical: Some(Nanos::from_nanos(300)),
+            source: "Linux drivers/net/ethernet/intel (private flag legacy-rx); the size is an estimate",
+        },
+        fix: Fix::both("ethtool --set-priv-flags {nic} legacy-rx off", "remove what switches it on"),
+        cost: "The port is reset.",
+        references: &[
+            "Linux drivers/net/ethernet/intel/i40e/i40e_ethtool.c, legacy-rx",
+            "ethtool(8), --set-priv-flags",
+        ],
+        conflicts: &[],
+    },
+];
+
+/// Counters of the kernel that say that a frame found no room (Documentation/networking/statistics.rst).
+const LOST: [&str; 4] = ["rx_missed_errors", "rx_fifo_errors", "rx_over_errors", "tx_fifo_errors"];
+/// Parts of drivers' names for the same.
+const LOST_TOO: [&str; 6] = ["out_of_buffer", "no_buffer", "no_buf", "no_dma", "rx_missed", "rx_discards_phy"];
+/// The longest pause: 65,535 quanta of 512 bits (IEEE 802.3, Annex 31B), in octets on the wire.
+const LONGEST_PAUSE: u64 = 65_535 * 64;
+/// This many counters are named.
+const NAMED: usize = 5;
+
+fn pause(facts: &Facts, context: &Context) -> Judged {
+    by_link(facts, context, |link| {
+        let said = offered(&link.pause)?;
+        let word = |on: bool| if on { "on" } else { "off" };
+        let longest = link.speed.get().map(|speed| on_wire(LONGEST_PAUSE, speed));
+        let judgement = match (said.rx, said.tx) {
+            (false, false) => Judgement::pass(Subject::Host, "nobody is stopped by pause frames"),
+            (rx, tx) => {
+                let who = match (rx, tx) {
+                    (true, true) => "it obeys pause frames, and sends them",
+                    (true, false) => "it obeys pause frames",
+                    _ => "it sends pause frames",
+                };
+                let judgement = Judgement::warn(Subject::Host, who);
+                match longest {
+                    Some(longest) => judgement.takes(longest),
+                    None => judgement,
+                }
+            }
+        };
+        Ok(judgement.see_as(format!("rx {}, tx {}", word(said.rx), word(said.tx)), link.pause.source()))
+    })
+}
+
+/// Those counters that are not 0, the largest first.
+fn nonzero(counts: &BTreeMap<String, u64>, wanted: impl Fn(&str) -> bool) -> Vec<(&str, u64)> {
+    let mut found: Vec<(&str, u64)> =
+        counts.iter().filter(|(name, n)| **n > 0 && wanted(name)).map(|(name, n)| (name.as_str(), *n)).collect();
+    found.sort_by_key(|(name, n)| (std::cmp::Reverse(*n), *name));
+    found
+}
+
+fn source(link: &Link) -> String {
+    format!("/sys/class/net/{0}/statistics, ethtool -S {0}", link.name)
+}
+
+fn see(judgement: Judgement, found: &[(&str, u64)], link: &Link) -> Judgement {
+    let one = |judgement: Judgement, (name, n): &(&str, u64)| judgement.see_as(format!("{name} {n}"), source(link));
+    found.iter().take(NAMED).fold(judgement, one)
+}
+
+fn paused(facts: &Facts, context: &Context) -> Judged {
+    by_link(facts, context, |link| {
+        let (counts, during) = counted(facts, link)?;
+        let is_pause = |name: &str| name.contains("xoff") || name.contains("xon") || name.contains("pause");
+        if !counts.keys().any(|name| is_pause(name)) {
+            return Err(Skip::unknown(format!("ethtool -S {}: the driver counts no pause frames", link.name)));
+        }
+        // Durations are of the same frames; an XON ends a pause.
+        let found = nonzero(counts, |name| is_pause(name) && !name.contains("duration") && !name.contains("xon"));
+        let span = span(during);
+        Ok(match found.is_empty() {
+            true => Judgement::pass(Subject::Host, format!("no pause frame {span}")).see_as("all 0", source(link)),
+            false => see(Judgement::warn(Subject::Host, format!("pause frames {span}")), &found, link),
+        })
+    })
+}
+
+fn drops(facts: &Facts, context: &Context) -> Judged {
+    by_link(facts, context, |link| {
+        let (counts, during) = counted(facts, link)?;
+        let found = nonzero(counts, |name| {
+            LOST.contains(&name)
+                || name.strip_prefix("ethtool.").is_some_and(|name| LOST_TOO.iter().any(|part| name.contains(part)))
+        });
+        let span = span(during);
+        Ok(match (found.is_empty(), during) {
+            (true, _) => Judgement::pass(Subject::Host, format!("nothing was lost for want of buffers {span}"))
+                .see_as("all 0", source(link)),
+            (false, Some(_)) => see(Judgement::fail(Subject::Host, format!("frames were lost {span}")), &found, link),
+            (false, None) => see(Judgement::warn(Subject::Host, format!("frames were lost {span}")), &found, link),
+        })
+    })
+}
+
+fn lldp(facts: &Facts, context: &Context) -> Judged {
+    by_link(facts, context, |link| {
+        known(&link.driver)?;
+        let flags = offered(&link.private_flags)?;
+        let (name, agent) = match (flags.get("disable-fw-lldp"), flags.get("fw-lldp-agent")) {
+            (Some(disabled), _) => ("disable-fw-lldp", !disabled),
+            (_, Some(agent)) => ("fw-lldp-agent", *agent),
+            _ => return Err(Skip::not_applicable("the driver has no flag for it")),
+        };
+        let on = flags.get(name) == Some(&true);
+        let judgement = match agent {
+            true => Judgement::warn(Subject::Host, "the firmware takes LLDP frames, and may switch on flow control"),
+            false => Judgement::pass(Subject::Host, "the firmware leaves LLDP alone"),
+        };
+        Ok(judgement.see_as(format!("{name} {}", if on { "on" } else { "off" }), link.private_flags.source()))
+    })
+}
+
+fn flags(facts: &Facts, context: &Context) -> Judged {
+    by_link(facts, context, |link| {
+        let flags = offered(&link.private_flags)?;
+        let on: Vec<&str> = flags.iter().filter(|(_, on)| **on).map(|(name, _)| name.as_str()).collect();
+        let judgement = match flags.get("legacy-rx") {
+            Some(true) => Judgement::warn(Subject::Host, "frames are copied as older drivers did"),
+            _ => Judgement::pass(
+                Subject::Host,
+                format!("{} of {} flags are on, none of them a slow way", on.len(), flags.len()),
+            ),
+        };
+        let text = if on.is_empty() { "none is on".to_owned() } else { on.join(", ") };
+        Ok(judgement.see_as(text, link.private_flags.source()))
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use units::Nanos;
+
+    use crate::testing::{Case, Host, host};
+
+    fn bare() -> Host {
+        host().nic("eth0").file("/sys/class/net/eth0/mtu", "1500\n")
+    }
+
+    fn pause(rx: &str, tx: &str) -> Host {
+        bare().file("/sys/class/net/eth0/speed", "10000\n").command(
+            "ethtool -a eth0",
+            &format!("Pause parameters for eth0:\nAutonegotiate: off\nRX: {rx}\nTX: {tx}\n"),
+        )
+    }
+
+    fn counts(lines: &str) -> Host {
+        bare().command("ethtool -S eth0", &format!("NIC statistics:\n{lines}"))
+    }
+
+    fn missed(n: u64) -> Host {
+        bare().file("/sys/class/net/eth0/statistics/rx_missed_errors", &format!("{n}\n"))
+    }
+
+    fn flags(driver: &str, lines: &str) -> Host {
+        bare()
+            .command("ethtool -i eth0", &format!("driver: {driver}\n"))
+            .command("ethtool --show-priv-flags eth0", &format!("Private flags for eth0:\n{lines}"))
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("nic.pause", || pause("off", "off")),
+        Case::warn("nic.pause", || pause("on", "off")),
+        Case::unknown("nic.pause", bare),
+        Case::not_applicable("nic.pause", || {
+            bare().command("ethtool -a eth0", "netlink error: Operation not supported\n")
+        }),
+        Case::pass("nic.pause-frames", || counts("     port.link_xoff_rx: 0\n     port.link_xon_rx: 0\n")),
+        Case::warn("nic.pause-frames", || counts("     port.link_xoff_rx: 12\n     port.link_xon_rx: 12\n")),
+        Case::unknown("nic.pause-frames", || counts("     rx_packets: 12\n")),
+        Case::pass("nic.drops", || missed(0)),
+        Case::warn("nic.drops", || missed(7)),
+        Case::warn("nic.drops", || counts("     rx_out_of_buffer: 3\n")),
+        Case::unknown("nic.drops", bare),
+        Case::pass("nic.fw-lldp", || flags("i40e", "disable-fw-lldp: on\n")),
+        Case::warn("nic.fw-lldp", || flags("i40e", "disable-fw-lldp: off\n")),
+        Case::warn("nic.fw-lldp", || flags("ice", "fw-lldp-agent: on\n")),
+        Case::unknown("nic.fw-lldp", || bare().command("ethtool -i eth0", "driver: ice\n")),
+        Case::pass("nic.priv-flags", || flags("ice", "legacy-rx: off\nvf-vlan-pruning: on\n")),
+        Case::warn("nic.priv-flags", || flags("ice", "legacy-rx: on\n")),
+        Case::unknown("nic.priv-flags", bare),
+    ];
+
+    #[test]
+    fn the_longest_pause_is_the_effect() {
+        // 65,535 x 512 bits at 10 Gbit/s.
+        assert_eq!(pause("on", "on").judge("nic.pause")[0].effect, Some(Nanos::from_nanos(3_355_392)));
+    }
+}

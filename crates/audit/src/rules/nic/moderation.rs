@@ -1,0 +1,439 @@
+//! Interrupt moderation: how long the card holds an interrupt back.
+
+use host::Facts;
+use host::facts::{Coalesce, Link};
+use units::Nanos;
+
+use crate::rules::interfaces::{by_link, offered};
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+
+const I40E: &str = "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst";
+const GUIDE: &str = "Intel Ethernet 700 Series Linux performance tuning guide (334019)";
+const DIM: &str = "Linux Documentation/networking/net_dim.rst";
+const ETHTOOL: &str = "ethtool(8), -C";
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "nic.adaptive",
+        group: Group::Nic,
+        title: "Moderation does not follow the load",
+        applies: Applies::LINUX.with_nic(),
+        judge: adaptive,
+        why: "Adaptive moderation lengthens the interval between interrupts as traffic grows, and looks at the past to do so: packets after a change of load wait \
+              for the old setting, and throughput comes first.",
+        magnitude: Magnitude {
+            text: "4 % fewer transactions a second (20,360 to 19,513 of TCP_RR); up to 256 us an interrupt at the highest level of the kernel's table",
+            typical: Some(Nanos::from_micros(64)),
+            source: "DIM slides (Gospodarek), TCP_RR; Linux lib/dim/net_dim.c, NET_DIM_RX_EQE_PROFILES (64 us is its middle level)",
+        },
+        fix: Fix::both(
+            "ethtool -C {nic} adaptive-rx off adaptive-tx off",
+            "the same in a udev rule or by NetworkManager (ethtool.coalesce-adaptive-rx)",
+        ),
+        cost: "More interrupts at high rates, and so CPU time.",
+        references: &[DIM, I40E, GUIDE],
+        conflicts: &["Linux Documentation/networking/net_dim.rst: adaptive moderation saves interrupts at high rates"],
+    },
+    Rule {
+        id: "nic.rx-usecs",
+        group: Group::Nic,
+        title: "The card holds receive interrupts back no longer than the budget",
+        applies: Applies::LINUX.with_nic(),
+        judge: receive,
+        why: "The first packet after a pause waits up to rx-usecs for its interrupt, unless rx-frames come together before. Defaults are made for throughput.",
+        magnitude: Magnitude {
+            text: "up to rx-usecs for each packet: 50 us by default with i40e",
+            typical: Some(Nanos::from_micros(50)),
+            source: "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst, Interrupt Rate Limiting; the default is of drivers/net/ethernet/intel/i40e",
+        },
+        fix: Fix::both(
+            "ethtool -C {nic} adaptive-rx off rx-usecs 0",
+            "the same in a udev rule or by NetworkManager (ethtool.coalesce-rx-usecs)",
+        ),
+        cost: "An interrupt for each packet at low rates; NAPI joins them at high ones.",
+        references: &[
+            I40E,
+            GUIDE,
+            "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)",
+            ETHTOOL,
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "nic.rx-usecs-semantics",
+        group: Group::Nic,
+        title: "rx-usecs is a time, not the name of a mode",
+        applies: Applies::LINUX.with_nic().driven_by(&["e1000e", "igb", "igbvf", "igc", "ixgbe", "ixgbevf"]),
+        judge: semantics,
+        why: "With Intel's 1G and 10G drivers 1 and 3 are not microseconds: they switch to moderation that follows the load, while adaptive-rx is shown as off.",
+        magnitude: Magnitude {
+            text: "70,000 to 4,000 interrupts a second by the load: 14 to 250 us",
+            typical: Some(Nanos::from_micros(50)),
+            source: "Linux Documentation/networking/device_drivers/ethernet/intel/e1000e.rst, InterruptThrottleRate; the typical value is 20,000 a second",
+        },
+        fix: Fix::both("ethtool -C {nic} rx-usecs 0", "the same in a udev rule or by NetworkManager"),
+        cost: "More interrupts.",
+        references: &[
+            "Linux Documentation/networking/device_drivers/ethernet/intel/e1000e.rst, InterruptThrottleRate",
+            "GitHub scylladb/scylladb#1974",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "nic.rx-usecs-high",
+        group: Group::Nic,
+        title: "No limit on the rate of interrupts stands behind rx-usecs",
+        applies: Applies::LINUX.with_nic().driven_by(&["i40e", "iavf", "ice"]),
+        judge: limit,
+        why: "rx-usecs-high limits how often a vector of these cards interrupts, whatever rx-usecs says: 20 us are 50,000 a second for receiving and sending together.",
+        magnitude: Magnitude {
+            text: "up to rx-usecs-high for each packet",
+            typical: Some(Nanos::from_micros(20)),
+            source: "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst, Interrupt Rate Limiting",
+        },
+        fix: Fix::both("ethtool -C {nic} rx-usecs-high 0", "the same in a udev rule"),
+        cost: "More interrupts.",
+        references: &[I40E],
+        conflicts: &[],
+    },
+    Rule {
+        id: "nic.dim-profile",
+        group: Group::Nic,
+        title: "The levels of adaptive moderation fit the budget",
+        applies: Applies::LINUX.with_nic(),
+        judge: profile,
+        why: "Dynamic interrupt moderation chooses among a table of levels. From Linux 6.11 on it can be changed, so that adaptive moderation stays on and its longest \
+              interval is still within the budget.",
+        magnitude: Magnitude {
+            text: "1, 8, 64, 128, 256 us in the kernel's own table",
+            typical: Some(Nanos::from_micros(256)),
+            source: "Linux lib/dim/net_dim.c, NET_DIM_RX_EQE_PROFILES",
+        },
+        fix: Fix::runtime("ethtool -C {nic} rx-profile 1,256,n_2,256,n_4,256,n_8,256,n_8,256,n"),
+        cost: "More interrupts at high rates.",
+        references: &[DIM],
+        conflicts: &[],
+    },
+    Rule {
+        id: "nic.queue-coalesce",
+        group: Group::Nic,
+        title: "All queues have the interface's moderation",
+        applies: Applies::LINUX.with_nic(),
+        judge: by_queue,
+        why: "Moderation can be set by queue. A queue with another interval serves its flows later than the others, and ethtool -c shows the first queue alone.",
+        magnitude: Magnitude {
+            text: "the difference of the intervals, for the flows of that queue",
+            typical: Some(Nanos::from_micros(50)),
+            source: "ethtool(8), --per-queue; the typical value is i40e's default interval",
+        },
+        fix: Fix::runtime("ethtool --per-queue {nic} queue_mask 0xffff --coalesce rx-usecs 0"),
+        cost: "More interrupts on those queues.",
+        references: &["ethtool(8), --per-queue", "Linux Documentation/networking/ethtool-netlink.rst"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "nic.coalesce-effective",
+        group: Group::Nic,
+        title: "Interrupts come no more often than moderation allows",
+        applies: Applies::LINUX.with_nic(),
+        judge: effective,
+        why: "What ethtool reads back need not be in force: some instances of ENA accept rx-usecs and ignore it. The rate of interrupts shows it.",
+        magnitude: Magnitude {
+            text: "as much as the setting and what is in force differ",
+            typical: None,
+            source: "GitHub amzn/amzn-drivers#159 and #290",
+        },
+        fix: Fix::runtime("measure with traffic: apus audit --interval 5s; then judge the delay, not the setting"),
+        cost: "None.",
+        references: &["GitHub amzn/amzn-drivers#159", "GitHub amzn/amzn-drivers#290"],
+        conflicts: &[],
+    },
+];
+
+/// Drivers to which 1 and 3 microseconds are the names of modes.
+const MODES: [&str; 6] = ["e1000e", "igb", "igbvf", "igc", "ixgbe", "ixgbevf"];
+
+fn is_mode(link: &Link, usecs: u32) -> bool {
+    matches!(usecs, 1 | 3) && link.driver.is(|driver| MODES.contains(&driver.as_str())) == Some(true)
+}
+
+fn adaptive(facts: &Facts, context: &Context) -> Judged {
+    by_link(facts, context, |link| {
+        let said = offered(&link.coalesce)?;
+        let (rx, tx) = (said.adaptive_rx, said.adaptive_tx);
+        let Some(rx) = rx.or(tx) else { return Err(Skip::not_applicable("the driver has no adaptive moderation")) };
+        let on = rx || tx == Some(true);
+        let judgement = match on {
+            true => Judgement::warn(Subject::Host, "moderation follows the load"),
+            false => Judgement::pass(Subject::Host, "moderation is what it is set to"),
+        };
+        let word = |on: Option<bool>| on.map_or("n/a", |on| if on { "on" } else { "off" });
+        let text = format!("adaptive-rx {}, adaptive-tx {}", word(said.adaptive_rx), word(tx));
+        Ok(judgement.see_as(text, link.coalesce.source()))
+    })
+}
+
+/// The longest interval of reception, of the interface and of its queues; `None` if it is not a time.
+fn longest(link: &Link, said: &Coalesce) -> Option<u32> {
+    let of_queues = link.queue_coalesce.values().filter_map(|fact| fact.value()?.rx_usecs);
+    of_queues.chain(said.rx_usecs).filter(|usecs| !is_mode(link, *usecs)).max()
+}
+
+fn receive(facts: &Facts, context: &Context) -> Judged {
+    by_link(facts, context, |link| {
+        let said = offered(&link.coalesce)?;
+        if said.adaptive_rx == Some(true) {
+            return Err(Skip::not_applicable("moderation is adaptive: the driver chooses the interval"));
+        }
+        let Some(set) = said.rx_usecs else { return Err(Skip::not_applicable("the driver has no rx-usecs")) };
+        let Some(usecs) = longest(link, said) else {
+            return Err(Skip::not_applicable(format!("rx-usecs {set} names a mode of this driver")));
+        };
+        let frames = said.rx_frames;
+        let wait = Nanos::from_micros(usecs.into());
+        let found = format!("a receive interrupt waits up to {wait}");
+        let judgement = match (frames, wait <= context.budget()) {
+            (Some(1), _) => Judgement::pass(Subject::Host, "each packet interrupts (rx-frames 1)"),
+            (_, true) => Judgement::pass(Subject::Host, found),
+            (_, false) => Judgement::warn(Subject::Host, found).takes(wait),
+        };
+        let frames = frames.map_or_else(|| "n/a".into(), |frames| frames.to_string());
+        Ok(judgement.see_as(format!("rx-usecs {set}, rx-frames {frames}"), link.coalesce.source()))
+    })
+}
+
+fn semantics(facts: &Facts, context: &Context) -> Judged {
+    by_link(facts, context, |link| {
+        let said = offered(&link.coalesce)?;
+        let Some(usecs) = said.rx_usecs else { return Err(Skip::not_applicable("the driver has no rx-usecs")) };
+        if !MODES.contains(&known(&link.driver)?.as_str()) {
+            return Err(Skip::not_applicable("for Intel's 1G and 10G drivers"));
+        }
+        let judgement = match usecs {
+            1 => Judgement::warn(Subject::Host, "rx-usecs 1 is no time: moderation follows the load"),
+            3 => Judgement::warn(Subject::Host, "rx-usecs 3 is no time: moderation follows the load, conservatively"),
+            0 => Judgement::pass(Subject::Host, "moderation is off"),
+            n => Judgement::pass(Subject::Host, format!("rx-usecs {n} is a time")),
+        };
+        Ok(judgement.see_as(format!("rx-usecs {usecs}"), link.coalesce.source()).see(&link.driver))
+    })
+}
+
+fn limit(facts: &Facts, context: &Context) -> Judged {
+    by_link(facts, context, |link| {
+        let said = offered(&link.coalesce)?;
+        let Some(usecs) = said.rx_usecs_high else {
+            return Err(Skip::not_applicable("the driver has no rx-usecs-high"));
+        };
+        let wait = Nanos::from_micros(usecs.into());
+        let judgement = match wait <= context.budget() {
+            true => Judgement::pass(Subject::Host, "no limit beyond the budget"),
+            false => Judgement::warn(Subject::Host, format!("a vector interrupts once in {wait} at most")).takes(wait),
+        };
+        Ok(judgement.see_as(format!("rx-usecs-high {usecs}"), link.coalesce.source()))
+    })
+}
+
+fn profile(facts: &Facts, context: &Context) -> Judged {
+    by_link(facts, context, |link| {
+        let said = offered(&link.coalesce)?;
+        if said.adaptive_rx != Some(true) {
+            return Err(Skip::not_applicable("adaptive moderation is off"));
+        }
+        let levels = offered(&link.rx_profile)?;
+        let list: Vec<String> = levels.iter().map(|level| level.usecs.to_string()).collect();
+        let longest = Nanos::from_micros(levels.iter().map(|level| level.usecs).max().unwrap_or(0).into());
+        let judgement = match longest <= context.budget() {
+            true => Judgement::pass(Subject::Host, format!("its longest level is {longest}")),
+            false => Judgement::warn(Subject::Host, format!("its longest level is {longest}")).takes(longest),
+        };
+        Ok(judgement.see_as(format!("{} us", list.join(", ")), link.rx_profile.source()))
+    })
+}
+
+fn by_queue(facts: &Facts, context: &Context) -> Judged {
+    by_link(facts, context, |link| {
+        let said = offered(&link.coalesce)?;
+        if link.queue_coalesce.is_empty() {
+            return Err(Skip::unknown(format!(
+                "ethtool --per-queue {} --show-coalesce: not recorded, or the driver has it not",
+                link.name
+            )));
+        }
+        let known = link.queue_coalesce.iter().filter_map(|(queue, fact)| Some((queue, fact.value()?)));
+        let other = known.filter(|(_, queue)| {
+            queue.rx_usecs != said.rx_usecs || queue.adaptive_rx.unwrap_or(false) != said.adaptive_rx.unwrap_or(false)
+        });
+        let list: Vec<String> = other
+            .map(|(queue, said)| match (said.adaptive_rx, said.rx_usecs) {
+                (Some(true), _) => format!("queue {queue}: adaptive"),
+                (_, Some(usecs)) => format!("queue {queue}: rx-usecs {usecs}"),
+                _ => format!("queue {queue}: n/a"),
+            })
+            .collect();
+        let source = link.queue_coalesce.values().next().map_or(link.coalesce.source(), |fact| fact.source());
+        Ok(match list.is_empty() {
+            true => Judgement::pass(Subject::Host, format!("{} queues are alike", link.queue_coalesce.len()))
+                .see_as("no difference", source),
+            false => Judgement::warn(Subject::Host, format!("{} queues have another moderation", list.len()))
+                .see_as(list.into_iter().take(8).collect::<Vec<_>>().join(", "), source),
+        })
+    })
+}
+
+/// Below this share of the allowed rate, in percent, there is too little traffic to tell.
+const BUSY: u64 = 50;
+/// Above this share, in percent, more interrupts come than are allowed: the counters are not read at one instant.
+const TOO_MANY: u64 = 110;
+
+fn effective(facts: &Facts, context: &Context) -> Judged {
+    let interval = known(&facts.interval)?;
+    let table = known(&interval.change.interrupts)?;
+    by_link(facts, context, |link| {
+        let said = offered(&link.coalesce)?;
+        let usecs = match (said.adaptive_rx, said.rx_usecs) {
+            (Some(true), _) => return Err(Skip::not_applicable("moderation is adaptive")),
+            (_, None | Some(0)) => return Err(Skip::not_applicable("nothing is held back")),
+            (_, Some(usecs)) if is_mode(link, usecs) => {
+                return Err(Skip::not_applicable("rx-usecs names a mode of this driver"));
+            }
+            (_, Some(usecs)) => usecs,
+        };
+        let rows =
+            link.queue_irqs.iter().filter(|queue| queue.rx).filter_map(|queue| table.row(&queue.irq.to_string()));
+        let nanos = u128::from(interval.length.as_nanos().max(1));
+        let rates = rows.map(|row| (u128::from(row.total()) * 1_000_000_000 / nanos) as u64);
+        let Some(most) = rates.max() else { return Err(Skip::unknown("the interrupts of its queues are not known")) };
+        let allowed = 1_000_000 / u64::from(usecs);
+        let found = format!("its busiest queue had {most} interrupts a second, and rx-usecs {usecs} allows {allowed}");
+        let judgement = match most * 100 / allowed.max(1) {
+            share if share > TOO_MANY => Judgement::warn(Subject::Host, found),
+            share if share >= BUSY => Judgement::pass(Subject::Host, found),
+            _ => return Err(Skip::unknown(format!("too little traffic to tell: {found}"))),
+        };
+        Ok(judgement
+            .see_as(format!("{most} a second"), table_source(facts))
+            .see_as(format!("rx-usecs {usecs}"), link.coalesce.source()))
+    })
+}
+
+fn table_source(facts: &Facts) -> &host::facts::Source {
+    facts.counters.interrupts.source()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use host::Fact;
+    use host::facts::{CountRow, CountTable, DimLevel, Interval, QueueIrq};
+    use units::Nanos;
+
+    use crate::testing::{Case, Host, host};
+
+    /// An interface with this driver and these lines of `ethtool -c`.
+    fn set(driver: &str, lines: &str) -> Host {
+        bare()
+            .command("ethtool -i eth0", &format!("driver: {driver}\n"))
+            .command("ethtool -c eth0", &format!("Coalesce parameters for eth0:\n{lines}"))
+    }
+
+    fn bare() -> Host {
+        host().nic("eth0").file("/sys/class/net/eth0/mtu", "1500\n")
+    }
+
+    fn adaptive(on: &str) -> Host {
+        set("ice", &format!("Adaptive RX: {on}  TX: {on}\nrx-usecs: 50\n"))
+    }
+
+    fn usecs(driver: &str, usecs: u32) -> Host {
+        set(driver, &format!("Adaptive RX: off  TX: off\nrx-usecs: {usecs}\nrx-frames: n/a\n"))
+    }
+
+    fn high(usecs: u32) -> Host {
+        set("i40e", &format!("Adaptive RX: off  TX: off\nrx-usecs: 0\nrx-usecs-high: {usecs}\n"))
+    }
+
+    fn levels(longest: u32) -> Host {
+        set(
+            "mlx5_core",
+            &format!(
+                "Adaptive RX: on  TX: off\nrx-usecs: 8\nrx-profile:\n{{.usec = 1, .pkts = 256, .comp = n/a,}},\n{{.usec = {longest}, .pkts = 256, .comp = n/a,}}\n"
+            ),
+        )
+    }
+
+    fn queues(second: u32) -> Host {
+        usecs("ice", 0).command(
+            "ethtool --per-queue eth0 --show-coalesce",
+            &format!("Queue: 0\nAdaptive RX: off  TX: off\nrx-usecs: 0\n\nQueue: 1\nAdaptive RX: off  TX: off\nrx-usecs: {second}\n"),
+        )
+    }
+
+    /// Queue 0 of an interface with rx-usecs 50, which allow 20,000 a second, and its interrupts in one second.
+    fn rate(count: u64) -> Host {
+        let host = usecs("ice", 50);
+        match count {
+            0 => host.edit(|facts| busy(facts, 10)),
+            19_000 => host.edit(|facts| busy(facts, 19_000)),
+            _ => host.edit(|facts| busy(facts, 90_000)),
+        }
+    }
+
+    fn busy(facts: &mut host::Facts, count: u64) {
+        if let Fact::Known { value, .. } = &mut facts.links {
+            value[0].queue_irqs = vec![QueueIrq { queue: 0, rx: true, tx: true, irq: 55 }];
+        }
+        let row = CountRow { label: "55".into(), description: "eth0-TxRx-0".into(), counts: vec![count].into() };
+        let mut interval = Interval { length: Nanos::from_secs(1), ..Interval::default() };
+        interval.change.interrupts = Fact::known(CountTable { cpus: vec![0], rows: vec![row] }, "/proc/interrupts");
+        facts.interval = Fact::known(interval, "/proc/uptime");
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("nic.adaptive", || adaptive("off")),
+        Case::warn("nic.adaptive", || adaptive("on")),
+        Case::unknown("nic.adaptive", bare),
+        Case::unknown("nic.adaptive", || host().nic("eth0")),
+        Case::not_applicable("nic.adaptive", host),
+        Case::not_applicable("nic.adaptive", || {
+            bare().command("ethtool -c eth0", "netlink error: Operation not supported\n")
+        }),
+        Case::pass("nic.rx-usecs", || usecs("ice", 8)),
+        Case::warn("nic.rx-usecs", || usecs("ice", 50)),
+        Case::pass("nic.rx-usecs", || usecs("ice", 50).goal(Nanos::from_micros(100))),
+        Case::pass("nic.rx-usecs", || set("mlx5_core", "Adaptive RX: off  TX: off\nrx-usecs: 50\nrx-frames: 1\n")),
+        Case::warn("nic.rx-usecs", || queues(100)),
+        Case::not_applicable("nic.rx-usecs", || adaptive("on")),
+        Case::not_applicable("nic.rx-usecs", || usecs("ixgbe", 1)),
+        Case::unknown("nic.rx-usecs", bare),
+        Case::pass("nic.rx-usecs-semantics", || usecs("ixgbe", 0)),
+        Case::warn("nic.rx-usecs-semantics", || usecs("ixgbe", 1)),
+        Case::warn("nic.rx-usecs-semantics", || usecs("igb", 3)),
+        Case::unknown("nic.rx-usecs-semantics", || bare().command("ethtool -i eth0", "driver: igb\n")),
+        Case::not_applicable("nic.rx-usecs-semantics", || usecs("ice", 1)),
+        Case::pass("nic.rx-usecs-high", || high(0)),
+        Case::warn("nic.rx-usecs-high", || high(20)),
+        Case::unknown("nic.rx-usecs-high", || bare().command("ethtool -i eth0", "driver: i40e\n")),
+        Case::pass("nic.dim-profile", || levels(8)),
+        Case::warn("nic.dim-profile", || levels(256)),
+        Case::unknown("nic.dim-profile", || adaptive("on")),
+        Case::not_applicable("nic.dim-profile", || adaptive("off")),
+        Case::pass("nic.queue-coalesce", || queues(0)),
+        Case::warn("nic.queue-coalesce", || queues(50)),
+        Case::unknown("nic.queue-coalesce", || usecs("ice", 0)),
+        Case::pass("nic.coalesce-effective", || rate(19_000)),
+        Case::warn("nic.coalesce-effective", || rate(90_000)),
+        Case::unknown("nic.coalesce-effective", || rate(0)),
+        Case::unknown("nic.coalesce-effective", || usecs("ice", 50)),
+    ];
+
+    #[test]
+    fn the_wait_is_the_effect() {
+        let judgements = usecs("ice", 50).judge("nic.rx-usecs");
+        assert_eq!(judgements[0].effect, Some(Nanos::from_micros(50)));
+        assert_eq!(judgements[0].evidence[0].value, "rx-usecs 50, rx-frames n/a");
+        let levels = levels(256).facts();
+        let expected = vec![DimLevel { usecs: 1, frames: Some(256) }, DimLevel { usecs: 256, frames: Some(256) }];
+        assert_eq!(levels.link("eth0").unwrap().rx_profile.value(), Some(&expected));
+    }
+}

@@ -1,0 +1,230 @@
+//! Offloads that gather or cut frames.
+
+use host::Facts;
+use host::facts::Link;
+use units::Nanos;
+
+use crate::rules::interfaces::{by_link, gigabits, offered, on_wire};
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+
+const SEGMENTATION: &str = "Linux Documentation/networking/segmentation-offloads.rst";
+const THREAD: &str = "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)";
+const ETHTOOL: &str = "ethtool(8), -K";
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "nic.lro",
+        group: Group::Nic,
+        title: "The card and its driver do not merge received segments",
+        applies: Applies::LINUX.with_nic(),
+        judge: merged,
+        why: "Large receive offload and hardware GRO hold a segment to put the next ones behind it. LRO also loses what distinguishes the segments, so that a host that forwards \
+              sends other frames than it got.",
+        magnitude: Magnitude {
+            text: "until the next segment, a timer of the card or the end of the poll: microseconds",
+            typical: Some(Nanos::from_micros(5)),
+            source: "Linux Documentation/networking/segmentation-offloads.rst; the size is an estimate",
+        },
+        fix: Fix::both(
+            "ethtool -K {nic} lro off rx-gro-hw off",
+            "the same in a udev rule or by NetworkManager (ethtool.feature-lro)",
+        ),
+        cost: "More CPU time for bulk TCP.",
+        references: &[SEGMENTATION, THREAD, ETHTOOL],
+        conflicts: &[],
+    },
+    Rule {
+        id: "nic.gro",
+        group: Group::Nic,
+        title: "The kernel does not merge received segments",
+        applies: Applies::LINUX.with_nic().to(&[Workload::Interrupt, Workload::Rt]),
+        judge: gro,
+        why: "Generic receive offload merges segments of one flow that arrive in one poll of the card, and hands them up at its end: the first waits for the work on the others. \
+              With gro_flush_timeout it can also wait for the next poll.",
+        magnitude: Magnitude {
+            text: "the work on up to 64 frames of a poll: some microseconds under load, nothing without",
+            typical: Some(Nanos::from_micros(5)),
+            source: "Linux Documentation/networking/napi.rst (budget of a poll); the size is an estimate",
+        },
+        fix: Fix::both(
+            "ethtool -K {nic} gro off",
+            "the same in a udev rule or by NetworkManager (ethtool.feature-gro)",
+        ),
+        cost: "Several times the CPU time for bulk TCP.",
+        references: &["Linux Documentation/networking/napi.rst", SEGMENTATION, ETHTOOL],
+        conflicts: &[
+            "off: the FreeBSD thread, GitHub padalan/latency-audit and nawaz1991/lltune; on: Linux by default, for throughput",
+        ],
+    },
+    Rule {
+        id: "nic.tso",
+        group: Group::Nic,
+        title: "A large segment does not hold the wire longer than the budget",
+        applies: Applies::LINUX.with_nic(),
+        judge: segmentation,
+        why: "With segmentation offload TCP hands the card up to 64 KB at once, and the card sends them back to back: another flow's packet on the same queue waits behind them.",
+        magnitude: Magnitude {
+            text: "64 KB take 52 us at 10 Gbit/s, 13 us at 40, 5.2 us at 100",
+            typical: Some(Nanos::from_micros(52)),
+            source: "arithmetic: 65,536 octets x 8 / rate; Linux include/linux/netdevice.h, GSO_LEGACY_MAX_SIZE",
+        },
+        fix: Fix::both(
+            "ip link set dev {nic} gso_max_size 16384 # or ethtool -K {nic} tso off gso off",
+            "the same in a udev rule",
+        ),
+        cost: "More CPU time for bulk TCP. The FreeBSD thread's advice: switch all off, measure, and on again one at a time.",
+        references: &[SEGMENTATION, THREAD, ETHTOOL],
+        conflicts: &["Linux by default: on, for throughput"],
+    },
+    Rule {
+        id: "nic.csum",
+        group: Group::Nic,
+        title: "The card computes checksums",
+        applies: Applies::LINUX.with_nic(),
+        judge: checksums,
+        why: "Without the card's help the CPU reads each octet of each packet once more.",
+        magnitude: Magnitude {
+            text: "about 0.1 us for 1500 octets in the cache, more from memory",
+            typical: Some(Nanos::from_nanos(100)),
+            source: "arithmetic from some 16 octets a nanosecond; general knowledge",
+        },
+        fix: Fix::both("ethtool -K {nic} rx on tx on", "remove what switches them off (udev, NetworkManager, scripts)"),
+        cost: "None, unless the driver's offload has a fault.",
+        references: &["Linux Documentation/networking/checksum-offloads.rst", ETHTOOL],
+        conflicts: &["the FreeBSD thread: off, as an experiment, and on again one at a time"],
+    },
+];
+
+/// The most that TCP hands down at once unless gso_max_size says otherwise (`GSO_LEGACY_MAX_SIZE`).
+const LARGEST_SEGMENT: u64 = 65_536;
+
+/// Is a feature on? Unknown where the list is; not applicable where the driver does not have it.
+fn on(link: &Link, name: &str) -> Result<bool, Skip> {
+    let all = offered(&link.features)?;
+    let feature = all.get(name).ok_or_else(|| Skip::not_applicable(format!("the kernel has no feature {name}")))?;
+    Ok(feature.on)
+}
+
+fn state(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
+}
+
+fn merged(facts: &Facts, context: &Context) -> Judged {
+    by_link(facts, context, |link| {
+        let (lro, hardware) = (on(link, "rx-lro")?, on(link, "rx-gro-hw").unwrap_or(false));
+        let judgement = match (lro, hardware) {
+            (false, false) => Judgement::pass(Subject::Host, "segments come as they were sent"),
+            (true, _) => Judgement::warn(Subject::Host, "large receive offload merges segments"),
+            (false, true) => Judgement::warn(Subject::Host, "the card may hand up segments that it has merged"),
+        };
+        let name = if lro { "rx-lro" } else { "rx-gro-hw" };
+        let fixed =
+            link.features.value().and_then(|all| all.get(name)).is_some_and(|feature| feature.on && feature.fixed);
+        let judgement = match (fixed, link.driver.is(|driver| driver == "virtio_net") == Some(true)) {
+            (true, true) => judgement
+                .now("nothing: the guest's driver does not let it be switched off")
+                .for_good("at the hypervisor: -device virtio-net-pci,guest_tso4=off,guest_tso6=off"),
+            (true, false) => judgement.now("nothing: the driver does not let it be switched off"),
+            (false, _) => judgement,
+        };
+        let word = |on| if fixed && on { "on [fixed]" } else { state(on) };
+        Ok(judgement.see_as(format!("lro {}, rx-gro-hw {}", word(lro), word(hardware)), link.features.source()))
+    })
+}
+
+fn gro(facts: &Facts, context: &Context) -> Judged {
+    by_link(facts, context, |link| {
+        let judgement = match on(link, "rx-gro")? {
+            false => Judgement::pass(Subject::Host, "segments are handed up one by one"),
+            true => Judgement::disagree(Subject::Host, "segments that arrive in one poll are merged"),
+        };
+        Ok(judgement.see_as(format!("gro {}", state(on(link, "rx-gro")?)), link.features.source()))
+    })
+}
+
+fn segmentation(facts: &Facts, context: &Context) -> Judged {
+    by_link(facts, context, |link| {
+        let (tso, gso) = (on(link, "tx-tcp-segmentation")?, on(link, "tx-generic-segmentation").unwrap_or(false));
+        let text = format!("tso {}, gso {}", state(tso), state(gso));
+        if !tso && !gso {
+            return Ok(Judgement::pass(Subject::Host, "TCP sends frame by frame").see_as(text, link.features.source()));
+        }
+        let speed = *known(&link.speed)?;
+        let takes = on_wire(LARGEST_SEGMENT, speed);
+        let found = format!("up to 64 KB at once take {takes} at {}", gigabits(speed.as_bps()));
+        let judgement = match takes <= context.budget() {
+            true => Judgement::pass(Subject::Host, found),
+            false => Judgement::warn(Subject::Host, found).takes(takes),
+        };
+        Ok(judgement.see_as(text, link.features.source()))
+    })
+}
+
+fn checksums(facts: &Facts, context: &Context) -> Judged {
+    by_link(facts, context, |link| {
+        let all = offered(&link.features)?;
+        let rx = on(link, "rx-checksum")?;
+        // Which kind a card computes differs: one of them is enough.
+        let kinds = ["tx-checksumming", "tx-checksum-ip-generic", "tx-checksum-ipv4"];
+        let tx = kinds.iter().filter_map(|name| all.get(*name)).any(|feature| feature.on);
+        let judgement = match (rx, tx) {
+            (true, true) => Judgement::pass(Subject::Host, "the card computes checksums both ways"),
+            (false, true) => Judgement::warn(Subject::Host, "the CPU checks what is received"),
+            (true, false) => Judgement::warn(Subject::Host, "the CPU computes what is sent"),
+            (false, false) => Judgement::warn(Subject::Host, "the CPU computes checksums both ways"),
+        };
+        Ok(judgement.see_as(format!("rx {}, tx {}", state(rx), state(tx)), link.features.source()))
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use crate::Workload;
+    use crate::testing::{Case, Host, host};
+    use units::Nanos;
+
+    fn features(lines: &str) -> Host {
+        bare().workload(Workload::Interrupt).command("ethtool -k eth0", &format!("Features for eth0:\n{lines}"))
+    }
+
+    fn bare() -> Host {
+        host().nic("eth0").workload(Workload::Interrupt).file("/sys/class/net/eth0/mtu", "1500\n")
+    }
+
+    fn tso(on: &str, speed: &str) -> Host {
+        features(&format!("tcp-segmentation-offload: {on}\ngeneric-segmentation-offload: {on}\n"))
+            .file("/sys/class/net/eth0/speed", speed)
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("nic.lro", || features("large-receive-offload: off [fixed]\nrx-gro-hw: off\n")),
+        Case::warn("nic.lro", || features("large-receive-offload: on\n")),
+        Case::warn("nic.lro", || features("large-receive-offload: off\nrx-gro-hw: on\n")),
+        Case::unknown("nic.lro", bare),
+        Case::pass("nic.gro", || features("generic-receive-offload: off\n")),
+        Case::disagree("nic.gro", || features("generic-receive-offload: on\n")),
+        Case::unknown("nic.gro", bare),
+        Case::pass("nic.tso", || tso("off", "10000\n")),
+        Case::warn("nic.tso", || tso("on", "10000\n")),
+        Case::pass("nic.tso", || tso("on", "100000\n")),
+        Case::pass("nic.tso", || tso("on", "10000\n").goal(Nanos::from_micros(100))),
+        Case::unknown("nic.tso", bare),
+        Case::pass("nic.csum", || features("rx-checksumming: on\ntx-checksum-ip-generic: on\n")),
+        Case::warn("nic.csum", || features("rx-checksumming: off\ntx-checksum-ip-generic: on\n")),
+        Case::warn("nic.csum", || features("rx-checksumming: on\ntx-checksum-ip-generic: off\n")),
+        Case::unknown("nic.csum", bare),
+    ];
+
+    #[test]
+    fn what_is_fixed_is_not_to_be_switched() {
+        let judgements = features("large-receive-offload: off\nrx-gro-hw: on [fixed]\n").judge("nic.lro");
+        assert!(judgements[0].now[0].starts_with("nothing"), "{judgements:?}");
+        assert_eq!(judgements[0].evidence[0].value, "lro off, rx-gro-hw on [fixed]");
+    }
+
+    #[test]
+    fn a_large_segment_takes_what_the_wire_takes() {
+        assert_eq!(tso("on", "10000\n").judge("nic.tso")[0].effect, Some(Nanos::from_nanos(52_428)));
+    }
+}

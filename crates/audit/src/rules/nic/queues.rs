@@ -1,0 +1,399 @@
+//! Queues: how many, how deep, which flows go to which, and where they are served.
+
+use host::Facts;
+use host::facts::{CpuSet, Link};
+use units::Nanos;
+
+use crate::rules::interfaces::{by_link, offered, shortest_ring};
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+
+const I40E: &str = "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst";
+const SCALING: &str = "Linux Documentation/networking/scaling.rst";
+const THREAD: &str = "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)";
+
+/// An inter-processor interrupt and the idle exit of the CPU that it wakes.
+const IPI: Magnitude = Magnitude {
+    text: "one to a few microseconds for the interrupt to the other CPU, and that CPU's exit from idle",
+    typical: Some(Nanos::from_micros(3)),
+    source: "Linux Documentation/networking/scaling.rst names the interrupt; the size is general knowledge",
+};
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "nic.queues",
+        group: Group::Nic,
+        title: "The card has no more queues than there are housekeeping CPUs",
+        applies: Applies::LINUX.isolated().with_nic(),
+        judge: count,
+        why: "Drivers make a queue for each CPU, each with an interrupt of its own: with more queues than housekeeping CPUs, some are served by isolated ones or several by one.",
+        magnitude: Magnitude {
+            text: "a few microseconds for each interrupt on an isolated CPU",
+            typical: Some(Nanos::from_micros(5)),
+            source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
+        },
+        fix: Fix::both(
+            "ethtool -L {nic} combined 4",
+            "the same in a udev rule; OpenShift: net.userLevelNetworking: true",
+        ),
+        cost: "Fewer CPUs share the load of the kernel's traffic.",
+        references: &[
+            THREAD,
+            "Intel Ethernet 700 Series Linux performance tuning guide (334019)",
+            "OpenShift cluster-node-tuning-operator, userLevelNetworking",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "nic.ring",
+        group: Group::Nic,
+        title: "The receive ring is neither too short nor too long",
+        applies: Applies::LINUX.with_nic(),
+        judge: ring,
+        why: "A ring that fills while its CPU is away drops the rest. One of many thousand slots never stays in the cache: each frame then comes from memory, and a full \
+              ring is a long queue.",
+        magnitude: Magnitude {
+            text: "256 slots of the shortest frames last 4.3 us at 40 Gbit/s, 4096 last 27.5 us at 100 Gbit/s",
+            typical: None,
+            source: "arithmetic: slots x 84 octets / rate; DPDK guide for hns3 asks for 1024 to 2048, the FreeBSD thread for 256",
+        },
+        fix: Fix::both("ethtool -G {nic} rx 1024", "the same in a udev rule or by NetworkManager (ethtool.ring-rx)"),
+        cost: "The interface is reset for a moment. A shorter ring drops sooner, a longer one queues longer.",
+        references: &[THREAD, "DPDK guide, nics/hns3", "ethtool(8), -G"],
+        conflicts: &["256: the FreeBSD thread; 1024 to 2048: DPDK's guide for hns3"],
+    },
+    Rule {
+        id: "nic.rss",
+        group: Group::Nic,
+        title: "Flows spread over queues that housekeeping CPUs serve",
+        applies: Applies::LINUX.with_nic(),
+        judge: spread,
+        why: "The indirection table says which queue a flow goes to. A queue whose interrupt goes to an isolated CPU takes its share of all flows there; a table of one queue \
+              leaves the other CPUs without work.",
+        magnitude: Magnitude {
+            text: "a few microseconds for each interrupt on an isolated CPU",
+            typical: Some(Nanos::from_micros(5)),
+            source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
+        },
+        fix: Fix::both(
+            "ethtool -X {nic} equal 4 # the first four queues, whose interrupts go to housekeeping CPUs",
+            "the same in a udev rule",
+        ),
+        cost: "Fewer CPUs share the load.",
+        references: &[SCALING, I40E, "ethtool(8), -X"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "nic.steering",
+        group: Group::Nic,
+        title: "The card does not move flows between queues by itself",
+        applies: Applies::LINUX.with_nic().driven_by(&["i40e", "ixgbe"]),
+        judge: steering,
+        why: "Application targeted routing (ATR) learns from what is sent which queue a flow's packets go to. When a thread moves, packets of one flow are for a while on two \
+              queues, and arrive out of order.",
+        magnitude: Magnitude {
+            text: "a retransmission where TCP takes order for loss: a round trip or more",
+            typical: None,
+            source: "FreeBSD thread on accelerations with bad effects; general knowledge of ATR",
+        },
+        fix: Fix::runtime(
+            "ethtool --set-priv-flags {nic} flow-director-atr off; with ixgbe: ethtool -K {nic} ntuple on",
+        ),
+        cost: "Flows are served where RSS puts them, not where their application runs.",
+        references: &[I40E, THREAD, "Linux commit ef17178cf5ab (i40e: use priv flags to control flow director)"],
+        conflicts: &[
+            "Linux Documentation/networking/scaling.rst, accelerated RFS: steering to the application saves cache misses",
+        ],
+    },
+    Rule {
+        id: "nic.rps",
+        group: Group::Nic,
+        title: "Receive packet steering is off, or stays on housekeeping CPUs",
+        applies: Applies::LINUX.with_nic(),
+        judge: steered,
+        why: "RPS hands each packet to another CPU by an inter-processor interrupt, isolated ones too if they are in the mask.",
+        magnitude: IPI,
+        fix: Fix::both(
+            "for q in /sys/class/net/{nic}/queues/rx-*; do echo 0 > $q/rps_cpus; done",
+            "sysctl: net.core.rps_default_mask = 0 (from Linux 6.3 on)",
+        ),
+        cost: "One CPU does all work of a queue.",
+        references: &[SCALING, "OpenShift cluster-node-tuning-operator", "Mellanox mlnx-tools, mlnx_tune"],
+        conflicts: &["OpenShift's performance profile sets RPS masks of housekeeping CPUs for virtual interfaces"],
+    },
+    Rule {
+        id: "nic.xps",
+        group: Group::Nic,
+        title: "Each CPU has its transmit queue",
+        applies: Applies::LINUX.with_nic(),
+        judge: transmit,
+        why: "Without a map from CPUs to transmit queues a packet's queue is chosen by a hash: CPUs then wait for each other's lock, and completions come on another CPU.",
+        magnitude: Magnitude {
+            text: "about 0.1 to 1 us where two CPUs want one queue",
+            typical: Some(Nanos::from_micros(1)),
+            source: "Linux Documentation/networking/scaling.rst, XPS, names the contention; the size is general knowledge",
+        },
+        fix: Fix::runtime(
+            "for n in 0 1 2 3; do printf %x $((1 << n)) > /sys/class/net/{nic}/queues/tx-$n/xps_cpus; done",
+        ),
+        cost: "None known where queues are as many as CPUs.",
+        references: &[SCALING, "Mellanox mlnx-tools, mlnx_tune"],
+        conflicts: &[
+            "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst: XPS off for virtual machines",
+        ],
+    },
+];
+
+/// The shortest ring that is asked for (the FreeBSD thread), and the longest that stays near a cache (DPDK's guides end
+/// at 2048; twice that is allowed).
+const SHORTEST: u32 = 256;
+const LONGEST: u32 = 4096;
+
+/// Receive queues.
+fn receives(link: &Link) -> Result<u32, Skip> {
+    let said = offered(&link.channels)?;
+    let sum = said.combined.unwrap_or(0).saturating_add(said.rx.unwrap_or(0));
+    if sum == 0 { Err(Skip::not_applicable("the driver does not say how many queues it has")) } else { Ok(sum) }
+}
+
+fn count(facts: &Facts, context: &Context) -> Judged {
+    let housekeeping = context.housekeeping(facts);
+    by_link(facts, context, |link| {
+        let queues = receives(link)?;
+        let cpus = housekeeping.len();
+        if cpus == 0 {
+            return Err(Skip::unknown("no housekeeping CPU is known"));
+        }
+        let found = format!("{queues} receive queues for {cpus} housekeeping CPUs");
+        let judgement = match queues as usize <= cpus {
+            true => Judgement::pass(Subject::Host, found),
+            false => Judgement::warn(Subject::Host, found).now(format!("ethtool -L {} combined {cpus}", link.name)),
+        };
+        Ok(judgement.see_as(format!("{queues} queues"), link.channels.source()))
+    })
+}
+
+fn ring(facts: &Facts, context: &Context) -> Judged {
+    by_link(facts, context, |link| {
+        let said = offered(&link.rings)?;
+        let Some(slots) = said.rx else {
+            return Err(Skip::not_applicable("the driver does not say how many slots it has"));
+        };
+        let lasts = link.speed.get().map_or(String::new(), |speed| {
+            format!(", which the shortest frames fill in {}", shortest_ring(slots, speed))
+        });
+        let found = format!("{slots} slots{lasts}");
+        let judgement = if slots < SHORTEST {
+            Judgement::warn(Subject::Host, format!("a short ring: {found}"))
+        } else if slots > LONGEST {
+            Judgement::warn(Subject::Host, format!("a long ring: {found}"))
+        } else {
+            Judgement::pass(Subject::Host, found)
+        };
+        let most = said.rx_max.map_or_else(|| "n/a".into(), |most| most.to_string());
+        Ok(judgement.see_as(format!("rx {slots} of {most}"), link.rings.source()).see(&speed_of(link)))
+    })
+}
+
+/// The speed, to be printed.
+fn speed_of(link: &Link) -> host::Fact<String> {
+    link.speed.clone().map(|speed| crate::rules::interfaces::gigabits(speed.as_bps()))
+}
+
+fn spread(facts: &Facts, context: &Context) -> Judged {
+    by_link(facts, context, |link| {
+        let table = offered(&link.rss_table)?;
+        let mut used: Vec<u32> = table.clone();
+        used.sort_unstable();
+        used.dedup();
+        let queues = link.channels.get().map_or(0, |all| all.combined.unwrap_or(0).saturating_add(all.rx.unwrap_or(0)));
+        let at = |queue: &u32| -> Option<CpuSet> {
+            let irq = link.queue_irqs.iter().find(|irq| irq.queue == *queue && irq.rx)?.irq;
+            let irq = facts.irqs.irq(irq)?;
+            irq.effective.value().or(irq.affinity.value()).cloned()
+        };
+        let strayed: Vec<String> = used
+            .iter()
+            .filter_map(|queue| {
+                let cpus = at(queue)?.intersection(&context.isolated.value);
+                (!cpus.is_empty()).then(|| format!("queue {queue} on CPU {cpus}"))
+            })
+            .collect();
+        let judgement = if !strayed.is_empty() {
+            let found = format!("{} of {} queues in the table are served by isolated CPUs", strayed.len(), used.len());
+            Judgement::warn(Subject::Host, found).see_as(
+                strayed.into_iter().take(8).collect::<Vec<_>>().join(", "),
+                "/proc/irq/*/effective_affinity_list",
+            )
+        } else if used.len() == 1 && queues > 1 {
+            Judgement::warn(Subject::Host, format!("all flows go to queue {} of {queues}", used[0]))
+        } else {
+            Judgement::pass(Subject::Host, format!("flows spread over {} queues", used.len()))
+        };
+        Ok(judgement.see_as(format!("{} entries, {} queues", table.len(), used.len()), link.rss_table.source()))
+    })
+}
+
+fn steering(facts: &Facts, context: &Context) -> Judged {
+    by_link(facts, context, |link| {
+        let driver = known(&link.driver)?.as_str();
+        let ntuple = link.feature("rx-ntuple-filter");
+        let on = match driver {
+            // With rules of one's own the card has no room for those that it learns.
+            "ixgbe" => !ntuple.ok_or_else(|| Skip::of(&link.features))?,
+            "i40e" => match offered(&link.private_flags)?.get("flow-director-atr") {
+                Some(on) => *on,
+                None => return Err(Skip::not_applicable("the driver has no flag for it")),
+            },
+            _ => return Err(Skip::not_applicable("for i40e and ixgbe")),
+        };
+        let judgement = match on {
+            true => Judgement::warn(Subject::Host, "the card learns where flows are sent from, and moves them there"),
+            false => Judgement::pass(Subject::Host, "flows stay where RSS and rules put them"),
+        };
+        let source = if driver == "i40e" { link.private_flags.source() } else { link.features.source() };
+        let rules = link.flow_rules.get().map_or_else(String::new, |n| format!(", {n} rules"));
+        Ok(judgement.see_as(format!("learning {}{rules}", if on { "on" } else { "off" }), source))
+    })
+}
+
+fn steered(facts: &Facts, context: &Context) -> Judged {
+    by_link(facts, context, |link| {
+        let Some(first) = link.rx_queues.first() else {
+            return Err(Skip::unknown(format!("/sys/class/net/{}/queues: not known", link.name)));
+        };
+        known(&first.rps_cpus)?;
+        let mut cpus = CpuSet::new();
+        link.rx_queues.iter().filter_map(|queue| queue.rps_cpus.value()).for_each(|mask| cpus = cpus.union(mask));
+        let stray = cpus.intersection(&context.isolated.value);
+        let judgement = if !stray.is_empty() {
+            Judgement::fail(Subject::Host, format!("packets are handed to isolated CPUs {stray}"))
+        } else if !cpus.is_empty() {
+            Judgement::warn(Subject::Host, format!("packets are handed to CPUs {cpus}"))
+        } else {
+            Judgement::pass(Subject::Host, "packets stay on the CPU of their interrupt")
+        };
+        let text = if cpus.is_empty() { "0".to_owned() } else { cpus.to_string() };
+        Ok(judgement.see_as(format!("{text} of {} queues", link.rx_queues.len()), first.rps_cpus.source()))
+    })
+}
+
+fn transmit(facts: &Facts, context: &Context) -> Judged {
+    by_link(facts, context, |link| {
+        let queues = &link.tx_queues;
+        match queues.len() {
+            0 => return Err(Skip::unknown(format!("/sys/class/net/{}/queues: not known", link.name))),
+            1 => return Err(Skip::not_applicable("it has one transmit queue")),
+            _ => {}
+        }
+        known(&queues[0].xps_cpus)?;
+        let masks = queues.iter().filter_map(|queue| queue.xps_cpus.value());
+        let mut mapped = CpuSet::new();
+        masks.for_each(|mask| mapped = mapped.union(mask));
+        let left = facts.cpus.all().difference(&mapped);
+        let judgement = if mapped.is_empty() {
+            Judgement::warn(Subject::Host, format!("no CPU has a queue of its own among {}", queues.len()))
+        } else if !left.is_empty() {
+            Judgement::warn(Subject::Host, format!("CPUs {left} have no queue of their own"))
+        } else {
+            Judgement::pass(Subject::Host, "each CPU has its queue")
+        };
+        Ok(judgement.see_as(format!("{} queues for CPUs {mapped}", queues.len()), queues[0].xps_cpus.source()))
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use host::Fact;
+    use host::facts::QueueIrq;
+
+    use crate::testing::{Case, Host, host};
+
+    fn bare() -> Host {
+        host().nic("eth0").file("/sys/class/net/eth0/mtu", "1500\n")
+    }
+
+    fn channels(combined: u32) -> Host {
+        let text = |n| format!("RX: n/a\nTX: n/a\nOther: 1\nCombined: {n}\n");
+        bare().command(
+            "ethtool -l eth0",
+            &format!("Pre-set maximums:\n{}Current hardware settings:\n{}", text(64), text(combined)),
+        )
+    }
+
+    fn ring(slots: u32) -> Host {
+        bare().file("/sys/class/net/eth0/speed", "40000\n").command(
+            "ethtool -g eth0",
+            &format!("Pre-set maximums:\nRX: 8160\nTX: 8160\nCurrent hardware settings:\nRX: {slots}\nTX: 512\n"),
+        )
+    }
+
+    fn table(row: &str) -> Host {
+        channels(2).command(
+            "ethtool -x eth0",
+            &format!("RX flow hash indirection table for eth0 with 2 RX ring(s):\n    0:  {row}\n"),
+        )
+    }
+
+    /// Queue 1's interrupt goes to this CPU.
+    fn served(cpu: &str) -> Host {
+        table("0 1").isolated("2-7").file("/proc/irq/56/effective_affinity_list", cpu).edit(|facts| {
+            if let Fact::Known { value, .. } = &mut facts.links {
+                value[0].queue_irqs = vec![QueueIrq { queue: 1, rx: true, tx: true, irq: 56 }];
+            }
+        })
+    }
+
+    fn driver(name: &str) -> Host {
+        bare().command("ethtool -i eth0", &format!("driver: {name}\n"))
+    }
+
+    fn rps(mask: &str) -> Host {
+        bare().file("/sys/class/net/eth0/queues/rx-0/rps_cpus", mask)
+    }
+
+    fn xps(first: &str, second: &str) -> Host {
+        bare()
+            .file("/sys/class/net/eth0/queues/tx-0/xps_cpus", first)
+            .file("/sys/class/net/eth0/queues/tx-1/xps_cpus", second)
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("nic.queues", || channels(2).isolated("2-7")),
+        Case::warn("nic.queues", || channels(8).isolated("2-7")),
+        Case::unknown("nic.queues", || bare().isolated("2-7")),
+        Case::not_applicable("nic.queues", || channels(8)),
+        Case::pass("nic.ring", || ring(1024)),
+        Case::warn("nic.ring", || ring(64)),
+        Case::warn("nic.ring", || ring(8160)),
+        Case::unknown("nic.ring", bare),
+        Case::pass("nic.rss", || table("0 1 0 1")),
+        Case::warn("nic.rss", || table("0 0 0 0")),
+        Case::warn("nic.rss", || served("3")),
+        Case::pass("nic.rss", || served("1")),
+        Case::unknown("nic.rss", bare),
+        Case::pass("nic.steering", || {
+            driver("i40e")
+                .command("ethtool --show-priv-flags eth0", "Private flags for eth0:\nflow-director-atr: off\n")
+        }),
+        Case::warn("nic.steering", || {
+            driver("i40e").command("ethtool --show-priv-flags eth0", "Private flags for eth0:\nflow-director-atr: on\n")
+        }),
+        Case::warn("nic.steering", || {
+            driver("ixgbe").command("ethtool -k eth0", "Features for eth0:\nntuple-filters: off\n")
+        }),
+        Case::pass("nic.steering", || {
+            driver("ixgbe").command("ethtool -k eth0", "Features for eth0:\nntuple-filters: on\n")
+        }),
+        Case::unknown("nic.steering", || driver("i40e")),
+        Case::unknown("nic.steering", || driver("ixgbe")),
+        Case::pass("nic.rps", || rps("00\n")),
+        Case::warn("nic.rps", || rps("03\n")),
+        Case::fail("nic.rps", || rps("ff\n").isolated("2-7")),
+        Case::unknown("nic.rps", bare),
+        Case::pass("nic.xps", || xps("0f\n", "f0\n")),
+        Case::warn("nic.xps", || xps("00\n", "00\n")),
+        Case::warn("nic.xps", || xps("01\n", "02\n")),
+        Case::unknown("nic.xps", bare),
+    ];
+}

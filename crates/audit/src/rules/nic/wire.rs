@@ -1,0 +1,107 @@
+//! What stands between the stack and the wire: frame size and queueing discipline.
+
+use host::Facts;
+
+use crate::rules::interfaces::{by_link, frame_time, gigabits};
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, known};
+use units::Nanos;
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "nic.mtu",
+        group: Group::Nic,
+        title: "The largest frame does not hold the wire longer than the budget",
+        applies: Applies::LINUX.with_nic(),
+        judge: mtu,
+        why: "A frame that is being sent is not interrupted: a short one behind it waits until it is through, at each hop.",
+        magnitude: Magnitude {
+            text: "9000 octets take 7.2 us at 10 Gbit/s, 1500 take 1.2 us",
+            typical: Some(Nanos::from_nanos(7_230)),
+            source: "arithmetic: (octets + 38) x 8 / rate",
+        },
+        fix: Fix::both("ip link set dev {nic} mtu 1500", "the same where the interface is configured"),
+        cost: "More frames, and so CPU time, for bulk transfers; all hosts of a segment need the same.",
+        references: &["IEEE 802.3", "Mellanox mlnx-tools, mlnx_tune"],
+        conflicts: &["storage networks use 9000"],
+    },
+    Rule {
+        id: "nic.qdisc",
+        group: Group::Nic,
+        title: "The queueing discipline delays nothing by intent",
+        applies: Applies::LINUX.with_nic(),
+        judge: discipline,
+        why: "A shaper holds packets back until their time comes, and a discipline for the whole interface is one lock for all CPUs, where mq has one for each queue.",
+        magnitude: Magnitude {
+            text: "what the shaper is set to; netem exists to add delay",
+            typical: None,
+            source: "tc(8), classful and classless qdiscs; tc-netem(8)",
+        },
+        fix: Fix::both("tc qdisc replace dev {nic} root mq", "sysctl: net.core.default_qdisc = pfifo_fast or fq"),
+        cost: "What the shaper was for is gone.",
+        references: &[
+            "tc(8)",
+            "Linux Documentation/admin-guide/sysctl/net.rst, default_qdisc",
+            "Mellanox mlnx-tools, mlnx_tune",
+        ],
+        conflicts: &[],
+    },
+];
+
+/// Disciplines that hold packets back, or share a rate among classes.
+const SHAPERS: [&str; 7] = ["cake", "cbq", "drr", "hfsc", "htb", "tbf", "hhf"];
+/// Disciplines that send at once what is there, in order or fairly.
+const PLAIN: [&str; 9] = ["noqueue", "mq", "mqprio", "pfifo_fast", "pfifo", "bfifo", "fq", "fq_codel", "multiq"];
+
+fn mtu(facts: &Facts, context: &Context) -> Judged {
+    by_link(facts, context, |link| {
+        let mtu = *known(&link.mtu)?;
+        let speed = *known(&link.speed)?;
+        let takes = frame_time(mtu, speed);
+        let found = format!("a frame of {mtu} octets takes {takes} at {}", gigabits(speed.as_bps()));
+        let judgement = match takes <= context.budget() {
+            true => Judgement::pass(Subject::Host, found),
+            false => Judgement::warn(Subject::Host, found).takes(takes),
+        };
+        Ok(judgement.see(&link.mtu).see_as(gigabits(speed.as_bps()), link.speed.source()))
+    })
+}
+
+fn discipline(facts: &Facts, context: &Context) -> Judged {
+    by_link(facts, context, |link| {
+        let kind = known(&link.qdisc)?.as_str();
+        let judgement = match kind {
+            "netem" => Judgement::fail(Subject::Host, "netem delays or drops packets by intent"),
+            shaper if SHAPERS.contains(&shaper) => {
+                Judgement::warn(Subject::Host, format!("{shaper} holds packets back"))
+            }
+            plain if PLAIN.contains(&plain) => Judgement::pass(Subject::Host, format!("{plain} holds nothing back")),
+            other => Judgement::pass(Subject::Host, format!("{other} is not known to hold packets back")),
+        };
+        Ok(judgement.see(&link.qdisc))
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use crate::testing::{Case, Host, host};
+
+    fn link(mtu: &str, speed: &str) -> Host {
+        host().nic("eth0").file("/sys/class/net/eth0/mtu", mtu).file("/sys/class/net/eth0/speed", speed)
+    }
+
+    fn qdisc(kind: &str) -> Host {
+        link("1500\n", "10000\n").command("tc qdisc show dev eth0", &format!("qdisc {kind} 0: root refcnt 2\n"))
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("nic.mtu", || link("1500\n", "10000\n")),
+        Case::pass("nic.mtu", || link("9000\n", "10000\n")),
+        Case::warn("nic.mtu", || link("9000\n", "1000\n")),
+        Case::unknown("nic.mtu", || host().nic("eth0").file("/sys/class/net/eth0/mtu", "9000\n")),
+        Case::pass("nic.qdisc", || qdisc("mq")),
+        Case::warn("nic.qdisc", || qdisc("htb")),
+        Case::fail("nic.qdisc", || qdisc("netem")),
+        Case::unknown("nic.qdisc", || link("1500\n", "10000\n")),
+    ];
+}

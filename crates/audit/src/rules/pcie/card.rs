@@ -1,0 +1,311 @@
+//! The card: where it is plugged in, its errors, its functions, its driver and firmware.
+
+use host::Facts;
+use host::facts::{CpuSet, PciDevice};
+use units::Nanos;
+
+use crate::rules::common::messages;
+use crate::rules::interfaces::{USER_SPACE, by_device, by_link, offered, path};
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+
+const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms";
+const DRIVERS: &str = "DPDK guide Getting Started for Linux, Linux Drivers";
+const TUNE: &str = "Mellanox mlnx-tools, mlnx_tune";
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "pci.numa-node",
+        group: Group::Pcie,
+        title: "The card is plugged into the socket of its application",
+        applies: Applies::LINUX.with_nic(),
+        judge: node,
+        why: "Frames go to the memory and cache of the card's socket. An application on another one fetches each over the link between the sockets.",
+        magnitude: Magnitude {
+            text: "60 to 100 ns more for each line from the other socket's memory",
+            typical: Some(Nanos::from_nanos(100)),
+            source: "general knowledge; DPDK's guide and FlexRAN real-time platform slides (2018) ask for one socket without a number",
+        },
+        fix: Fix::boot(
+            "application CPUs on the card's node, or the card in a slot of their socket; a node of -1: a firmware update",
+        ),
+        cost: "Which slots and CPUs are free.",
+        references: &[DPDK, TUNE, "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "pci.aer",
+        group: Group::Pcie,
+        title: "The card's link has had no errors",
+        applies: Applies::LINUX.on_hardware().with_nic(),
+        judge: errors,
+        why: "A packet that arrives damaged is sent again, and those behind it wait. Many of them are a bad contact or a marginal slot.",
+        magnitude: Magnitude {
+            text: "about a microsecond a replay",
+            typical: Some(Nanos::from_micros(1)),
+            source: "PCI Express Base Specification, 3.6 (Ack/Nak, replay timer); the size is general knowledge",
+        },
+        fix: Fix::boot("reseat the card, another slot; a lower link speed in the firmware's settings"),
+        cost: "An outage to look.",
+        references: &["Linux Documentation/PCI/pcieaer-howto.rst"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "pci.sriov",
+        group: Group::Pcie,
+        title: "Virtual functions got their resources",
+        applies: Applies::LINUX.on_hardware().with_nic(),
+        judge: functions,
+        why: "Virtual functions need addresses above 4 GB. Where the firmware gives none, they do not appear, or with fewer queues.",
+        magnitude: Magnitude {
+            text: "guests go by a bridge in software instead: tens of microseconds",
+            typical: None,
+            source: "FlexRAN real-time platform slides (2018) ask for MMIO above 4G; the size is general knowledge",
+        },
+        fix: Fix::boot("firmware settings: Above 4G decoding and SR-IOV enabled; pci=realloc"),
+        cost: "None known.",
+        references: &["Linux Documentation/PCI/pci-iov-howto.rst", "Linux drivers/pci/iov.c"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "nic.driver-messages",
+        group: Group::Pcie,
+        title: "The card's driver and firmware fit each other",
+        applies: Applies::LINUX.on_hardware().with_nic(),
+        judge: complaints,
+        why: "Drivers say at start when the card's firmware is older or newer than they were made for, or when a package for its pipeline is missing: then \
+              features are off, one queue is used instead of many, or known faults are there.",
+        magnitude: Magnitude {
+            text: "as the fault is: ice without its package has one queue",
+            typical: None,
+            source: "Linux Documentation/networking/device_drivers/ethernet/intel/ice.rst, Safe Mode",
+        },
+        fix: Fix::boot(
+            "flash the firmware that belongs to the driver (nvmupdate64e, mlxfwmanager), or install linux-firmware",
+        ),
+        cost: "An outage; a firmware that fails can cost the card.",
+        references: &[
+            DPDK,
+            "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)",
+            "Intel Ethernet 700 Series Linux performance tuning guide (334019)",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "nic.binding",
+        group: Group::Pcie,
+        title: "Cards that user space drives are bound to vfio-pci",
+        applies: Applies::LINUX.to(&[Workload::Poll]),
+        judge: binding,
+        why: "uio_pci_generic and igb_uio give one interrupt for the whole card or none, and no protection by the IOMMU; vfio-pci gives one for each queue, which \
+              waiting for packets needs.",
+        magnitude: Magnitude {
+            text: "without an interrupt for each queue the application can only poll",
+            typical: None,
+            source: "DPDK guide Getting Started for Linux, Linux Drivers",
+        },
+        fix: Fix::both("dpdk-devbind.py -b vfio-pci {device}", "driverctl set-override {device} vfio-pci"),
+        cost: "Needs an IOMMU, or vfio's mode without one.",
+        references: &[DRIVERS, "Linux Documentation/driver-api/vfio.rst"],
+        conflicts: &[],
+    },
+];
+
+/// What drivers say when firmware and driver do not fit (i40e_main.c, ice_main.c, ixgbe; mlx5 and bnxt firmware errors).
+const COMPLAINTS: [&str; 4] = ["nvm image", "ddp package file was not found", "entering safe mode", "recovery mode"];
+/// The kernel's first messages that rules look at come within this time.
+const BOOT_SECONDS: u64 = 10;
+/// What the kernel says when virtual functions get no place (drivers/pci/iov.c).
+const NO_ROOM: [&str; 2] = ["not enough mmio resources for sr-iov", "can't enable sr-iov"];
+
+fn node(facts: &Facts, context: &Context) -> Judged {
+    by_device(facts, context, |device| {
+        let nodes = &facts.cpus.nodes;
+        if nodes.is_empty() {
+            return Err(Skip::unknown("/sys/devices/system/node: the host's nodes are not known"));
+        }
+        if nodes.len() == 1 {
+            return Ok(
+                Judgement::pass(Subject::Host, "the host has one node").see_as("one node", "/sys/devices/system/node")
+            );
+        }
+        let at = known(&device.node)?;
+        let Some(at) = at else {
+            return Ok(Judgement::warn(Subject::Host, "the firmware does not say which node the card belongs to")
+                .see_as("-1", device.node.source()));
+        };
+        let judgement = match context.isolated.value.is_empty() {
+            true => Judgement::pass(Subject::Host, format!("the card belongs to node {at}")),
+            false => {
+                let near = |cpu: &u32| facts.cpus.node_of(*cpu) == Some(*at);
+                let near: CpuSet = context.isolated.value.iter().filter(near).collect();
+                match near.is_empty() {
+                    true => Judgement::warn(Subject::Host, format!("none of the isolated CPUs is on its node {at}")),
+                    false => Judgement::pass(Subject::Host, format!("isolated CPUs {near} are on its node {at}")),
+                }
+            }
+        };
+        Ok(judgement.see_as(at.to_string(), device.node.source()))
+    })
+}
+
+fn errors(facts: &Facts, context: &Context) -> Judged {
+    by_device(facts, context, |device| {
+        let corrected = *known(&device.aer_correctable)?;
+        let sum = |get: fn(&PciDevice) -> Option<u64>| path(facts, device).into_iter().filter_map(get).sum::<u64>();
+        let lost = sum(|part| part.aer_nonfatal.get()).saturating_add(sum(|part| part.aer_fatal.get()));
+        let above = sum(|part| part.aer_correctable.get());
+        let judgement = match (lost, above) {
+            (0, 0) => Judgement::pass(Subject::Host, "no error since boot, on the card and the ports above it"),
+            (0, n) => Judgement::warn(Subject::Host, format!("{n} corrected errors since boot on its way")),
+            (n, _) => Judgement::fail(Subject::Host, format!("{n} errors since boot that could not be corrected")),
+        };
+        Ok(judgement
+            .see_as(format!("{corrected} corrected"), device.aer_correctable.source())
+            .see(&device.aer_nonfatal)
+            .see(&device.aer_fatal))
+    })
+}
+
+fn functions(facts: &Facts, context: &Context) -> Judged {
+    let (found, count) = messages(facts, &NO_ROOM)?;
+    by_device(facts, context, |device| {
+        let total = *known(&device.sriov_totalvfs)?;
+        if total == 0 {
+            return Err(Skip::not_applicable("the card has no virtual functions"));
+        }
+        let of_card: Vec<&&str> = found.iter().filter(|line| line.contains(&device.address)).collect();
+        let judgement = match of_card.first() {
+            Some(line) => Judgement::fail(Subject::Host, "the kernel found no room for its virtual functions")
+                .see_as(**line, facts.kernel.messages.source()),
+            None => {
+                let found = format!(
+                    "{} of {total} virtual functions are on, and the kernel does not complain",
+                    device.sriov_numvfs
+                );
+                Judgement::pass(Subject::Host, found)
+                    .see_as(format!("{count} complaints"), facts.kernel.messages.source())
+            }
+        };
+        Ok(judgement.see(&device.sriov_numvfs))
+    })
+}
+
+/// Do the messages go back to the boot, when drivers start? Each begins with `[seconds.micros]`.
+fn from_boot(messages: &[String]) -> bool {
+    let seconds = |line: &String| {
+        let stamp = line.trim_start().strip_prefix('[')?.split(['.', ']']).next()?;
+        stamp.trim().parse::<u64>().ok()
+    };
+    messages.iter().find_map(seconds).is_some_and(|first| first < BOOT_SECONDS)
+}
+
+fn complaints(facts: &Facts, context: &Context) -> Judged {
+    by_link(facts, context, |link| {
+        let driver = known(&link.driver)?;
+        let firmware = offered(&link.firmware)?;
+        let address = known(&link.pci)?;
+        let messages = &facts.kernel.messages;
+        let complains = |line: &&String| {
+            line.contains(address.as_str()) && COMPLAINTS.iter().any(|words| line.to_ascii_lowercase().contains(words))
+        };
+        let all = known(messages)?;
+        let judgement = match all.iter().find(complains) {
+            Some(line) => Judgement::warn(Subject::Host, format!("{driver} does not fit its firmware {firmware}"))
+                .see_as(line.as_str(), messages.source()),
+            None if !from_boot(all) => {
+                return Err(Skip::unknown(format!("{}: those of the boot are not there any more", messages.source())));
+            }
+            None => Judgement::pass(Subject::Host, format!("{driver} does not complain of firmware {firmware}")),
+        };
+        Ok(judgement.see(&link.driver).see(&link.firmware))
+    })
+}
+
+fn binding(facts: &Facts, _: &Context) -> Judged {
+    known(&facts.pci.devices)?;
+    let network = facts.pci.iter().filter(|device| device.is_network() == Some(true));
+    let mut judgements = Vec::new();
+    for device in network {
+        let Some(driver) = device.driver.value().filter(|driver| USER_SPACE.contains(&driver.as_str())) else {
+            continue;
+        };
+        let subject = Subject::Device(device.address.clone());
+        let judgement = match driver.as_str() {
+            "vfio-pci" => Judgement::pass(subject, "it is bound to vfio-pci"),
+            other => {
+                Judgement::warn(subject, format!("it is bound to {other}: no interrupt for each queue, no protection"))
+            }
+        };
+        judgements.push(judgement.see(&device.driver));
+    }
+    match judgements.is_empty() {
+        true => Err(Skip::not_applicable("user space drives no network device")),
+        false => Ok(judgements),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::super::link::tests::{card, device, of};
+    use crate::Workload;
+    use crate::testing::{Case, Host, host};
+
+    const PLACE: &str = "/sys/bus/pci/devices/0000:3b:00.0";
+
+    fn on_node(node: &str) -> Host {
+        card()
+            .isolated("2-3")
+            .file("/sys/devices/system/node/node0/cpulist", "0-3\n")
+            .file("/sys/devices/system/node/node1/cpulist", "4-7\n")
+            .file(&format!("{PLACE}/numa_node"), &format!("{node}\n"))
+    }
+
+    fn errors(corrected: u64, fatal: u64) -> Host {
+        card()
+            .file(&format!("{PLACE}/aer_dev_correctable"), &format!("RxErr 0\nTOTAL_ERR_COR {corrected}\n"))
+            .file(&format!("{PLACE}/aer_dev_fatal"), &format!("DLP 0\nTOTAL_ERR_FATAL {fatal}\n"))
+    }
+
+    fn functions(message: &str) -> Host {
+        card()
+            .file(&format!("{PLACE}/sriov_totalvfs"), "64\n")
+            .file(&format!("{PLACE}/sriov_numvfs"), "8\n")
+            .command("dmesg", message)
+    }
+
+    fn said(message: &str) -> Host {
+        card()
+            .command("ethtool -i eth0", "driver: i40e\nfirmware-version: 9.20\nbus-info: 0000:3b:00.0\n")
+            .command("dmesg", message)
+    }
+
+    fn bound() -> Host {
+        host().workload(Workload::Poll).file(&format!("{PLACE}/class"), "0x020000\n")
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("pci.numa-node", || on_node("0")),
+        Case::warn("pci.numa-node", || on_node("1")),
+        Case::warn("pci.numa-node", || on_node("-1")),
+        Case::unknown("pci.numa-node", card),
+        Case::pass("pci.aer", || errors(0, 0)),
+        Case::warn("pci.aer", || errors(7, 0)),
+        Case::fail("pci.aer", || errors(0, 1)),
+        Case::unknown("pci.aer", card),
+        Case::pass("pci.sriov", || functions("[1.0] i40e 0000:3b:00.0: fine\n")),
+        Case::fail("pci.sriov", || functions("[1.0] i40e 0000:3b:00.0: not enough MMIO resources for SR-IOV\n")),
+        Case::unknown("pci.sriov", card),
+        Case::pass("nic.driver-messages", || said("[    0.000000] tsc: Detected 2100.000 MHz processor\n")),
+        Case::warn("nic.driver-messages", || {
+            said(
+                "[1.0] i40e 0000:3b:00.0: The driver for the device detected a newer version of the NVM image than expected\n",
+            )
+        }),
+        Case::unknown("nic.driver-messages", || said("[86400.000000] i40e 0000:3b:00.0 eth0: NIC Link is Down\n")),
+        Case::pass("nic.binding", || bound().edit(|facts| device(facts).driver = of("vfio-pci".into()))),
+        Case::warn("nic.binding", || bound().edit(|facts| device(facts).driver = of("igb_uio".into()))),
+        Case::not_applicable("nic.binding", || bound().edit(|facts| device(facts).driver = of("i40e".into()))),
+        Case::unknown("nic.binding", || host().workload(Workload::Poll)),
+    ];
+}

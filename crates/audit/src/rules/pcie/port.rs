@@ -1,0 +1,150 @@
+//! The port: its carrier, its speed, its error correction.
+
+use host::Facts;
+use units::{BitRate, Nanos};
+
+use crate::rules::interfaces::{by_link, gigabits, offered};
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "nic.carrier",
+        group: Group::Pcie,
+        title: "The port has a carrier, and sends while it receives",
+        applies: Applies::LINUX.with_nic(),
+        judge: carrier,
+        why: "Without a carrier nothing moves. At half duplex a port waits until the line is free, and repeats what collided.",
+        magnitude: Magnitude {
+            text: "half duplex: up to 16 attempts, each after up to 1023 slots of 512 bits",
+            typical: None,
+            source: "IEEE 802.3, 4.2.3.2.5 (truncated binary exponential backoff)",
+        },
+        fix: Fix::runtime("ip link set {nic} up; look at cable, transceiver and the other end: ethtool -m {nic}"),
+        cost: "None.",
+        references: &["ethtool(8)", "Mellanox mlnx-tools, mlnx_tune"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "nic.carrier-changes",
+        group: Group::Pcie,
+        title: "The carrier does not come and go",
+        applies: Applies::LINUX.with_nic(),
+        judge: changes,
+        why: "Each loss of the carrier loses what is on the line, and training the link again takes its time.",
+        magnitude: Magnitude {
+            text: "seconds for each: training and the other end's spanning tree",
+            typical: None,
+            source: "general knowledge",
+        },
+        fix: Fix::runtime("look at cable, transceiver and the other end: ethtool -m {nic}; dmesg | grep {nic}"),
+        cost: "None.",
+        references: &[
+            "Linux Documentation/ABI/testing/sysfs-class-net, carrier_changes",
+            "Mellanox mlnx-tools, mlnx_tune",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "nic.fec",
+        group: Group::Pcie,
+        title: "Error correction is no stronger than the cable needs",
+        applies: Applies::LINUX.on_hardware().with_nic(),
+        judge: correction,
+        why: "A block must arrive whole before it can be corrected. Up to 25 Gbit/s short copper needs no correction or the short BASE-R code; from 50 Gbit/s a \
+              lane on Reed-Solomon is part of the standard.",
+        magnitude: Magnitude {
+            text: "about 0.25 us a hop for Reed-Solomon at 25 Gbit/s, under 0.1 us for BASE-R",
+            typical: Some(Nanos::from_nanos(250)),
+            source: "IEEE 802.3by (25 Gbit/s), clauses 74 and 108; the sizes are general knowledge, not read in the standard",
+        },
+        fix: Fix::both("ethtool --set-fec {nic} encoding baser", "the same in a udev rule, and at the other end"),
+        cost: "A link that needs it has errors; both ends must agree.",
+        references: &["ethtool(8), --set-fec", "IEEE 802.3by"],
+        conflicts: &["the switch's and the cable's makers may require RS"],
+    },
+];
+
+/// A port that was set up and trained once or twice has some changes; more are flaps (an estimate).
+const FEW_CHANGES: u64 = 20;
+/// Up to this speed short copper can do without Reed-Solomon (IEEE 802.3by).
+const WITHOUT_RS: BitRate = BitRate::new(25_000_000_000);
+
+fn carrier(facts: &Facts, context: &Context) -> Judged {
+    by_link(facts, context, |link| {
+        // While an interface is down the kernel does not say whether it has a carrier.
+        let down = link.operstate.is(|state| state == "down") == Some(true);
+        let carrier = if down { false } else { *known(&link.carrier)? };
+        let half = link.duplex.is(|duplex| duplex == "half") == Some(true);
+        let speed = link.speed.get().map_or(String::new(), |speed| format!(", {}", gigabits(speed.as_bps())));
+        let judgement = match (carrier, half) {
+            (false, _) => Judgement::fail(Subject::Host, "it is down or has no carrier"),
+            (true, true) => Judgement::fail(Subject::Host, format!("half duplex{speed}")),
+            (true, false) => Judgement::pass(Subject::Host, format!("it has a carrier{speed}")),
+        };
+        Ok(judgement.see(&link.operstate).see(&link.carrier).see(&link.duplex))
+    })
+}
+
+fn changes(facts: &Facts, context: &Context) -> Judged {
+    by_link(facts, context, |link| {
+        let count = *known(&link.carrier_changes)?;
+        let found = format!("the carrier has changed {count} times since the interface is there");
+        let judgement = match count <= FEW_CHANGES {
+            true => Judgement::pass(Subject::Host, found),
+            false => Judgement::warn(Subject::Host, found),
+        };
+        Ok(judgement.see(&link.carrier_changes))
+    })
+}
+
+fn correction(facts: &Facts, context: &Context) -> Judged {
+    by_link(facts, context, |link| {
+        let code = offered(&link.fec)?;
+        let strong = code.to_ascii_uppercase().starts_with("RS");
+        if !strong {
+            return Ok(Judgement::pass(Subject::Host, format!("error correction: {code}")).see(&link.fec));
+        }
+        let speed = *known(&link.speed).map_err(|_| Skip::of(&link.speed))?;
+        let judgement = match speed <= WITHOUT_RS {
+            true => Judgement::warn(Subject::Host, format!("Reed-Solomon at {}", gigabits(speed.as_bps()))),
+            false => Judgement::pass(Subject::Host, format!("Reed-Solomon, as {} needs", gigabits(speed.as_bps()))),
+        };
+        Ok(judgement.see(&link.fec))
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use crate::testing::{Case, Host, host};
+
+    fn port(file: &str, text: &str) -> Host {
+        host().nic("eth0").file("/sys/class/net/eth0/mtu", "1500\n").file(&format!("/sys/class/net/eth0/{file}"), text)
+    }
+
+    fn bare() -> Host {
+        port("mtu", "1500\n")
+    }
+
+    fn fec(code: &str, speed: &str) -> Host {
+        port("speed", speed).command("ethtool --show-fec eth0", &format!("Active FEC encoding: {code}\n"))
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("nic.carrier", || port("carrier", "1\n")),
+        Case::fail("nic.carrier", || port("carrier", "0\n")),
+        Case::fail("nic.carrier", || port("operstate", "down\n")),
+        Case::fail("nic.carrier", || port("carrier", "1\n").file("/sys/class/net/eth0/duplex", "half\n")),
+        Case::unknown("nic.carrier", bare),
+        Case::pass("nic.carrier-changes", || port("carrier_changes", "2\n")),
+        Case::warn("nic.carrier-changes", || port("carrier_changes", "812\n")),
+        Case::unknown("nic.carrier-changes", bare),
+        Case::pass("nic.fec", || fec("BaseR", "25000\n")),
+        Case::pass("nic.fec", || fec("RS", "100000\n")),
+        Case::warn("nic.fec", || fec("RS", "25000\n")),
+        Case::unknown("nic.fec", bare),
+        Case::not_applicable("nic.fec", || {
+            bare().command("ethtool --show-fec eth0", "netlink error: Operation not supported\n")
+        }),
+    ];
+}

@@ -1,0 +1,174 @@
+//! Power states of cards and their links.
+
+use host::Facts;
+use host::facts::PciDevice;
+use units::Nanos;
+
+use crate::rules::interfaces::{by_device, by_link, offered, path};
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+
+const HARDWARE: &str = "Linux Documentation/core-api/real-time/hardware.rst";
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "pci.aspm",
+        group: Group::Pcie,
+        title: "The card's link does not sleep between frames",
+        applies: Applies::LINUX.on_hardware().with_nic(),
+        judge: aspm,
+        why: "With active-state power management an idle link goes to L0s or L1. The first frame after a pause waits until both ends have left it.",
+        magnitude: Magnitude {
+            text: "up to 4 us from L0s, microseconds to tens of microseconds from L1, as the devices' Link Capabilities say",
+            typical: Some(Nanos::from_micros(10)),
+            source: "PCI Express Base Specification, 7.5.3.6 (L0s and L1 Exit Latency fields); the typical value is an estimate",
+        },
+        fix: Fix::runtime_or_boot(
+            "for f in /sys/bus/pci/devices/{device}/link/*_aspm; do echo 0 > $f; done",
+            "pcie_aspm.policy=performance",
+        ),
+        cost: "About a watt for each link.",
+        references: &[
+            HARDWARE,
+            "Linux Documentation/ABI/testing/sysfs-bus-pci, link/l1_aspm",
+            "FlexRAN real-time platform slides (2018)",
+        ],
+        conflicts: &[],
+    },
+    Rule {
+        id: "pci.runtime-pm",
+        group: Group::Pcie,
+        title: "The card is not put to sleep while nobody uses it",
+        applies: Applies::LINUX.on_hardware().with_nic(),
+        judge: runtime,
+        why: "With power/control=auto the kernel puts an unused device to D3; who opens it next waits for it to come back.",
+        magnitude: Magnitude {
+            text: "10 ms from D3hot to D0",
+            typical: None,
+            source: "PCI Express Base Specification, 5.9 (state transition delays)",
+        },
+        fix: Fix::both(
+            "echo on > /sys/bus/pci/devices/{device}/power/control",
+            "a udev rule for the card that writes on to power/control",
+        ),
+        cost: "An unused card draws its idle power.",
+        references: &["Linux Documentation/power/pci.rst", "OpenShift vDU/RAN reference configuration"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "nic.eee",
+        group: Group::Pcie,
+        title: "Energy-efficient Ethernet is off",
+        applies: Applies::LINUX.with_nic(),
+        judge: efficient,
+        why: "With EEE the transmitter sleeps when nothing is to be sent, and the next frame waits until both ends are awake.",
+        magnitude: Magnitude {
+            text: "16.5 us at 1000BASE-T, 4.5 to 7.4 us at 10GBASE-T",
+            typical: Some(Nanos::from_nanos(16_500)),
+            source: "IEEE 802.3az (Tw_sys); the numbers are general knowledge, not read in the standard",
+        },
+        fix: Fix::both("ethtool --set-eee {nic} eee off", "the same in a udev rule or by NetworkManager"),
+        cost: "Less than a watt a port.",
+        references: &["ethtool(8), --set-eee", "IEEE 802.3az"],
+        conflicts: &[],
+    },
+];
+
+/// Which states a device's link may sleep in; `None` if that is not known.
+fn sleeps(device: &PciDevice) -> Option<Vec<String>> {
+    if let Some(aspm) = device.aspm.get() {
+        let states = [("L0s", aspm.l0s), ("L1", aspm.l1)];
+        return Some(states.into_iter().filter(|(_, on)| *on).map(|(name, _)| name.to_owned()).collect());
+    }
+    if device.link_states.is_empty() {
+        return None;
+    }
+    // clkpm stops the reference clock, which only saves power beside the states of the link.
+    let on = device.link_states.iter().filter(|(name, fact)| fact.get() == Some(true) && *name != "clkpm");
+    Some(on.map(|(name, _)| name.clone()).collect())
+}
+
+fn aspm(facts: &Facts, context: &Context) -> Judged {
+    by_device(facts, context, |device| {
+        let path = path(facts, device);
+        let told: Vec<(&PciDevice, Vec<String>)> =
+            path.iter().filter_map(|part| Some((*part, sleeps(part)?))).collect();
+        let policy = &facts.pci.aspm_policy;
+        if !told.iter().any(|(part, _)| part.address == device.address) {
+            // Under this policy the kernel switches every state off (drivers/pci/pcie/aspm.c).
+            return match policy.value().map(String::as_str) {
+                Some("performance") => Ok(Judgement::pass(Subject::Host, "the policy lets no link sleep").see(policy)),
+                _ => Err(Skip::of(&device.aspm)),
+            };
+        }
+        let asleep: Vec<String> = told
+            .iter()
+            .filter(|(_, states)| !states.is_empty())
+            .map(|(part, states)| format!("{} {}", part.address, states.join(" ")))
+            .collect();
+        let judgement = match asleep.is_empty() {
+            true => Judgement::pass(Subject::Host, "neither its link nor one above it sleeps")
+                .see_as("off", device.aspm.source()),
+            false => {
+                let found = format!("{} of {} links on its way may sleep", asleep.len(), told.len());
+                Judgement::warn(Subject::Host, found).see_as(asleep.join(", "), device.aspm.source())
+            }
+        };
+        Ok(judgement.see(policy))
+    })
+}
+
+fn runtime(facts: &Facts, context: &Context) -> Judged {
+    by_device(facts, context, |device| {
+        let control = known(&device.power_control)?;
+        let judgement = match control.as_str() {
+            "auto" => Judgement::warn(Subject::Host, "the kernel may put it to sleep while it is not in use"),
+            _ => Judgement::pass(Subject::Host, "it stays awake"),
+        };
+        Ok(judgement.see(&device.power_control))
+    })
+}
+
+fn efficient(facts: &Facts, context: &Context) -> Judged {
+    by_link(facts, context, |link| {
+        let judgement = match *offered(&link.eee)? {
+            true => Judgement::warn(Subject::Host, "the transmitter may sleep between frames"),
+            false => Judgement::pass(Subject::Host, "the transmitter never sleeps"),
+        };
+        Ok(judgement.see(&link.eee))
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::super::link::tests::{card, device, of};
+    use crate::testing::{Case, Host};
+    use host::facts::Aspm;
+
+    const PLACE: &str = "/sys/bus/pci/devices/0000:3b:00.0";
+
+    fn eee(text: &str) -> Host {
+        card().command("ethtool --show-eee eth0", text)
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("pci.aspm", || card().edit(|facts| device(facts).aspm = of(Aspm::default()))),
+        Case::warn("pci.aspm", || card().edit(|facts| device(facts).aspm = of(Aspm { l0s: false, l1: true }))),
+        Case::warn("pci.aspm", || card().file(&format!("{PLACE}/link/l1_aspm"), "1\n")),
+        Case::pass("pci.aspm", || card().file(&format!("{PLACE}/link/l1_aspm"), "0\n")),
+        Case::pass("pci.aspm", || {
+            card().file("/sys/module/pcie_aspm/parameters/policy", "default [performance] powersave\n")
+        }),
+        Case::unknown("pci.aspm", card),
+        Case::unknown("pci.aspm", || {
+            card().file("/sys/module/pcie_aspm/parameters/policy", "[default] performance powersave\n")
+        }),
+        Case::pass("pci.runtime-pm", || card().file(&format!("{PLACE}/power/control"), "on\n")),
+        Case::warn("pci.runtime-pm", || card().file(&format!("{PLACE}/power/control"), "auto\n")),
+        Case::unknown("pci.runtime-pm", card),
+        Case::pass("nic.eee", || eee("EEE settings for eth0:\n\tEEE status: disabled\n")),
+        Case::warn("nic.eee", || eee("EEE settings for eth0:\n\tEEE status: enabled - active\n")),
+        Case::unknown("nic.eee", card),
+        Case::not_applicable("nic.eee", || eee("netlink error: Operation not supported\n")),
+    ];
+}

@@ -1,0 +1,206 @@
+//! Tracing, static keys, modules.
+
+use host::Facts;
+use units::Nanos;
+
+use crate::{Applies, Context, Fix, Group, HitKind, Judged, Judgement, Magnitude, Rule, Skip, Subject, hits, known};
+
+const ISOLATION: &str = "Linux Documentation/admin-guide/cpu-isolation.rst";
+/// Interrupts from other CPUs that stop a CPU for a memory map or for code that changes.
+const FROM_OTHERS: [&str; 2] = ["CAL", "TLB"];
+/// More of them than this in a second, on the isolated CPUs together, are no chance. An estimate: one module that is
+/// loaded asks all CPUs some ten times.
+const MANY_A_SECOND: u64 = 10;
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "trace.active",
+        group: Group::Scheduling,
+        title: "Nothing is traced",
+        applies: Applies::LINUX,
+        judge: tracing,
+        why: "Each trace event and probe costs each time that its place is passed, in the scheduler and in interrupts above \
+              all, and switching one on or off changes code that every CPU must be stopped for.",
+        magnitude: Magnitude {
+            text: "about 100 ns an event, about 1 us a kernel probe by a breakpoint, a tracer of functions several times the work's time",
+            typical: Some(Nanos::from_micros(1)),
+            source: "Linux Documentation/trace/kprobes.rst, section Overheads; the function tracer's share is general knowledge",
+        },
+        fix: Fix::runtime(
+            "echo nop > /sys/kernel/tracing/current_tracer\necho > /sys/kernel/tracing/set_event\necho > /sys/kernel/tracing/kprobe_events",
+        ),
+        cost: "Whoever traces gets nothing any more.",
+        references: &[ISOLATION, "Linux Documentation/trace/ftrace.rst"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "trace.static-key-ipi",
+        group: Group::Scheduling,
+        title: "A holder keeps network time stamps switched on",
+        applies: Applies::LINUX.isolated(),
+        judge: static_key,
+        why: "The kernel stamps packets only while a socket asks for it, and switches the code by a static key: with the first \
+              such socket and the last it writes code, and every CPU gets an interrupt for it. chrony opens and closes such \
+              sockets with every poll; a process that keeps one open stops the flapping.",
+        magnitude: Magnitude {
+            text: "three interrupts to each CPU each time, some us each",
+            typical: Some(Nanos::from_micros(10)),
+            source: "Linux arch/x86/kernel/alternative.c, text_poke_bp_batch (three synchronisations); tuned plugin rtentsk",
+        },
+        fix: Fix::both("tuned-adm profile realtime # its plugin rtentsk holds a socket", "tuned profile: [rtentsk]"),
+        cost: "A stamp for each packet, about 20 ns.",
+        references: &["tuned plugin rtentsk", "clrkwllms/realtime-setup"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "sys.module-unload-tlb",
+        group: Group::Scheduling,
+        title: "Other CPUs do not interrupt the isolated ones",
+        applies: Applies::LINUX.isolated(),
+        judge: from_others,
+        why: "A module that is loaded or goes, memory of a process that is unmapped, a static key that changes: all CPUs that \
+              could hold something of it get an interrupt (CAL, TLB) and the sender waits for their answers.",
+        magnitude: Magnitude {
+            text: "1 to 5 us for each",
+            typical: Some(Nanos::from_micros(5)),
+            source: "Linux Documentation/timers/no_hz.rst names the mechanism; the size is general knowledge",
+        },
+        fix: Fix::runtime(
+            "load modules before the application starts; keep its processes from unmapping (mallopt, huge pages)",
+        ),
+        cost: "None.",
+        references: &["Linux Documentation/timers/no_hz.rst", ISOLATION],
+        conflicts: &[],
+    },
+];
+
+fn tracing(facts: &Facts, _: &Context) -> Judged {
+    let kernel = &facts.kernel;
+    let tracer = known(&kernel.tracer)?;
+    let on = kernel.tracing_on.get().unwrap_or(true);
+    let events = kernel.trace_events.get();
+    let probes = kernel.kprobes.get();
+    let mut active = Vec::new();
+    if tracer != "nop" && on {
+        active.push(format!("the tracer {tracer} is on"));
+    }
+    if let Some(n) = events.filter(|n| *n > 0 && on) {
+        active.push(format!("{n} trace events are on"));
+    }
+    if let Some(n) = probes.filter(|n| *n > 0) {
+        active.push(format!("{n} kernel probes are set"));
+    }
+    // To say that nothing is traced, all must be known.
+    if active.is_empty() {
+        known(&kernel.trace_events)?;
+        known(&kernel.kprobes)?;
+    }
+    match active.is_empty() {
+        true => Judgement::pass(Subject::Host, "no tracer, no event, no kernel probe is on"),
+        false => Judgement::warn(Subject::Host, active.join(", ")),
+    }
+    .see(&kernel.tracer)
+    .see(&kernel.tracing_on)
+    .see(&kernel.trace_events)
+    .see(&kernel.kprobes)
+    .alone()
+}
+
+fn static_key(facts: &Facts, _: &Context) -> Judged {
+    known(&facts.tasks)?;
+    let runs = |names: &[&str]| -> Vec<String> {
+        facts
+            .tasks()
+            .filter(|task| !task.kernel && names.iter().any(|name| task.process == *name || task.comm == *name))
+            .map(|task| task.process.clone())
+            .collect()
+    };
+    let flapping = runs(&["chronyd", "ntpd", "ntpdate"]);
+    if flapping.is_empty() {
+        return Err(Skip::not_applicable("no time daemon runs that opens and closes such sockets"));
+    }
+    // ptp4l and phc2sys keep their sockets open; so does tuned where its plugin is on, which only its profile tells.
+    let holders = runs(&["ptp4l", "rtentsk", "timemaster"]);
+    let by_tuned = facts.services.tuned_profile.is(|profile| profile.contains("realtime")) == Some(true);
+    let source = facts.tasks.source();
+    match (holders.first(), by_tuned) {
+        (Some(holder), _) => Judgement::pass(Subject::Host, format!("{holder} keeps a socket with time stamps open")),
+        (None, true) => {
+            Judgement::pass(Subject::Host, "tuned's real-time profile keeps a socket with time stamps open")
+        }
+        (None, false) => {
+            Judgement::warn(Subject::Host, format!("{} runs, and nobody is known to keep a socket open", flapping[0]))
+        }
+    }
+    .see_as(flapping[0].clone(), source)
+    .see(&facts.services.tuned_profile)
+    .alone()
+}
+
+fn from_others(facts: &Facts, context: &Context) -> Judged {
+    known(&facts.counters.interrupts)?;
+    known(&facts.interval)?;
+    let isolated = &context.isolated.value;
+    let hits = hits(facts, isolated).ok_or_else(|| Skip::unknown("the interrupts' counters are not known"))?;
+    let Some(during) = hits.during else {
+        return Err(Skip::unknown("the counters were read once only: rates are not known (--interval 5s)"));
+    };
+    let ones: Vec<_> =
+        hits.list.iter().filter(|hit| hit.kind == HitKind::Cpu && FROM_OTHERS.contains(&hit.label.as_str())).collect();
+    let total: u64 = ones.iter().map(|hit| hit.total).sum();
+    let allowed = u128::from(MANY_A_SECOND) * u128::from(during.as_nanos()) / 1_000_000_000;
+    let seen: Vec<String> = ones.iter().map(|hit| format!("{} {}", hit.label, hit.total)).collect();
+    let found = format!("{total} interrupts from other CPUs came in {during}");
+    match u128::from(total) <= allowed {
+        true => Judgement::pass(isolated, found),
+        false => Judgement::warn(isolated, found),
+    }
+    .see_as(if seen.is_empty() { "no CAL, no TLB".into() } else { seen.join(", ") }, "/proc/interrupts")
+    .alone()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::super::samples::{put, task};
+    use crate::testing::{Case, Host, host};
+
+    fn iso() -> Host {
+        host().isolated("2-7")
+    }
+
+    fn traced(tracer: &str, events: &str) -> Host {
+        let place = "/sys/kernel/tracing";
+        host()
+            .file(&format!("{place}/current_tracer"), tracer)
+            .file(&format!("{place}/tracing_on"), "1\n")
+            .file(&format!("{place}/set_event"), events)
+            .file(&format!("{place}/kprobe_events"), "")
+    }
+
+    fn calls(then: u64, now: u64) -> Host {
+        let table =
+            |n| format!("           CPU0 CPU3\nCAL: 900 {n} Function call interrupts\nTLB: 5 0 TLB shootdowns\n");
+        iso()
+            .file("/proc/interrupts", &table(then))
+            .file("/again/proc/interrupts", &table(now))
+            .file("/proc/uptime", "100.00 1")
+            .file("/again/proc/uptime", "101.00 1")
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("trace.active", || traced("nop\n", "")),
+        Case::warn("trace.active", || traced("function\n", "")),
+        Case::warn("trace.active", || traced("nop\n", "sched:sched_switch\n")),
+        Case::unknown("trace.active", host),
+        Case::unknown("trace.active", || host().file("/sys/kernel/tracing/current_tracer", "nop\n")),
+        Case::pass("trace.static-key-ipi", || {
+            iso().edit(|f| put(f, vec![task(9, "chronyd", "0-1"), task(10, "ptp4l", "0-1")]))
+        }),
+        Case::warn("trace.static-key-ipi", || iso().edit(|f| put(f, vec![task(9, "chronyd", "0-1")]))),
+        Case::unknown("trace.static-key-ipi", iso),
+        Case::pass("sys.module-unload-tlb", || calls(10, 12)),
+        Case::warn("sys.module-unload-tlb", || calls(10, 5_000)),
+        Case::unknown("sys.module-unload-tlb", iso),
+    ];
+}

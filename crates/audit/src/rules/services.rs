@@ -1,0 +1,457 @@
+//! Services and monitors that disturb.
+
+use std::collections::BTreeSet;
+
+use host::Facts;
+use host::facts::{Kind, Task};
+use units::Nanos;
+
+use super::common::line;
+use crate::{
+    Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
+};
+
+const GUIDE: &str = "Intel P-state guide (637284-001US, 2021), appendix A";
+const KTHREADS: &str = "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst";
+/// This many are named.
+const NAMED: usize = 8;
+
+/// The tables of this group.
+pub const RULES: &[&[Rule]] = &[TUNERS, MONITORS, EVIDENCE];
+
+/// Who tunes, and who just runs.
+const TUNERS: &[Rule] = &[
+    Rule {
+        id: "svc.tuned-profile",
+        group: Group::Services,
+        title: "tuned applies a profile for latency",
+        applies: Applies::LINUX,
+        judge: tuned,
+        why: "tuned sets governor, idle limits, sysctls and interrupts by its profile. A profile for throughput or saving undoes what \
+              was set for latency each time that the service starts; a profile that does not exist is not applied, and only its log \
+              says so.",
+        magnitude: Magnitude {
+            text: "the settings of the profile: powersave lets idle states of 100 us and more come back",
+            typical: None,
+            source: "redhat-performance/tuned, profiles and issue 851",
+        },
+        fix: Fix::both(
+            "tuned-adm profile network-latency; tuned-adm verify",
+            "tuned-adm profile network-latency # kept over reboots",
+        ),
+        cost: "More power.",
+        references: &["redhat-performance/tuned, profiles", "redhat-performance/tuned issue 851"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "svc.conflicts",
+        group: Group::Services,
+        title: "Each setting has one owner",
+        applies: Applies::LINUX,
+        judge: owners,
+        why: "tuned, power-profiles-daemon, TLP, cpupower and thermald all set governors, preferences and limits. Who starts last wins, \
+              and wins again after each event of the others.",
+        magnitude: Magnitude {
+            text: "the settings of another profile, from one moment to the next",
+            typical: None,
+            source: "redhat-performance/tuned, README: incompatible with cpupower and power-profiles-daemon",
+        },
+        fix: Fix::both("systemctl stop UNIT # all but one of those that are named", "systemctl disable UNIT"),
+        cost: "Their other functions are gone.",
+        references: &["redhat-performance/tuned, README"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "svc.noise",
+        group: Group::Services,
+        title: "No service runs that servers of packets do not need",
+        applies: Applies::LINUX,
+        judge: noise,
+        why: "Each of these wakes up by timers, scans memory, disks or packages, or talks over the bus. On the housekeeping CPUs they are \
+              in the way of interrupts and RCU; without isolation they are in the way of packets.",
+        magnitude: Magnitude {
+            text: "runs of some ms now and then, on whichever CPU they may use",
+            typical: Some(Nanos::from_millis(1)),
+            source: "Mellanox mlnx-tools, mlnx_tune, which stops twenty such services; the size is an estimate",
+        },
+        fix: Fix::both(
+            "systemctl stop UNIT # of those that are named",
+            "systemctl disable UNIT; or systemd's CPUAffinity={housekeeping}",
+        ),
+        cost: "What they are for: updates, crash reports, discovery.",
+        references: &["Mellanox mlnx-tools, mlnx_tune", "FlexRAN real-time platform slides (2018)"],
+        conflicts: &[],
+    },
+];
+
+/// Who watches.
+const MONITORS: &[Rule] = &[
+    Rule {
+        id: "mon.msr-readers",
+        group: Group::Services,
+        title: "Nobody reads registers of all CPUs",
+        applies: Applies::LINUX,
+        judge: registers,
+        why: "A model-specific register is read on its own CPU: the reader sends it an interrupt, or runs there itself. turbostat moves \
+              to every CPU in turn, isolated ones too.",
+        magnitude: Magnitude {
+            text: "some us for each register, CPU and interval",
+            typical: Some(Nanos::from_micros(10)),
+            source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are an estimate",
+        },
+        fix: Fix::runtime("stop it, or limit it: turbostat --cpu {housekeeping}"),
+        cost: "Its readings are gone.",
+        references: &[GUIDE],
+        conflicts: &[],
+    },
+    Rule {
+        id: "mon.perf-profilers",
+        group: Group::Services,
+        title: "No profiler runs",
+        applies: Applies::LINUX,
+        judge: profilers,
+        why: "Profilers take samples by interrupts that cannot be masked, switch trace points by stopping all CPUs, and read frequencies \
+              by interrupting each CPU.",
+        magnitude: Magnitude {
+            text: "1 to 5 us a sample, 1,000 to 4,000 a second on each CPU",
+            typical: Some(Nanos::from_micros(5)),
+            source: "perf-record(1), -F, default 4000; the microseconds are general knowledge",
+        },
+        fix: Fix::runtime("stop it, or keep it from the isolated CPUs: perf record -C {housekeeping}"),
+        cost: "Its data are gone.",
+        references: &[GUIDE, KTHREADS],
+        conflicts: &[],
+    },
+    Rule {
+        id: "mon.self",
+        group: Group::Services,
+        title: "This audit kept off the isolated CPUs",
+        applies: Applies::LINUX.isolated(),
+        judge: this,
+        why: "An audit that disturbs what it judges finds itself. It runs on housekeeping CPUs, starts no thread for each CPU, and reads no \
+              register unless --msr asks for it.",
+        magnitude: Magnitude {
+            text: "with --msr some us for each register and CPU, once",
+            typical: None,
+            source: "Intel P-state guide (637284-001US, 2021), appendix A",
+        },
+        fix: Fix::runtime("taskset -c {housekeeping} apus audit"),
+        cost: "None.",
+        references: &[GUIDE],
+        conflicts: &[],
+    },
+];
+
+/// Messages and crashes.
+const EVIDENCE: &[Rule] = &[
+    Rule {
+        id: "svc.console",
+        group: Group::Services,
+        title: "Kernel messages do not go out over a slow console",
+        applies: Applies::LINUX,
+        judge: console,
+        why: "A serial port is written character by character, on most kernels by the CPU that has something to say and with interrupts \
+              off. Which messages go there the console's log level decides.",
+        magnitude: Magnitude {
+            text: "87 us a character at 115,200 baud: 7 ms for a line of 80",
+            typical: Some(Nanos::from_millis(7)),
+            source: "ten bits a character over 115,200 bits a second",
+        },
+        fix: Fix::runtime_or_boot("dmesg -n 1 # emergencies only", "quiet loglevel=1, or no console=ttyS…"),
+        cost: "Messages are seen in the log only, and after a crash perhaps nowhere.",
+        references: &[KTHREADS, "Linux Documentation/admin-guide/sysctl/kernel.rst, printk"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "svc.kdump",
+        group: Group::Services,
+        title: "A crash leaves evidence",
+        applies: Applies::LINUX.to(&[Workload::Rt]),
+        judge: dump,
+        why: "A real-time host that hangs is seldom caught twice. With crashkernel= and a loaded crash kernel the memory is saved; without \
+              one of them nothing is.",
+        magnitude: Magnitude {
+            text: "none for packets; the memory that is reserved",
+            typical: None,
+            source: "Linux Documentation/admin-guide/kdump/kdump.rst",
+        },
+        fix: Fix::runtime_or_boot("systemctl start kdump", "crashkernel=512M; systemctl enable kdump"),
+        cost: "The memory that is reserved.",
+        references: &[
+            "FlexRAN real-time platform slides (2018)",
+            "clrkwllms/realtime-setup",
+            "Linux Documentation/admin-guide/kdump/kdump.rst",
+        ],
+        conflicts: &[],
+    },
+];
+
+/// Profiles for latency: of tuned itself, of the node tuning operator, of Intel.
+const FOR_LATENCY: [&str; 8] = [
+    "latency-performance",
+    "network-latency",
+    "realtime",
+    "cpu-partitioning",
+    "openshift-node-performance",
+    "hpc-compute",
+    "low-latency",
+    "apus",
+];
+/// Services that set frequencies, preferences or limits.
+const OWNERS: [&str; 7] = [
+    "tuned.service",
+    "power-profiles-daemon.service",
+    "thermald.service",
+    "tlp.service",
+    "cpupower.service",
+    "cpufrequtils.service",
+    "auto-cpufreq.service",
+];
+/// Services that mlnx_tune stops, and others of the kind.
+const NOISE: [&str; 21] = [
+    "abrtd.service",
+    "anacron.service",
+    "alsa-state.service",
+    "atd.service",
+    "avahi-daemon.service",
+    "bluetooth.service",
+    "colord.service",
+    "cups.service",
+    "fwupd.service",
+    "gdm.service",
+    "ksm.service",
+    "ksmtuned.service",
+    "ModemManager.service",
+    "mcelog.service",
+    "mdmonitor.service",
+    "numad.service",
+    "packagekit.service",
+    "snapd.service",
+    "switcheroo-control.service",
+    "udisks2.service",
+    "unattended-upgrades.service",
+];
+/// By the first 15 octets of their names, which is what the kernel keeps (TASK_COMM_LEN, include/linux/sched.h).
+const READERS: [&str; 8] =
+    ["turbostat", "powertop", "pcm", "pcm-sensor-serv", "corefreqd", "i7z", "rdmsr", "intel_gpu_top"];
+const PROFILERS: [&str; 10] = [
+    "perf",
+    "oprofiled",
+    "operf",
+    "bpftrace",
+    "sadc",
+    "node_exporter",
+    "prometheus-node",
+    "vtune",
+    "parca-agent",
+    "trace-cmd",
+];
+
+fn tuned(facts: &Facts, context: &Context) -> Judged {
+    let fact = &facts.services.tuned_profile;
+    let Some(profile) = settled(fact)?.map(|profile| profile.trim()) else {
+        return Err(Skip::not_applicable("tuned has no profile here"));
+    };
+    let fits = FOR_LATENCY.iter().any(|name| profile.contains(name));
+    let runs = facts.services.running.is(|units| units.contains("tuned.service"));
+    let judgement = match (profile.is_empty(), fits, runs) {
+        (true, ..) => Judgement::warn(Subject::Host, "tuned has no active profile"),
+        (_, true, Some(false)) => {
+            Judgement::warn(Subject::Host, format!("the profile {profile} is active, and tuned does not run"))
+        }
+        (_, true, _) => Judgement::pass(Subject::Host, format!("the profile {profile} is active")),
+        (_, false, _) => {
+            let goal = if context.goal.is_some() { "the goal" } else { "latency" };
+            Judgement::warn(Subject::Host, format!("the profile {profile} is not one for {goal}"))
+        }
+    };
+    let judgement = judgement.see(fact);
+    match runs {
+        Some(runs) => judgement.see_as(if runs { "running" } else { "not running" }, facts.services.running.source()),
+        None => judgement,
+    }
+    .alone()
+}
+
+/// Units of a list that run.
+fn running(facts: &Facts, list: &[&'static str]) -> Result<Vec<&'static str>, Skip> {
+    let units: &BTreeSet<String> = known(&facts.services.running)?;
+    Ok(list.iter().copied().filter(|unit| units.contains(*unit)).collect())
+}
+
+fn owners(facts: &Facts, _: &Context) -> Judged {
+    let owners = running(facts, &OWNERS)?;
+    let names = owners.join(", ");
+    match owners.len() {
+        0 => Judgement::pass(Subject::Host, "no service sets frequencies and limits"),
+        1 => Judgement::pass(Subject::Host, format!("{names} alone sets frequencies and limits")),
+        n => Judgement::warn(Subject::Host, format!("{n} services set frequencies and limits")),
+    }
+    .see_as(if names.is_empty() { "none of them".into() } else { names }, facts.services.running.source())
+    .alone()
+}
+
+fn noise(facts: &Facts, _: &Context) -> Judged {
+    let units = running(facts, &NOISE)?;
+    match units.len() {
+        0 => Judgement::pass(Subject::Host, format!("none of {} such services runs", NOISE.len())),
+        n => Judgement::warn(Subject::Host, format!("{n} such services run")),
+    }
+    .see_as(if units.is_empty() { "none".into() } else { units.join(", ") }, facts.services.running.source())
+    .alone()
+}
+
+/// Processes by their names.
+fn processes(facts: &Facts, names: &[&str], what: &str) -> Judged {
+    known(&facts.tasks)?;
+    let is_one = |task: &&Task| !task.kernel && task.tid == task.pid && names.contains(&task.process.as_str());
+    let found: Vec<String> = facts.tasks().filter(is_one).map(|task| format!("{} ({})", task.comm, task.pid)).collect();
+    match found.len() {
+        0 => Judgement::pass(Subject::Host, format!("no {what} runs")).see_as("none", facts.tasks.source()),
+        n => Judgement::warn(Subject::Host, format!("{n} {what}s run"))
+            .see_as(found.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", "), facts.tasks.source()),
+    }
+    .alone()
+}
+
+fn registers(facts: &Facts, _: &Context) -> Judged {
+    processes(facts, &READERS, "known reader of registers")
+}
+
+fn profilers(facts: &Facts, _: &Context) -> Judged {
+    processes(facts, &PROFILERS, "known profiler")
+}
+
+fn this(facts: &Facts, context: &Context) -> Judged {
+    if facts.origin.kind != Kind::Live {
+        return Err(match facts.origin.name.is_empty() {
+            true => Skip::unknown("where the facts are from is not known"),
+            false => Skip::not_applicable("this is a recording: it disturbs nobody"),
+        });
+    }
+    let source = "this process";
+    let stayed = facts.origin.notes.iter().find(|note| note.starts_with("read from where it was"));
+    match stayed {
+        Some(note) => Judgement::warn(&context.isolated.value, "this audit may have run there").see_as(note, source),
+        None => {
+            Judgement::pass(&context.isolated.value, "this audit ran on the other CPUs").see_as("its affinity", source)
+        }
+    }
+    .alone()
+}
+
+fn console(facts: &Facts, _: &Context) -> Judged {
+    // Wherever it is: ttyS, ttyAMA, hvc and ttyUSB are written character by character, tty0 is not.
+    let slow: Vec<String> = line(facts)?
+        .all("console")
+        .filter(|parameter| {
+            parameter
+                .value
+                .as_deref()
+                .is_some_and(|to| ["ttyS", "ttyAMA", "ttyUSB"].iter().any(|kind| to.starts_with(kind)))
+        })
+        .map(ToString::to_string)
+        .collect();
+    if slow.is_empty() {
+        return Judgement::pass(Subject::Host, "no serial console")
+            .see_as("no console=ttyS", facts.cmdline.source())
+            .alone();
+    }
+    let printk = facts.sysctl("kernel.printk");
+    let level: u32 = known(&printk)?
+        .split_whitespace()
+        .next()
+        .and_then(|level| level.parse().ok())
+        .ok_or_else(|| Skip::unknown("kernel.printk has no number"))?;
+    // KERN_ERR is 3, KERN_WARNING 4 (include/linux/kern_levels.h); messages below the level are printed.
+    match level <= 4 {
+        true => {
+            Judgement::pass(Subject::Host, format!("messages of level {level} and above stay off the serial console"))
+        }
+        false => Judgement::warn(Subject::Host, format!("messages up to level {} go to a serial console", level - 1)),
+    }
+    .see_as(slow.join(" "), facts.cmdline.source())
+    .see(&printk)
+    .alone()
+}
+
+fn dump(facts: &Facts, _: &Context) -> Judged {
+    let reserved = line(facts)?.last("crashkernel").is_some();
+    let loaded = &facts.kernel.crash_kernel;
+    let is_loaded = settled(loaded)?.copied();
+    match (reserved, is_loaded) {
+        (true, Some(true)) => Judgement::pass(Subject::Host, "a crash kernel is loaded"),
+        (true, _) => Judgement::warn(Subject::Host, "memory is reserved, and no crash kernel is loaded"),
+        (false, _) => Judgement::warn(Subject::Host, "no memory is reserved for a crash kernel"),
+    }
+    .see_as(if reserved { "crashkernel=" } else { "no crashkernel=" }, facts.cmdline.source())
+    .see(loaded)
+    .alone()
+}
+
+#[cfg(test)]
+pub(crate) const CASES: &[&[crate::testing::Case]] = &[tests::CASES];
+
+#[cfg(test)]
+mod tests {
+    use super::super::scheduling::samples::{put, task};
+    use super::*;
+    use crate::testing::{Case, Host, host};
+
+    const LOADED: &str = "/sys/kernel/kexec_crash_loaded";
+
+    fn profile(name: &str) -> Host {
+        host().file("/etc/tuned/active_profile", name)
+    }
+
+    fn units(names: &[&str]) -> Host {
+        let text: String = names.iter().map(|name| format!("  {name} loaded active running X\n")).collect();
+        host().command("systemctl list-units", &text)
+    }
+
+    fn process(facts: &mut Facts, name: &str) {
+        put(facts, vec![task(9, name, "0-7")]);
+    }
+
+    fn rt() -> Host {
+        host().workload(Workload::Rt)
+    }
+
+    fn live(facts: &mut Facts) {
+        facts.origin.kind = Kind::Live;
+    }
+
+    fn printk(levels: &str) -> Host {
+        host().cmdline("console=tty0 console=ttyS0,115200").file("/proc/sys/kernel/printk", levels)
+    }
+
+    pub(super) const CASES: &[Case] = &[
+        Case::pass("svc.tuned-profile", || profile("openshift-node-performance-x\n")),
+        Case::warn("svc.tuned-profile", || profile("powersave\n")),
+        Case::unknown("svc.tuned-profile", host),
+        Case::pass("svc.conflicts", || units(&["tuned.service", "sshd.service"])),
+        Case::warn("svc.conflicts", || units(&["tuned.service", "power-profiles-daemon.service"])),
+        Case::unknown("svc.conflicts", host),
+        Case::pass("svc.noise", || units(&["sshd.service"])),
+        Case::warn("svc.noise", || units(&["snapd.service"])),
+        Case::unknown("svc.noise", host),
+        Case::pass("mon.msr-readers", || host().edit(|f| process(f, "bash"))),
+        Case::warn("mon.msr-readers", || host().edit(|f| process(f, "turbostat"))),
+        Case::unknown("mon.msr-readers", host),
+        Case::pass("mon.perf-profilers", || host().edit(|f| process(f, "bash"))),
+        Case::warn("mon.perf-profilers", || host().edit(|f| process(f, "perf"))),
+        Case::unknown("mon.perf-profilers", host),
+        Case::pass("mon.self", || host().isolated("2-7").edit(live)),
+        Case::warn("mon.self", || {
+            host().isolated("2-7").edit(live).edit(|f| f.origin.notes.push("read from where it was: no".into()))
+        }),
+        Case::unknown("mon.self", || host().isolated("2-7").edit(|f| f.origin.name.clear())),
+        Case::pass("svc.console", || printk("4 4 1 7\n")),
+        Case::pass("svc.console", || host().cmdline("console=tty0")),
+        Case::warn("svc.console", || printk("7 4 1 7\n")),
+        Case::unknown("svc.console", || host().cmdline("console=ttyS0")),
+        Case::pass("svc.kdump", || rt().cmdline("crashkernel=512M").file(LOADED, "1\n")),
+        Case::warn("svc.kdump", || rt().cmdline("crashkernel=512M").file(LOADED, "0\n")),
+        Case::unknown("svc.kdump", || rt().cmdline("quiet")),
+    ];
+}

@@ -1,0 +1,14 @@
+//! Virtualisation: hosts of guests, and guests.
+
+mod guest;
+mod module;
+mod threads;
+
+use crate::Rule;
+
+/// The tables of this group.
+pub const RULES: &[&[Rule]] = &[threads::RULES, module::RULES, guest::RULES];
+
+#[cfg(test)]
+pub(crate) const CASES: &[&[crate::testing::Case]] =
+    &[threads::tests::CASES, module::tests::CASES, guest::tests::CASES];

@@ -1,0 +1,214 @@
+//! What a guest sees of its host.
+
+use host::Facts;
+use host::facts::CpuSet;
+use units::Nanos;
+
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known, settled};
+
+const FLEXRAN: &str = "FlexRAN real-time platform slides (2018)";
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "vm.steal",
+        group: Group::Virtualisation,
+        title: "The hypervisor takes no time away",
+        applies: Applies::LINUX.in_guest(),
+        judge: steal,
+        why: "Steal is the time that a virtual CPU wanted to run and the hypervisor ran something else: packets wait through all of \
+              it, and nothing in the guest can help.",
+        magnitude: Magnitude {
+            text: "a time slice of the hypervisor's scheduler each time: up to 3 ms with Linux",
+            typical: Some(Nanos::from_millis(3)),
+            source: "proc_stat(5), steal; Linux kernel/sched/fair.c, sysctl_sched_base_slice",
+        },
+        fix: Fix::runtime(
+            "on the host: virsh vcpupin GUEST VCPU CPU, to CPUs that nothing else may use; in a cloud: dedicated CPUs",
+        ),
+        cost: "CPUs that only this guest uses.",
+        references: &[FLEXRAN, "proc_stat(5)"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "vm.invtsc",
+        group: Group::Virtualisation,
+        title: "The guest sees an invariant time stamp counter",
+        applies: Applies::LINUX.in_guest(),
+        judge: counter,
+        why: "Without the flags constant_tsc and nonstop_tsc the guest's kernel does not trust the counter as a clock on its own, and \
+              may fall back to one that is read through the hypervisor or a device.",
+        magnitude: Magnitude {
+            text: "about 20 ns for the counter, 1 us and more for a clock with an exit",
+            typical: None,
+            source: "Linux Documentation/virt/kvm/x86/timekeeping.rst; the sizes are general knowledge",
+        },
+        fix: Fix::boot(
+            "libvirt: <cpu mode='host-passthrough' migratable='off'><feature policy='require' name='invtsc'/></cpu>",
+        ),
+        cost: "The guest can no longer migrate to a host with another frequency.",
+        references: &[FLEXRAN, "Linux Documentation/virt/kvm/x86/timekeeping.rst"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "vm.balloon-devices",
+        group: Group::Virtualisation,
+        title: "The guest has no balloon and no emulated devices",
+        applies: Applies::LINUX.in_guest(),
+        judge: devices,
+        why: "A balloon takes memory back while the guest runs: its pages fault afterwards. Each access to an emulated device (IDE \
+              disk, e1000, VGA) leaves the guest and waits for the emulator's thread, which is not a real-time one.",
+        magnitude: Magnitude {
+            text: "10 us and more for each access of an emulated device; consoles by VNC were 15 ms of 25 in one report",
+            typical: Some(Nanos::from_micros(10)),
+            source: "xcp-ng issue 586 for VNC; FlexRAN real-time platform slides (2018) advise against emulated devices; the microseconds are general knowledge",
+        },
+        fix: Fix::boot(
+            "libvirt: <memballoon model='none'/>, virtio or passed-through devices instead of emulated ones, no graphics",
+        ),
+        cost: "The host cannot take memory back.",
+        references: &[FLEXRAN, "xcp-ng issue 586"],
+        conflicts: &[],
+    },
+    Rule {
+        id: "vm.guest-cmdline",
+        group: Group::Virtualisation,
+        title: "The guest's isolated CPUs stop their tick too",
+        applies: Applies::LINUX.in_guest().isolated(),
+        judge: tick,
+        why: "A tick in the guest is two exits: one when it programs the timer, one when the host's timer fires for it. A host \
+              without ticks does not help a guest that has its own.",
+        magnitude: Magnitude {
+            text: "two exits of 1 to 2 us for each tick, 100 to 1000 a second",
+            typical: Some(Nanos::from_micros(4)),
+            source: "FlexRAN real-time platform slides (2018), guest command line; the microseconds are general knowledge",
+        },
+        fix: Fix::boot("isolcpus=managed_irq,domain,{isolated} nohz_full={isolated} rcu_nocbs={isolated}"),
+        cost: "System calls cost more on those CPUs.",
+        references: &[FLEXRAN, "tuned profile realtime-virtual-guest"],
+        conflicts: &[],
+    },
+];
+
+/// Emulated devices by their drivers: QEMU's IDE, AHCI, network cards and floppy have real models' drivers.
+const EMULATED: [&str; 8] = ["ata_piix", "pata_acpi", "floppy", "e1000", "8139cp", "8139too", "ne2k-pci", "pcnet32"];
+
+fn steal(facts: &Facts, context: &Context) -> Judged {
+    let interval = facts.interval.value();
+    let times = known(&interval.map_or(&facts.counters, |interval| &interval.change).cpu_times)?;
+    let cpus = context.critical(facts);
+    let taken = cpus.iter().filter_map(|cpu| Some((times.get(&cpu)?.steal, cpu)));
+    let Some((most, cpu)) = taken.max() else {
+        return Err(Skip::unknown("/proc/stat has no line of the CPUs that matter"));
+    };
+    let span = interval.map_or("since boot".to_owned(), |interval| format!("in {}", interval.length));
+    let of_cpu = &times[&cpu];
+    let busy = of_cpu.user + of_cpu.system + of_cpu.irq + of_cpu.softirq + of_cpu.nice;
+    let all = busy + of_cpu.idle + of_cpu.iowait + most;
+    // One packet in ten thousand: what is rarer no quantile up to p99.99 shows.
+    match u128::from(most.as_nanos()) * 10_000 <= u128::from(all.as_nanos()) {
+        true => Judgement::pass(&cpus, format!("{most} were stolen {span}, less than a ten-thousandth of the time")),
+        false => {
+            Judgement::warn(cpu, format!("{most} were stolen {span}, the most of these CPUs, which worked for {busy}"))
+        }
+    }
+    .see_as(format!("steal {most} of CPU {cpu}"), "/proc/stat")
+    .alone()
+}
+
+fn counter(facts: &Facts, _: &Context) -> Judged {
+    let flags = known(&facts.cpus.flags)?;
+    if !flags.contains("tsc") {
+        return Err(Skip::not_applicable("the processor has no time stamp counter of x86"));
+    }
+    let missing: Vec<&str> =
+        ["constant_tsc", "nonstop_tsc"].into_iter().filter(|flag| !flags.contains(*flag)).collect();
+    let seen: Vec<&str> =
+        ["constant_tsc", "nonstop_tsc", "tsc_known_freq"].into_iter().filter(|f| flags.contains(*f)).collect();
+    match missing.is_empty() {
+        true => Judgement::pass(Subject::Host, "the counter is invariant"),
+        false => Judgement::warn(Subject::Host, format!("flags are missing: {}", missing.join(", "))),
+    }
+    .see_as(if seen.is_empty() { "none of the flags".into() } else { seen.join(" ") }, facts.cpus.flags.source())
+    .see(&facts.kernel.clocksource)
+    .alone()
+}
+
+fn devices(facts: &Facts, _: &Context) -> Judged {
+    let virtio = settled(&facts.virtualisation.virtio)?;
+    let pci = settled(&facts.pci.devices)?;
+    let mut found = Vec::new();
+    if virtio.is_some_and(|drivers| drivers.contains_key("virtio_balloon")) {
+        found.push("a memory balloon".to_owned());
+    }
+    for device in pci.into_iter().flatten() {
+        if let Some(driver) = device.driver.value().filter(|driver| EMULATED.contains(&driver.as_str())) {
+            found.push(format!("{driver} at {}", device.address));
+        }
+    }
+    match found.is_empty() {
+        true => Judgement::pass(Subject::Host, "neither a balloon nor a known emulated device is there"),
+        false => Judgement::warn(Subject::Host, format!("the guest has {}", found.join(", "))),
+    }
+    .see_as(
+        format!("{} kinds of virtio devices", virtio.map_or(0, |drivers| drivers.len())),
+        facts.virtualisation.virtio.source(),
+    )
+    .see_as(format!("{} PCI devices", pci.map_or(0, |devices| devices.len())), facts.pci.devices.source())
+    .alone()
+}
+
+fn tick(facts: &Facts, context: &Context) -> Judged {
+    let isolated = &context.isolated.value;
+    let stopped = settled(&facts.cpus.nohz_full)?.cloned().unwrap_or_else(CpuSet::new);
+    let left = isolated.difference(&stopped);
+    match left.is_empty() {
+        true => Judgement::pass(isolated, "their tick can stop"),
+        false => Judgement::warn(left, "their tick goes on whatever the host does"),
+    }
+    .see(&facts.cpus.nohz_full)
+    .alone()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use crate::testing::{Case, Host, host};
+
+    const NOHZ: &str = "/sys/devices/system/cpu/nohz_full";
+
+    fn guest() -> Host {
+        host().guest()
+    }
+
+    fn stat(steal: u64) -> Host {
+        guest().file("/proc/stat", &format!("cpu0 9 0 9 900 0 0 0 {steal} 0 0\nctxt 1\n"))
+    }
+
+    fn flags(flags: &str) -> Host {
+        guest().file("/proc/cpuinfo", &format!("processor : 0\nvendor_id : GenuineIntel\nflags : hypervisor {flags}\n"))
+    }
+
+    fn driver(name: &'static str) -> Host {
+        let link = format!("../../../../bus/virtio/drivers/{name}");
+        guest()
+            .file("/sys/bus/virtio/devices/virtio0/modalias", "virtio:d00000005v00001AF4")
+            .link("/sys/bus/virtio/devices/virtio0/driver", &link)
+            .edit(|facts| facts.pci.devices = host::Fact::known(vec![], "/sys/bus/pci/devices"))
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("vm.steal", || stat(0)),
+        Case::warn("vm.steal", || stat(7)),
+        Case::unknown("vm.steal", guest),
+        Case::not_applicable("vm.steal", host),
+        Case::pass("vm.invtsc", || flags("tsc constant_tsc nonstop_tsc")),
+        Case::warn("vm.invtsc", || flags("tsc constant_tsc")),
+        Case::unknown("vm.invtsc", guest),
+        Case::pass("vm.balloon-devices", || driver("virtio_net")),
+        Case::warn("vm.balloon-devices", || driver("virtio_balloon")),
+        Case::unknown("vm.balloon-devices", guest),
+        Case::pass("vm.guest-cmdline", || guest().isolated("2-7").file(NOHZ, "2-7\n")),
+        Case::warn("vm.guest-cmdline", || guest().isolated("2-7").file(NOHZ, "(null)\n")),
+        Case::unknown("vm.guest-cmdline", || guest().isolated("2-7")),
+    ];
+}

@@ -1,0 +1,245 @@
+//! Parameters of KVM.
+
+use host::Facts;
+use host::facts::{Fact, Vendor};
+use units::Nanos;
+
+use super::threads::is_dedicated;
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+
+const HOST: Applies = Applies::LINUX.to(&[Workload::KvmHost]);
+const REALTIME_HOST: &str = "tuned profile realtime-virtual-host";
+const HALT: &str = "Linux Documentation/virt/kvm/halt-polling.rst";
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "vm.nx-huge-pages",
+        group: Group::Virtualisation,
+        title: "KVM does not split huge pages",
+        applies: HOST,
+        judge: split,
+        why: "Against a fault of older processors (CVE-2018-12207) KVM maps huge pages as not executable, splits them where a \
+              guest executes, and a worker joins them again from time to time: all virtual CPUs stop for it.",
+        magnitude: Magnitude {
+            text: "about 100 us on all isolated CPUs",
+            typical: Some(Nanos::from_micros(100)),
+            source: "redhat-performance/tuned pull request 363 (oslat)",
+        },
+        fix: Fix::runtime_or_boot("echo off > /sys/module/kvm/parameters/nx_huge_pages", "kvm.nx_huge_pages=off"),
+        cost: "A guest can stop the host where the processor has the fault: guests must be trusted.",
+        references: &[
+            "redhat-performance/tuned pull request 363",
+            "Linux Documentation/admin-guide/hw-vuln/multihit.rst",
+        ],
+        conflicts: &["Linux Documentation/admin-guide/hw-vuln/multihit.rst asks for it on affected processors"],
+    },
+    Rule {
+        id: "vm.kvmclock-sync",
+        group: Group::Virtualisation,
+        title: "KVM does not synchronise guests' clocks by timer",
+        applies: HOST,
+        judge: clock,
+        why: "With kvmclock_periodic_sync KVM kicks all virtual CPUs each 300 s to update their clocks: each leaves its guest for it.",
+        magnitude: Magnitude {
+            text: "an exit of each virtual CPU each 300 s, some us",
+            typical: Some(Nanos::from_micros(5)),
+            source: "Linux arch/x86/kvm/x86.c, KVMCLOCK_SYNC_PERIOD; the microseconds are an estimate",
+        },
+        fix: Fix::boot("kvm.kvmclock_periodic_sync=0"),
+        cost: "Guests' clocks follow the host's less closely; guests with NTP or a PTP clock of KVM do not need it.",
+        references: &[REALTIME_HOST],
+        conflicts: &[],
+    },
+    Rule {
+        id: "vm.ple-gap",
+        group: Group::Virtualisation,
+        title: "Guests with CPUs of their own may spin",
+        applies: HOST.made_by(&[Vendor::Intel]),
+        judge: pause,
+        why: "With pause-loop exiting a guest that spins on a lock leaves to the host, so that another virtual CPU can run. Where \
+              each has a CPU of its own there is no other one, and a polling guest leaves for nothing.",
+        magnitude: Magnitude {
+            text: "an exit and entry, 1 to 2 us, after each 4096 cycles of a loop with pause",
+            typical: Some(Nanos::from_micros(2)),
+            source: "Linux arch/x86/kvm/vmx/vmx.c, ple_window; the microseconds are general knowledge",
+        },
+        fix: Fix::boot("kvm_intel.ple_gap=0"),
+        cost: "Guests that share CPUs wait longer for locks.",
+        references: &[REALTIME_HOST],
+        conflicts: &[],
+    },
+    Rule {
+        id: "vm.halt-poll",
+        group: Group::Virtualisation,
+        title: "KVM polls before it gives up a CPU that is the guest's own, and not otherwise",
+        applies: HOST,
+        judge: halt,
+        why: "When a virtual CPU halts, KVM polls for halt_poll_ns before it lets another thread run or the CPU sleep. On a CPU of \
+              its own that saves the wake-up; on a shared one it takes the time from others.",
+        magnitude: Magnitude {
+            text: "a few us for each wake-up, and the exit of an idle state",
+            typical: Some(Nanos::from_micros(5)),
+            source: "Linux Documentation/virt/kvm/halt-polling.rst; the microseconds are general knowledge",
+        },
+        fix: Fix::runtime_or_boot(
+            "echo 200000 > /sys/module/kvm/parameters/halt_poll_ns # 0 where CPUs are shared",
+            "kvm.halt_poll_ns=200000",
+        ),
+        cost: "Polling CPUs use power, and the hypervisor counts them as busy.",
+        references: &[HALT],
+        conflicts: &[],
+    },
+    Rule {
+        id: "vm.posted-irq-apicv",
+        group: Group::Virtualisation,
+        title: "Interrupts reach a running guest without an exit",
+        applies: HOST,
+        judge: posted,
+        why: "With a virtual interrupt controller (APICv of Intel, AVIC of AMD) and posted interrupts the hardware delivers \
+              interrupts into a running guest. Without them each makes the virtual CPU leave to the host and enter again.",
+        magnitude: Magnitude {
+            text: "an exit and entry for each interrupt, 1 to 2 us",
+            typical: Some(Nanos::from_micros(2)),
+            source: "FlexRAN real-time platform slides (2018) ask for it; the size is general knowledge",
+        },
+        fix: Fix::boot(
+            "kvm_intel.enable_apicv=1 (AMD: kvm_amd.avic=1); VT-d with interrupt remapping in the firmware's settings",
+        ),
+        cost: "None known; AVIC excludes some nested and synthetic features.",
+        references: &[
+            "FlexRAN real-time platform slides (2018)",
+            "Intel SDM volume 3, chapter on APIC virtualization and virtual interrupts",
+        ],
+        conflicts: &[],
+    },
+];
+
+/// `Y`, `N`, `1`, `0`, `on`, `off`, `auto`, `never`, `force`: is it on?
+fn is_on(text: &str) -> Result<bool, Skip> {
+    match text.trim() {
+        "Y" | "y" | "1" | "on" | "force" => Ok(true),
+        "N" | "n" | "0" | "off" | "never" => Ok(false),
+        other => Err(Skip::unknown(format!("{other:?} does not tell whether it is on"))),
+    }
+}
+
+fn split(facts: &Facts, _: &Context) -> Judged {
+    let fact = facts.parameter("kvm.nx_huge_pages");
+    let on = is_on(known(&fact)?)?;
+    let affected = facts.cpus.vulnerabilities.value().and_then(|all| all.get("itlb_multihit"));
+    let judgement = match (on, affected) {
+        (false, _) => Judgement::pass(Subject::Host, "huge pages of guests stay whole"),
+        (true, Some(state)) if state.starts_with("Not affected") => {
+            Judgement::warn(Subject::Host, "huge pages are split, and the processor does not have the fault")
+        }
+        (true, _) => Judgement::warn(Subject::Host, "huge pages are split where guests execute"),
+    };
+    let judgement = judgement.see(&fact);
+    match affected {
+        Some(state) => judgement.see_as(state, "/sys/devices/system/cpu/vulnerabilities/itlb_multihit"),
+        None => judgement,
+    }
+    .alone()
+}
+
+fn clock(facts: &Facts, _: &Context) -> Judged {
+    let fact = facts.parameter("kvm.kvmclock_periodic_sync");
+    match is_on(known(&fact)?)? {
+        false => Judgement::pass(Subject::Host, "clocks of guests are not synchronised by timer"),
+        true => Judgement::warn(Subject::Host, "each 300 s all virtual CPUs are stopped for their clocks"),
+    }
+    .see(&fact)
+    .alone()
+}
+
+fn number(fact: &Fact<&str>) -> Result<u64, Skip> {
+    known(fact)?.trim().parse().map_err(|_| Skip::unknown(format!("{} is no number", fact.source())))
+}
+
+fn pause(facts: &Facts, _: &Context) -> Judged {
+    let fact = facts.parameter("kvm_intel.ple_gap");
+    let gap = number(&fact)?;
+    if gap == 0 {
+        return Judgement::pass(Subject::Host, "guests may spin").see(&fact).alone();
+    }
+    match is_dedicated(facts)? {
+        true => Judgement::warn(Subject::Host, "guests leave when they spin, and nobody else wants their CPUs"),
+        false => Judgement::pass(Subject::Host, "guests leave when they spin, and others want their CPUs"),
+    }
+    .see(&fact)
+    .alone()
+}
+
+fn halt(facts: &Facts, _: &Context) -> Judged {
+    let fact = facts.parameter("kvm.halt_poll_ns");
+    let time = Nanos::from_nanos(number(&fact)?);
+    match (time == Nanos::ZERO, is_dedicated(facts)?) {
+        (true, true) => Judgement::warn(Subject::Host, "no polling before a CPU sleeps that nobody else wants"),
+        (true, false) => Judgement::pass(Subject::Host, "no polling on CPUs that are shared"),
+        (false, true) => {
+            Judgement::pass(Subject::Host, format!("up to {time} of polling on CPUs that nobody else wants"))
+        }
+        (false, false) => Judgement::warn(Subject::Host, format!("up to {time} of polling on CPUs that others want")),
+    }
+    .see(&fact)
+    .alone()
+}
+
+fn posted(facts: &Facts, _: &Context) -> Judged {
+    let fact = match facts.cpus.vendor.get() {
+        Some(Vendor::Amd | Vendor::Hygon) => facts.parameter("kvm_amd.avic"),
+        _ => facts.parameter("kvm_intel.enable_apicv"),
+    };
+    match is_on(known(&fact)?)? {
+        true => Judgement::pass(Subject::Host, "the hardware delivers interrupts into running guests"),
+        false => Judgement::warn(Subject::Host, "each interrupt makes its virtual CPU leave"),
+    }
+    .see(&fact)
+    .alone()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::super::threads::tests::guest;
+    use crate::Workload;
+    use crate::testing::{Case, Host, host};
+
+    fn bare() -> Host {
+        host().workload(Workload::KvmHost)
+    }
+
+    fn with(host: Host, name: &str, value: &str) -> Host {
+        host.file(&format!("/sys/module/{}", name.replacen('.', "/parameters/", 1)), value)
+    }
+
+    fn own() -> Host {
+        guest("0-1", "2", "3")
+    }
+
+    fn shared() -> Host {
+        guest("0-7", "0-7", "0-7")
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("vm.nx-huge-pages", || with(bare(), "kvm.nx_huge_pages", "N\n")),
+        Case::warn("vm.nx-huge-pages", || with(bare(), "kvm.nx_huge_pages", "Y\n")),
+        Case::unknown("vm.nx-huge-pages", bare),
+        Case::unknown("vm.nx-huge-pages", || with(bare(), "kvm.nx_huge_pages", "auto\n")),
+        Case::pass("vm.kvmclock-sync", || with(bare(), "kvm.kvmclock_periodic_sync", "N\n")),
+        Case::warn("vm.kvmclock-sync", || with(bare(), "kvm.kvmclock_periodic_sync", "Y\n")),
+        Case::unknown("vm.kvmclock-sync", bare),
+        Case::pass("vm.ple-gap", || with(own(), "kvm_intel.ple_gap", "0\n")),
+        Case::pass("vm.ple-gap", || with(shared(), "kvm_intel.ple_gap", "128\n")),
+        Case::warn("vm.ple-gap", || with(own(), "kvm_intel.ple_gap", "128\n")),
+        Case::unknown("vm.ple-gap", bare),
+        Case::pass("vm.halt-poll", || with(own(), "kvm.halt_poll_ns", "200000\n")),
+        Case::pass("vm.halt-poll", || with(shared(), "kvm.halt_poll_ns", "0\n")),
+        Case::warn("vm.halt-poll", || with(own(), "kvm.halt_poll_ns", "0\n")),
+        Case::warn("vm.halt-poll", || with(shared(), "kvm.halt_poll_ns", "200000\n")),
+        Case::unknown("vm.halt-poll", bare),
+        Case::pass("vm.posted-irq-apicv", || with(bare(), "kvm_intel.enable_apicv", "Y\n")),
+        Case::warn("vm.posted-irq-apicv", || with(bare(), "kvm_intel.enable_apicv", "N\n")),
+        Case::unknown("vm.posted-irq-apicv", bare),
+    ];
+}

@@ -1,0 +1,371 @@
+//! Threads and memory of guests on their host.
+
+use std::collections::BTreeMap;
+
+use host::Facts;
+use host::facts::{CpuSet, Fact, Guest, Task};
+use units::Nanos;
+
+use crate::rules::common::skipped;
+use crate::rules::scheduling::named;
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+
+const SLIDES: &str = "Interrupt-mode DPDK slides (2017), virtual machine";
+const FLEXRAN: &str = "FlexRAN real-time platform slides (2018)";
+const HARDWARE: &str = "Linux Documentation/core-api/real-time/hardware.rst";
+const HOST: Applies = Applies::LINUX.to(&[Workload::KvmHost]);
+
+/// The rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        id: "vm.vcpu-pin",
+        group: Group::Virtualisation,
+        title: "Each virtual CPU has a CPU of its own, and the emulator runs elsewhere",
+        applies: HOST,
+        judge: pinning,
+        why: "A virtual CPU is a thread. One that may run on several CPUs is moved and loses its caches, one that shares its CPU \
+              waits for the other. The emulator's own threads do disks, consoles and migration, and stop whoever is where they \
+              run.",
+        magnitude: Magnitude {
+            text: "virtual machine 112 us mean and 7210 us at most before pinning and the other settings, 20 and 35 after",
+            typical: Some(Nanos::from_millis(3)),
+            source: "Interrupt-mode DPDK slides (2017); the typical value is a time slice of the scheduler",
+        },
+        fix: Fix::both(
+            "virsh vcpupin GUEST VCPU CPU; virsh emulatorpin GUEST {housekeeping}",
+            "libvirt: <cputune><vcpupin vcpu='0' cpuset='N'/><emulatorpin cpuset='{housekeeping}'/></cputune>; KubeVirt: isolateEmulatorThread",
+        ),
+        cost: "A CPU for each virtual CPU, whether it works or not.",
+        references: &[SLIDES, FLEXRAN],
+        conflicts: &[],
+    },
+    Rule {
+        id: "vm.vcpu-sched",
+        group: Group::Virtualisation,
+        title: "Virtual CPUs of real-time guests are real-time threads, below the kernel's own",
+        applies: HOST,
+        judge: class,
+        why: "A virtual CPU in the normal class is preempted by any real-time thread and shares its CPU by time slices. One whose \
+              priority is above that of the kernel's threads starves ksoftirqd, ktimers and RCU of its CPU as long as the guest \
+              does not halt.",
+        magnitude: Magnitude {
+            text: "a time slice of up to 3 ms; a stall of the host where the kernel's threads starve",
+            typical: Some(Nanos::from_millis(3)),
+            source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice; Linux Documentation/core-api/real-time/hardware.rst warns to test for long",
+        },
+        fix: Fix::both(
+            "chrt -f -p 1 TID # of each virtual CPU that is named",
+            "libvirt: <cputune><vcpusched vcpus='0-N' scheduler='fifo' priority='1'/></cputune>",
+        ),
+        cost: "A guest that spins takes its CPU for ever.",
+        references: &[FLEXRAN, HARDWARE],
+        conflicts: &[],
+    },
+    Rule {
+        id: "vm.hugepages-mlock",
+        group: Group::Virtualisation,
+        title: "Memory of guests is of huge pages, or locked",
+        applies: HOST,
+        judge: memory,
+        why: "Memory of small pages costs the guest deeper walks of two page tables at each TLB miss, and the host may swap, merge \
+              or migrate it: the next access is then a fault that the guest cannot see.",
+        magnitude: Magnitude {
+            text: "24 instead of 15 memory accesses for a walk of two tables; a fault some us, from the disk ms",
+            typical: Some(Nanos::from_micros(10)),
+            source: "Intel SDM volume 3, chapter on VMX support for address translation (4 x 4 + 8 accesses); the time of a fault is general knowledge",
+        },
+        fix: Fix::boot("libvirt: <memoryBacking><hugepages/><locked/><nosharepages/></memoryBacking>"),
+        cost: "Memory that nothing else can use.",
+        references: &[FLEXRAN],
+        conflicts: &[],
+    },
+    Rule {
+        id: "vm.vhost-ovs",
+        group: Group::Virtualisation,
+        title: "Threads that carry guests' packets have CPUs of their own",
+        applies: HOST.isolated(),
+        judge: carriers,
+        why: "vhost threads copy each packet of a guest, those of Open vSwitch (pmd-cN) poll for them. A vhost thread that runs \
+              where a virtual CPU runs takes its time for each packet; a polling thread that may run on several CPUs is moved.",
+        magnitude: Magnitude {
+            text: "some us a packet, up to a time slice of 3 ms",
+            typical: Some(Nanos::from_micros(10)),
+            source: "FlexRAN real-time platform slides (2018) name the mechanism; the size is an estimate",
+        },
+        fix: Fix::both(
+            "taskset -pc {housekeeping} TID # of vhost threads",
+            "ovs-vsctl set Open_vSwitch . other_config:pmd-cpu-mask={isolated-mask} # some of them",
+        ),
+        cost: "CPUs of their own.",
+        references: &[FLEXRAN],
+        conflicts: &[],
+    },
+];
+
+/// From this priority on threads of the kernel come after a virtual CPU: interrupt threads have 50 (kernel/irq/manage.c,
+/// `sched_set_fifo`).
+const TOO_HIGH: u32 = 50;
+/// This many are named.
+const NAMED: usize = 5;
+
+fn guests(facts: &Facts) -> Result<&[Guest], Skip> {
+    known(&facts.tasks)?;
+    match known(&facts.virtualisation.guests)?.as_slice() {
+        [] => Err(Skip::not_applicable("no guest runs")),
+        guests => Ok(guests),
+    }
+}
+
+fn name(guest: &Guest) -> Subject {
+    Subject::Named(format!("guest {} ({})", guest.process, guest.pid))
+}
+
+fn thread(facts: &Facts, tid: u32) -> Result<&Task, Skip> {
+    facts.tasks().find(|task| task.tid == tid).ok_or_else(|| Skip::unknown(format!("thread {tid} was not recorded")))
+}
+
+/// The CPU that each thread of a virtual CPU has alone; the threads that may run on several.
+fn placed(facts: &Facts, guest: &Guest) -> Result<(BTreeMap<u32, u32>, Vec<u32>), Skip> {
+    let (mut own, mut loose) = (BTreeMap::new(), Vec::new());
+    for (vcpu, tid) in &guest.vcpus {
+        let affinity = known(&thread(facts, *tid)?.affinity)?;
+        match (affinity.len(), affinity.first()) {
+            (1, Some(cpu)) => {
+                own.insert(*vcpu, cpu);
+            }
+            _ => loose.push(*vcpu),
+        }
+    }
+    Ok((own, loose))
+}
+
+/// Has each virtual CPU of all guests a CPU that no other one has?
+pub(super) fn is_dedicated(facts: &Facts) -> Result<bool, Skip> {
+    let mut taken = CpuSet::new();
+    let mut all = true;
+    for guest in guests(facts)? {
+        let (own, loose) = placed(facts, guest)?;
+        all &= loose.is_empty() && own.values().all(|cpu| !taken.contains(*cpu));
+        own.values().for_each(|cpu| taken.insert(*cpu));
+    }
+    Ok(all)
+}
+
+fn pinning(facts: &Facts, context: &Context) -> Judged {
+    let guests = guests(facts)?;
+    // Who else is bound to a CPU, of all guests.
+    let mut bound: BTreeMap<u32, u32> = BTreeMap::new();
+    for guest in guests {
+        if let Ok((own, _)) = placed(facts, guest) {
+            own.values().for_each(|cpu| *bound.entry(*cpu).or_default() += 1);
+        }
+    }
+    let one = |guest: &Guest| {
+        let (own, loose) = placed(facts, guest)?;
+        let cpus: CpuSet = own.values().copied().collect();
+        let mut wrong = Vec::new();
+        if !loose.is_empty() {
+            wrong.push(format!("virtual CPUs {loose:?} may run on several CPUs"));
+        }
+        let shared: CpuSet = own.values().copied().filter(|cpu| bound.get(cpu).is_some_and(|n| *n > 1)).collect();
+        if !shared.is_empty() {
+            wrong.push(format!("CPUs {shared} have more than one virtual CPU"));
+        }
+        let isolated = &context.isolated.value;
+        if !isolated.is_empty() && !cpus.is_subset(isolated) {
+            wrong.push(format!("CPUs {} are not isolated", cpus.difference(isolated)));
+        }
+        let others = guest.others.iter().filter_map(|tid| thread(facts, *tid).ok());
+        let astray: Vec<&Task> =
+            others.filter(|task| task.affinity.is(|at| at.intersects(&cpus)) == Some(true)).collect();
+        if let Some(first) = astray.first() {
+            wrong.push(format!("{} of its other threads may run there too, {} for one", astray.len(), named(first)));
+        }
+        let judgement = match wrong.is_empty() {
+            true => {
+                Judgement::pass(name(guest), format!("its {} virtual CPUs have CPUs {cpus} for themselves", own.len()))
+            }
+            false => Judgement::fail(name(guest), wrong.join("; ")),
+        };
+        Ok(judgement.see_as(format!("{} virtual CPUs at {cpus}", guest.vcpus.len()), facts.tasks.source()))
+    };
+    Ok(guests.iter().map(|guest| one(guest).unwrap_or_else(|skip| skipped(name(guest), skip))).collect())
+}
+
+fn class(facts: &Facts, context: &Context) -> Judged {
+    let real_time = context.is(Workload::Rt);
+    let one = |guest: &Guest| {
+        let tasks = guest.vcpus.values().map(|tid| thread(facts, *tid)).collect::<Result<Vec<_>, _>>()?;
+        let normal = tasks.iter().filter(|task| !task.class.is_realtime()).count();
+        let high: Vec<&&Task> =
+            tasks.iter().filter(|task| task.class.is_realtime() && task.rt_priority >= TOO_HIGH).collect();
+        let judgement = match (high.first(), normal) {
+            (Some(first), _) => Judgement::warn(
+                name(guest),
+                format!("{} has priority {}, and threads of the kernel come after it", named(first), first.rt_priority),
+            ),
+            (None, n) if n > 0 && real_time => {
+                Judgement::warn(name(guest), format!("{n} of its virtual CPUs are in the normal class"))
+            }
+            (None, 0) => {
+                Judgement::pass(name(guest), "its virtual CPUs are real-time threads, below those of the kernel")
+            }
+            (None, n) => Judgement::pass(name(guest), format!("{n} of its virtual CPUs are in the normal class")),
+        };
+        let seen =
+            tasks.iter().take(NAMED).map(|task| format!("{}: {:?} {}", named(task), task.class, task.rt_priority));
+        Ok(judgement.see_as(seen.collect::<Vec<_>>().join(", "), facts.tasks.source()))
+    };
+    Ok(guests(facts)?.iter().map(|guest| one(guest).unwrap_or_else(|skip| skipped(name(guest), skip))).collect())
+}
+
+fn memory(facts: &Facts, _: &Context) -> Judged {
+    let one = |guest: &Guest| {
+        // Any thread of a process says what its process has; the first one often is not recorded alone.
+        let task = thread(facts, *guest.vcpus.values().next().unwrap_or(&guest.pid))?;
+        let has = |fact: &Fact<u64>| fact.get().unwrap_or(0);
+        let (huge, locked) = (has(&task.huge_bytes), has(&task.locked_bytes));
+        let judgement = match (huge, locked) {
+            (0, 0) => {
+                // Nothing locked is known; whether there are huge pages must be, too.
+                known(&task.huge_bytes)?;
+                known(&task.locked_bytes)?;
+                Judgement::warn(name(guest), "none of its memory is of huge pages, and none is locked")
+            }
+            _ => Judgement::pass(
+                name(guest),
+                format!("{} MiB are of huge pages, {} MiB locked", huge >> 20, locked >> 20),
+            ),
+        };
+        Ok(judgement.see(&task.huge_bytes).see(&task.locked_bytes))
+    };
+    Ok(guests(facts)?.iter().map(|guest| one(guest).unwrap_or_else(|skip| skipped(name(guest), skip))).collect())
+}
+
+fn carriers(facts: &Facts, context: &Context) -> Judged {
+    known(&facts.tasks)?;
+    let isolated = &context.isolated.value;
+    let of = |start: &'static str| facts.tasks().filter(move |task| task.comm.starts_with(start));
+    let (vhost, pmd): (Vec<&Task>, Vec<&Task>) = (of("vhost-").collect(), of("pmd-c").collect());
+    if vhost.is_empty() && pmd.is_empty() {
+        return Err(Skip::not_applicable("neither vhost threads nor those of Open vSwitch run"));
+    }
+    let astray = |task: &&&Task| task.affinity.is(|cpus| cpus.intersects(isolated)) == Some(true);
+    let loose = |task: &&&Task| task.affinity.is(|cpus| cpus.len() > 1) == Some(true);
+    if vhost.iter().chain(&pmd).all(|task| !task.affinity.is_known()) {
+        return Err(Skip::unknown("where those threads may run was not recorded"));
+    }
+    let stray: Vec<&&Task> = vhost.iter().filter(astray).collect();
+    let moved: Vec<&&Task> = pmd.iter().filter(loose).collect();
+    let mut wrong = Vec::new();
+    if let Some(first) = stray.first() {
+        wrong.push(format!(
+            "{} of {} vhost threads may run on isolated CPUs, {} for one",
+            stray.len(),
+            vhost.len(),
+            named(first)
+        ));
+    }
+    if let Some(first) = moved.first() {
+        wrong.push(format!(
+            "{} of {} polling threads may run on several CPUs, {} for one",
+            moved.len(),
+            pmd.len(),
+            named(first)
+        ));
+    }
+    match wrong.is_empty() {
+        true => Judgement::pass(
+            Subject::Host,
+            format!("{} vhost threads and {} polling ones are placed", vhost.len(), pmd.len()),
+        ),
+        false => Judgement::warn(isolated, wrong.join("; ")),
+    }
+    .see_as(format!("{} vhost, {} pmd", vhost.len(), pmd.len()), facts.tasks.source())
+    .alone()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::rules::scheduling::samples::{fifo, put, task};
+    use crate::testing::{Case, Host, host};
+
+    /// Threads of a guest: the emulator's and two virtual CPUs'.
+    fn threads(emulator: &str, first: &str, second: &str) -> Vec<Task> {
+        let of = |tid, comm: &str, cpus: &str| Task { pid: 5, process: "qemu-kvm".into(), ..task(tid, comm, cpus) };
+        vec![of(5, "qemu-kvm", emulator), of(6, "CPU 0/KVM", first), of(7, "CPU 1/KVM", second)]
+    }
+
+    fn run(facts: &mut Facts, tasks: Vec<Task>) {
+        let vcpus = tasks.iter().filter(|task| task.comm.starts_with("CPU ")).map(|task| (task.tid - 6, task.tid));
+        let guest = Guest { pid: 5, process: "qemu-kvm".into(), vcpus: vcpus.collect(), others: vec![5] };
+        facts.virtualisation.guests = Fact::known(vec![guest], "/proc/*/task/*");
+        put(facts, tasks);
+    }
+
+    pub(crate) fn guest(emulator: &'static str, first: &'static str, second: &'static str) -> Host {
+        let base = host().isolated("2-7").workload(Workload::KvmHost);
+        match (emulator, first, second) {
+            ("0-1", "2", "3") => base.edit(|f| run(f, threads("0-1", "2", "3"))),
+            ("0-7", "2", "3") => base.edit(|f| run(f, threads("0-7", "2", "3"))),
+            ("0-1", "2", "2") => base.edit(|f| run(f, threads("0-1", "2", "2"))),
+            _ => base.edit(|f| run(f, threads("0-7", "0-7", "0-7"))),
+        }
+    }
+
+    fn priority(facts: &mut Facts, priority: u32) {
+        let tasks = threads("0-1", "2", "3").into_iter().map(|task| match task.comm.starts_with("CPU ") {
+            true => fifo(task, priority),
+            false => task,
+        });
+        run(facts, tasks.collect());
+    }
+
+    fn pages(facts: &mut Facts, huge: u64) {
+        let mut tasks = threads("0-1", "2", "3");
+        for task in &mut tasks {
+            task.huge_bytes = Fact::known(huge, "/proc/5/status");
+            task.locked_bytes = Fact::known(0, "/proc/5/status");
+        }
+        run(facts, tasks);
+    }
+
+    fn bare() -> Host {
+        host().isolated("2-7").workload(Workload::KvmHost)
+    }
+
+    pub(crate) const CASES: &[Case] = &[
+        Case::pass("vm.vcpu-pin", || guest("0-1", "2", "3")),
+        Case::fail("vm.vcpu-pin", || guest("0-7", "2", "3")),
+        Case::fail("vm.vcpu-pin", || guest("0-1", "2", "2")),
+        Case::fail("vm.vcpu-pin", || guest("0-7", "0-7", "0-7")),
+        Case::unknown("vm.vcpu-pin", bare),
+        Case::not_applicable("vm.vcpu-pin", || {
+            bare().edit(|f| put(f, vec![])).edit(|f| {
+                f.virtualisation.guests = Fact::known(vec![], "/proc/*/task/*");
+            })
+        }),
+        Case::pass("vm.vcpu-sched", || bare().workload(Workload::Rt).edit(|f| priority(f, 1))),
+        Case::pass("vm.vcpu-sched", || guest("0-1", "2", "3")),
+        Case::warn("vm.vcpu-sched", || guest("0-1", "2", "3").workload(Workload::Rt)),
+        Case::warn("vm.vcpu-sched", || bare().edit(|f| priority(f, 99))),
+        Case::unknown("vm.vcpu-sched", bare),
+        Case::pass("vm.hugepages-mlock", || bare().edit(|f| pages(f, 1 << 30))),
+        Case::warn("vm.hugepages-mlock", || bare().edit(|f| pages(f, 0))),
+        Case::unknown("vm.hugepages-mlock", || guest("0-1", "2", "3")),
+        Case::pass("vm.vhost-ovs", || {
+            bare().edit(|f| put(f, vec![task(9, "vhost-5", "0-1"), task(10, "pmd-c03/id:5", "3")]))
+        }),
+        Case::warn("vm.vhost-ovs", || bare().edit(|f| put(f, vec![task(9, "vhost-5", "0-7")]))),
+        Case::warn("vm.vhost-ovs", || bare().edit(|f| put(f, vec![task(9, "pmd-c03/id:5", "3-4")]))),
+        Case::unknown("vm.vhost-ovs", bare),
+    ];
+
+    #[test]
+    fn what_is_wrong_with_a_guest_is_told_together() {
+        let judgement = guest("0-7", "0-7", "0-7").judge("vm.vcpu-pin").remove(0);
+        assert_eq!(judgement.subject.to_string(), "guest qemu-kvm (5)");
+        assert!(judgement.found.starts_with("virtual CPUs [0, 1] may run on several CPUs"), "{}", judgement.found);
+    }
+}

@@ -1,0 +1,59 @@
+//! What a rule says of its subject.
+
+use std::fmt;
+
+/// A judge's word. What is unknown is neither good nor bad.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Verdict {
+    /// As it should be.
+    Pass,
+    /// It costs something, or it might.
+    Warn,
+    /// It costs much, or what was intended does not happen.
+    Fail,
+    /// It cannot be told; the text says why.
+    Unknown(Box<str>),
+    /// The question makes no sense here; the text says why.
+    NotApplicable(Box<str>),
+    /// Good sources recommend opposite things: a choice for the operator, who finds both sides in the text.
+    SourcesDisagree,
+}
+
+impl Verdict {
+    /// Its name in documents: `pass`, `warn`, `fail`, `unknown`, `not-applicable`, `sources-disagree`.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Warn => "warn",
+            Self::Fail => "fail",
+            Self::Unknown(_) => "unknown",
+            Self::NotApplicable(_) => "not-applicable",
+            Self::SourcesDisagree => "sources-disagree",
+        }
+    }
+
+    /// How much it asks for attention: pass and not applicable 0, unknown 1, sources disagree 2, warn 3, fail 4.
+    pub const fn weight(&self) -> u8 {
+        match self {
+            Self::Pass | Self::NotApplicable(_) => 0,
+            Self::Unknown(_) => 1,
+            Self::SourcesDisagree => 2,
+            Self::Warn => 3,
+            Self::Fail => 4,
+        }
+    }
+
+    /// Why nothing was judged; `None` if something was.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Unknown(reason) | Self::NotApplicable(reason) => Some(reason),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

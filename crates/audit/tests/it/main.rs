@@ -1,0 +1,10 @@
+//! Audits of whole hosts.
+
+/// A FreeBSD host with a slow 40G card.
+mod freebsd;
+/// A host of 4 sockets.
+mod large;
+/// Recorded hosts, with the findings that each must have.
+mod recorded;
+/// This machine.
+mod this_host;

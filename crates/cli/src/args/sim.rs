@@ -1,0 +1,232 @@
+//! `apus sim`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Subcommand};
+use sim::strict::Override;
+
+/// What to do in the modelled world.
+#[derive(Subcommand, Debug)]
+pub enum Sim {
+    /// Simulates a scenario: latency with its budget, loss, interrupts, time and energy.
+    ///
+    /// Exit status 1 if the scenario has a goal and it was not held.
+    Run(Run),
+    /// Simulates several scenarios, and puts them beside each other.
+    ///
+    /// Exit status 1 if any of them has a goal that it did not hold.
+    Compare(Compare),
+    /// Simulates a scenario once for each combination of values, on all cores.
+    ///
+    /// With -o each finished case is kept in a CSV file, one row a case; if that is there already, the cases
+    /// in it are not simulated again. What is empty there is not known. A goal that a case misses is a
+    /// result like any other: the exit status is 0.
+    Sweep(Sweep),
+    /// Puts the figures of the documents that Apus follows beside what the models say.
+    ///
+    /// Each number is an input with a source, calibrated on a row that is named, or a prediction; what
+    /// differs by more than 15 % (an extreme: by more than a factor of 2) is explained.
+    Figures(Figures),
+    /// Which way of waiting holds a latency goal with the least power, on named machines.
+    ///
+    /// Polling, l3fwd-power's scheme, backoff, interrupts and adaptive, at goals of 20, 50 and 100 us (p99.9) and loads
+    /// of 1, 10, 50 and 90 % of what a core forwards. Takes some minutes. Exit status 1 if anywhere another way holds a
+    /// goal that adaptive misses, or holds it with less power.
+    Goals(Goals),
+}
+
+/// `apus sim run`
+#[derive(Args, Debug)]
+pub struct Run {
+    /// The scenario, a TOML file.
+    pub scenario: PathBuf,
+    /// What stands in for what the scenario says.
+    #[command(flatten)]
+    pub instead: Instead,
+    /// Print one JSON document (schema apus.sim.run/1).
+    #[arg(long)]
+    pub json: bool,
+    /// Write a report with tables and plots: one HTML file that needs nothing else.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// What stands in for what a scenario says.
+#[derive(Args, Clone, Debug)]
+pub struct Instead {
+    /// Seed of all that is random, in place of the scenario's: the same seed gives the same bytes.
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// A value in place of the scenario's, such as goal.latency=p99=20us or traffic.rate=1Mpps.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub set: Vec<Override>,
+}
+
+/// `apus sim compare`
+#[derive(Args, Debug)]
+pub struct Compare {
+    /// The scenarios, TOML files.
+    #[arg(required = true, num_args = 2..)]
+    pub scenarios: Vec<PathBuf>,
+    /// What stands in for what all of them say.
+    #[command(flatten)]
+    pub instead: Instead,
+    /// Print one JSON document (schema apus.sim.compare/1).
+    #[arg(long)]
+    pub json: bool,
+    /// Write a report with tables and plots: one HTML file that needs nothing else.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// `apus sim sweep`
+#[derive(Args, Debug)]
+pub struct Sweep {
+    /// The scenario, a TOML file.
+    pub scenario: PathBuf,
+    /// A key and its values, such as traffic.rate=1kpps,10kpps; given several times, all combinations.
+    #[arg(long, required = true, value_name = "KEY=A,B,C")]
+    pub vary: Vec<Vary>,
+    /// What stands in for what the scenario says.
+    #[command(flatten)]
+    pub instead: Instead,
+    /// Seeds for each combination: the scenario's, and as many after it.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub seeds: u64,
+    /// Cases that are simulated at once [default: as many as there are CPUs].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
+    /// Print one JSON document (schema apus.sim.sweep/1) in place of CSV.
+    #[arg(long, conflicts_with = "output")]
+    pub json: bool,
+    /// Keep the finished cases in this CSV file, and go on from those that it has.
+    #[arg(short, long, value_name = "FILE.csv", value_parser = csv_file)]
+    pub output: Option<PathBuf>,
+}
+
+/// A key and the values that it takes in turn.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Vary {
+    /// The key, as in [`Override`].
+    pub key: String,
+    /// The values, at least one.
+    pub values: Vec<String>,
+}
+
+impl FromStr for Vary {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        const ERROR: &str = "expected KEY=A,B,C such as traffic.rate=1kpps,10kpps";
+        // The same rules as for one value.
+        let Override { key, value } = text.parse().map_err(|_| ERROR)?;
+        let values: Vec<String> = value.split(',').map(|value| value.trim().to_owned()).collect();
+        if values.iter().any(String::is_empty) { Err(ERROR.into()) } else { Ok(Self { key, values }) }
+    }
+}
+
+/// The name of a file that is written as CSV, the only format.
+fn csv_file(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("csv") => Ok(path),
+        _ => Err("expected the name of a CSV file, such as out.csv: there is no other format".into()),
+    }
+}
+
+/// `apus sim figures`
+#[derive(Args, Debug)]
+pub struct Figures {
+    /// Figures to show, such as s0.4 or s3.5-native [default: all].
+    #[arg(value_name = "FIGURE", value_parser = figure)]
+    pub figures: Vec<&'static str>,
+    /// Seed of all that is random in the models: the same seed gives the same bytes.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// List the parameters that went in, each with its source.
+    #[arg(long)]
+    pub inputs: bool,
+    /// Print one JSON document (schema apus.sim.figures/1).
+    #[arg(long)]
+    pub json: bool,
+    /// Write a report with tables and plots: one HTML file that needs nothing else.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// `apus sim goals`
+#[derive(Args, Debug)]
+pub struct Goals {
+    /// Only this machine; may be given several times [default: all four].
+    #[arg(long, value_name = "NAME", value_parser = goals_machine)]
+    pub machine: Vec<String>,
+    /// Bounds at p99.9, with commas between them [default: 20us,50us,100us].
+    #[arg(long, value_name = "TIME", value_delimiter = ',', value_parser = bound)]
+    pub goal: Vec<units::Nanos>,
+    /// Loads in percent, with commas between them [default: 1,10,50,90].
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=100))]
+    pub load: Vec<u64>,
+    /// The simulated time that counts for nothing [default: 2s].
+    #[arg(long, value_name = "TIME")]
+    pub warm_up: Option<units::Nanos>,
+    /// The simulated time that counts [default: 1s].
+    #[arg(long, value_name = "TIME")]
+    pub duration: Option<units::Nanos>,
+    /// Seed of all that is random: the same seed gives the same bytes.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Runs that are simulated at once [default: as many as there are CPUs].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
+    /// Write the scenario of each run into this folder, for apus sim run.
+    #[arg(long, value_name = "FOLDER")]
+    pub scenarios: Option<PathBuf>,
+    /// Print one JSON document (schema apus.sim.goals/1).
+    #[arg(long)]
+    pub json: bool,
+    /// Write a report with tables and plots: one HTML file that needs nothing else.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// A machine that goals are tried on.
+fn goals_machine(text: &str) -> Result<String, String> {
+    let known = sim::goals::MACHINES.map(|(name, _)| name);
+    if known.contains(&text) { Ok(text.to_owned()) } else { Err(format!("expected one of {}", known.join(", "))) }
+}
+
+/// A goal's bound.
+fn bound(text: &str) -> Result<units::Nanos, String> {
+    match text.parse::<units::Nanos>() {
+        Ok(units::Nanos::ZERO) => Err("a goal must be longer than 0; even polling takes some microseconds".into()),
+        other => other.map_err(|error| error.to_string()),
+    }
+}
+
+/// A figure's identifier.
+fn figure(text: &str) -> Result<&'static str, String> {
+    let known = || sim::figures::ids().collect::<Vec<_>>().join(", ");
+    sim::figures::ids().find(|id| *id == text).ok_or_else(|| format!("expected one of {}", known()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_varies_over_values() {
+        let vary: Vary = "goal.latency=p99=20us, p99=50us".parse().unwrap();
+        assert_eq!((vary.key.as_str(), vary.values), ("goal.latency", vec!["p99=20us".into(), "p99=50us".into()]));
+        for text in ["", "seed", "seed=", "seed=1,,2", "=1"] {
+            assert!(text.parse::<Vary>().is_err(), "{text}");
+        }
+        assert!(csv_file("out.csv").is_ok());
+        assert!(csv_file("out.parquet").unwrap_err().contains("CSV"));
+    }
+
+    #[test]
+    fn a_wrong_figure_is_told_the_right_ones() {
+        assert_eq!(figure("s0.4"), Ok("s0.4"));
+        assert!(figure("s0.9").unwrap_err().contains("s3.5-native"));
+    }
+}

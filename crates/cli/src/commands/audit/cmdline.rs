@@ -1,0 +1,112 @@
+//! `apus audit cmdline`.
+
+use std::io::{self, Write as _};
+
+use audit::cmdline::{Kind, Remark, Suggestion, judge, suggest};
+use audit::{Context, Intended};
+use host::facts::{CommandLine, CpuSet, Reading};
+
+use crate::args::audit::Cmdline;
+use crate::commands::print_json;
+use crate::documents::VERSION;
+use crate::documents::audit::{self as documents, CMDLINE_SCHEMA, CmdlineDocument};
+use crate::{Failure, Status};
+
+/// Judges a command line, or writes one.
+pub(super) fn run(typed: &Cmdline) -> anyhow::Result<Status> {
+    let context = Context {
+        isolated: typed.isolated.clone().map(Intended::given).unwrap_or_default(),
+        workloads: Intended::given(typed.workload.clone()),
+        ..Context::default()
+    };
+    match &typed.isolated {
+        Some(isolated) if typed.suggest => write_one(typed, &context, isolated),
+        _ => judge_one(typed, &context),
+    }
+}
+
+fn judge_one(typed: &Cmdline, context: &Context) -> anyhow::Result<Status> {
+    let line = match &typed.line {
+        Some(text) => CommandLine::parse(text),
+        None => super::facts_of(None, Reading::default())?.cmdline.into_value().ok_or_else(|| {
+            Failure::lacking(
+                "read this host's command line",
+                "/proc/cmdline cannot be read",
+                "give the line as an argument, in quotes",
+            )
+        })?,
+    };
+    let remarks = judge(&line, context);
+    // A name that is not in the table may well be one of a module: it is said, and no finding.
+    let is_finding = |remark: &&Remark| remark.kind != Kind::UnknownName || remark.instead.is_some();
+    let findings = remarks.iter().filter(is_finding).count();
+    let status = if findings > 0 { Status::Findings } else { Status::Good };
+    if typed.json {
+        print_json(&document(line.raw, &remarks, Suggestion::default()))?;
+        return Ok(status);
+    }
+    let mut out = io::stdout().lock();
+    for remark in &remarks {
+        writeln!(out, "{}: {}", remark.kind, remark.parameter)?;
+        writeln!(out, "    {}", remark.text)?;
+        match &remark.instead {
+            Some(instead) if remark.kind == Kind::Missing => writeln!(out, "    add   {instead}")?,
+            Some(instead) => writeln!(out, "    fix   {instead}")?,
+            None => {}
+        }
+        writeln!(out, "    says  {}", remark.source)?;
+    }
+    writeln!(out, "{} parameters, {findings} findings", line.parameters.len())?;
+    Ok(status)
+}
+
+fn write_one(typed: &Cmdline, context: &Context, isolated: &CpuSet) -> anyhow::Result<Status> {
+    let present = match typed.cpus {
+        Some(cpus) => CpuSet::below(cpus),
+        None => super::facts_of(None, Reading::default())?.cpus.all(),
+    };
+    if !isolated.is_subset(&present) || present.is_subset(isolated) {
+        return Err(Failure::wrong(
+            format!("write a command line that isolates CPUs {isolated}"),
+            format!("the host has CPUs {present}, and some of them must be left for housekeeping"),
+            "name CPUs that it has, or say with --cpus how many another host has",
+        )
+        .into());
+    }
+    let suggestion = suggest(context, &present);
+    if typed.json {
+        print_json(&document(suggestion.line(), &[], suggestion))?;
+        return Ok(Status::Good);
+    }
+    let mut out = io::stdout().lock();
+    writeln!(out, "{suggestion}\n")?;
+    for suggested in &suggestion.parameters {
+        writeln!(out, "{}\n    {}", suggested.parameter, suggested.why)?;
+    }
+    for note in &suggestion.notes {
+        writeln!(out, "note: {note}")?;
+    }
+    Ok(Status::Good)
+}
+
+fn document(line: String, remarks: &[Remark], suggestion: Suggestion) -> CmdlineDocument {
+    let remarks = remarks.iter().map(|remark| documents::Remark {
+        kind: remark.kind.name().to_owned(),
+        parameter: remark.parameter.clone(),
+        text: remark.text.clone(),
+        instead: remark.instead.clone(),
+        source: remark.source.to_owned(),
+    });
+    let suggested = suggestion
+        .parameters
+        .iter()
+        .map(|word| documents::Suggested { parameter: word.parameter.clone(), why: word.why.to_owned() });
+    CmdlineDocument {
+        apus: VERSION.to_owned(),
+        schema: CMDLINE_SCHEMA.to_owned(),
+        line,
+        remarks: remarks.collect(),
+        suggested: suggested.collect(),
+        notes: suggestion.notes,
+    }
+}

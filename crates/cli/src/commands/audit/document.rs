@@ -1,0 +1,112 @@
+//! A report as a document.
+
+use audit::{Goal, How, Intended, Level, Report};
+use host::Facts;
+
+use crate::documents::VERSION;
+use crate::documents::audit::{Document, Evidence, Finding, Fix, Group, Host, Intent, SCHEMA};
+
+/// The document of a report, with the findings from a level on.
+pub(super) fn of(facts: &Facts, report: &Report, level: Level, unused: Vec<String>) -> Document {
+    let findings = report.findings.iter().filter(|finding| finding.level() >= level);
+    Document {
+        apus: VERSION.to_owned(),
+        schema: SCHEMA.to_owned(),
+        host: host(facts),
+        intent: intent(report),
+        groups: audit::Group::ALL.into_iter().filter_map(|one| group(report, one)).collect(),
+        findings: findings.map(finding).collect(),
+        baseline_unused: unused,
+    }
+}
+
+/// What was judged.
+pub(super) fn host(facts: &Facts) -> Host {
+    let cpus = facts.cpus.all().len() as u64;
+    let bsd = facts.freebsd.value().and_then(|bsd| bsd.release.value());
+    Host {
+        name: facts.origin.name.clone(),
+        release: bsd.or(facts.kernel.release.value()).cloned(),
+        cpu_model: facts.cpus.model_name.value().cloned(),
+        cpus: (cpus > 0).then_some(cpus),
+        taken: facts.origin.taken.clone(),
+        notes: facts.origin.notes.clone(),
+    }
+}
+
+fn intent(report: &Report) -> Intent {
+    let context = &report.context;
+    let isolated = &context.isolated;
+    Intent {
+        isolated: (!isolated.value.is_empty()).then(|| isolated.value.to_string()),
+        isolated_from: from(isolated),
+        nics: context.nics.value.clone(),
+        nics_from: from(&context.nics),
+        workloads: context.workloads.value.iter().map(ToString::to_string).collect(),
+        workloads_from: from(&context.workloads),
+        goal: context.goal.map(show),
+    }
+}
+
+/// How an intention is known.
+pub(super) fn from<T>(intended: &Intended<T>) -> Option<String> {
+    match &intended.how {
+        How::Given => Some("given".to_owned()),
+        How::Inferred(from) => Some(from.clone()),
+        How::Nowhere => None,
+    }
+}
+
+/// `p99.9=50us`.
+pub(super) fn show(goal: Goal) -> String {
+    format!("{}={}", goal.quantile, goal.latency)
+}
+
+fn group(report: &Report, group: audit::Group) -> Option<Group> {
+    let tally = report.tally(Some(group));
+    (tally != audit::Tally::default()).then(|| Group {
+        group: group.name().to_owned(),
+        pass: tally.pass,
+        warn: tally.warn,
+        fail: tally.fail,
+        unknown: tally.unknown,
+        not_applicable: tally.not_applicable,
+        sources_disagree: tally.sources_disagree,
+        accepted: tally.accepted,
+    })
+}
+
+/// One finding.
+pub(super) fn finding(finding: &audit::Finding) -> Finding {
+    let (rule, judgement) = (finding.rule, &finding.judgement);
+    let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
+    Finding {
+        id: rule.id.to_owned(),
+        group: rule.group.name().to_owned(),
+        title: rule.title.to_owned(),
+        verdict: judgement.verdict.name().to_owned(),
+        reason: judgement.verdict.reason().map(str::to_owned),
+        subject_kind: judgement.subject.kind().to_owned(),
+        subject: judgement.subject.to_string(),
+        found: judgement.found.clone(),
+        evidence: judgement
+            .evidence
+            .iter()
+            .map(|evidence| Evidence { value: evidence.value.clone(), source: evidence.source.clone() })
+            .collect(),
+        why: rule.why.to_owned(),
+        magnitude: rule.magnitude.text.to_owned(),
+        magnitude_source: rule.magnitude.source.to_owned(),
+        effect_ns: finding.effect.map(units::Nanos::as_nanos),
+        fix: Fix {
+            runtime: finding.fix.runtime.clone(),
+            persistent: finding.fix.persistent.clone(),
+            reboot: finding.fix.reboot && !finding.fix.persistent.is_empty(),
+        },
+        cost: rule.cost.to_owned(),
+        references: texts(rule.references),
+        conflicts: texts(rule.conflicts),
+        accepted: finding.accepted,
+        key: finding.key(),
+    }
+}

@@ -1,0 +1,161 @@
+//! `apus audit`.
+
+mod cmdline;
+mod diff;
+mod document;
+mod page;
+mod read;
+mod sarif;
+mod text;
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use audit::{Level, Report, Selection, audit_with, read_baseline, rules, write_baseline};
+use host::Facts;
+
+use crate::args::audit::{Audit, Special};
+use crate::commands::print_json;
+use crate::{Failure, Status};
+
+pub(super) use read::{facts_of, intent_of, read, stay_away};
+
+/// Judges a host, compares two, judges a command line, or lists the rules.
+pub fn run(typed: Audit) -> anyhow::Result<Status> {
+    match &typed.command {
+        Some(Special::Diff(diff)) => diff::run(diff),
+        Some(Special::Cmdline(cmdline)) => cmdline::run(cmdline),
+        Some(Special::Rules { markdown }) => list(*markdown),
+        None => one_host(&typed),
+    }
+}
+
+fn one_host(typed: &Audit) -> anyhow::Result<Status> {
+    let explained = typed.explain.as_deref().map(rule).transpose()?;
+    let prints_sarif = typed.sarif.as_deref() == Some(Path::new("-"));
+    let prints_plan = typed.fix.as_deref() == Some(Path::new("-"));
+    if [prints_sarif, prints_plan, typed.json, explained.is_some()].iter().filter(|prints| **prints).count() > 1 {
+        let why = "two documents cannot both go to the standard output";
+        return Err(Failure::wrong("print two documents", why, "name a file for --sarif or --fix").into());
+    }
+    let facts = read(&typed.host)?;
+    let _away = stay_away(&facts);
+    let intent = intent_of(&typed.host, &facts)?;
+    let selection = match explained {
+        Some(rule) => Selection { only: vec![audit::Selector::Rule(rule.id)], skip: Vec::new() },
+        None => Selection { only: typed.only.clone(), skip: typed.skip.clone() },
+    };
+    let mut report = audit_with(&facts, &intent, &selection);
+    let unused = match &typed.baseline {
+        Some(path) => report.accept(&read_baseline(&contents(path)?)),
+        None => Vec::new(),
+    };
+    outputs(typed, &facts, &report)?;
+    let level = typed.min_level.unwrap_or(Level::Warn);
+    let status = match report.at_least(level.max(Level::Choice)).next() {
+        Some(_) => Status::Findings,
+        None => Status::Good,
+    };
+    if let Some(rule) = explained {
+        text::explain(&mut io::stdout().lock(), rule, &report)?;
+    } else if typed.json {
+        let level = typed.min_level.unwrap_or(Level::All);
+        print_json(&document::of(&facts, &report, level, unused))?;
+    } else if !prints_sarif && !prints_plan {
+        text::report(&mut io::stdout().lock(), &facts, &report, level, &unused)?;
+    }
+    Ok(status)
+}
+
+/// Writes the files that were asked for.
+fn outputs(typed: &Audit, facts: &Facts, report: &Report) -> anyhow::Result<()> {
+    let level = typed.min_level.unwrap_or(Level::All);
+    if let Some(path) = &typed.sarif {
+        let text = serde_json::to_string_pretty(&sarif::of(report, level))? + "\n";
+        if path == Path::new("-") {
+            io::stdout().lock().write_all(text.as_bytes())?;
+        } else {
+            write(path, &text)?;
+        }
+    }
+    if let Some(path) = &typed.fix {
+        plan(path, report)?;
+    }
+    if let Some(path) = &typed.output {
+        write(path, &page::of(&document::of(facts, report, Level::All, Vec::new())))?;
+    }
+    if let Some(path) = &typed.write_baseline {
+        write(path, &write_baseline(report))?;
+    }
+    Ok(())
+}
+
+/// Writes the profile, and says how to go on with it.
+fn plan(path: &Path, report: &Report) -> anyhow::Result<()> {
+    let plan = audit::plan(report);
+    if path == Path::new("-") {
+        return Ok(io::stdout().lock().write_all(plan.text.as_bytes())?);
+    }
+    write(path, &plan.text)?;
+    let isolated = &report.context.isolated.value;
+    let isolated = if isolated.is_empty() { String::new() } else { format!(" --isolated {isolated}") };
+    let file = path.display().to_string();
+    // A name without a slash would be taken for a profile that comes with Apus, were it not for its ending.
+    let file = if file.contains('/') || file.ends_with(".toml") { file } else { format!("./{file}") };
+    eprintln!(
+        "{} findings are in {file}, {} are left to people (its comments): apus tune plan {file}{isolated}",
+        plan.mends, plan.left
+    );
+    Ok(())
+}
+
+fn list(markdown: bool) -> anyhow::Result<Status> {
+    let mut out = io::stdout().lock();
+    if markdown {
+        out.write_all(audit::markdown().as_bytes())?;
+        return Ok(Status::Good);
+    }
+    for rule in rules::all() {
+        writeln!(out, "{:<28} {:<15} {}", rule.id, rule.group.name(), rule.title)?;
+    }
+    Ok(Status::Good)
+}
+
+fn rule(id: &str) -> Result<&'static audit::Rule, Failure> {
+    rules::find(id).ok_or_else(|| {
+        let near: Vec<&str> = rules::all().map(|rule| rule.id).filter(|known| near(known, id)).take(5).collect();
+        let fix = match near.is_empty() {
+            true => "list them with apus audit rules".to_owned(),
+            false => format!("did you mean {}? apus audit rules lists them all", near.join(", ")),
+        };
+        Failure::wrong(format!("explain rule {id}"), "there is no such rule", fix)
+    })
+}
+
+/// Have two names a word in common?
+fn near(known: &str, typed: &str) -> bool {
+    let words = |text: &str| -> Vec<String> { text.split(['.', '-', '_']).map(str::to_lowercase).collect() };
+    let typed = words(typed);
+    words(known).iter().any(|word| word.len() > 2 && typed.contains(word))
+}
+
+fn contents(path: &Path) -> Result<String, Failure> {
+    fs::read_to_string(path).map_err(|error| {
+        Failure::wrong(
+            format!("read the baseline {}", path.display()),
+            error.to_string(),
+            "name a file that apus audit --write-baseline wrote",
+        )
+    })
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    fs::write(path, text).map_err(|error| {
+        Failure::wrong(
+            format!("write {}", path.display()),
+            error.to_string(),
+            "name a file in a folder that exists and that you may write to",
+        )
+    })
+}

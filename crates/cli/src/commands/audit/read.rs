@@ -1,0 +1,69 @@
+//! What is judged: the host, and what it is for.
+
+use std::path::Path;
+
+use audit::{Context, Goal, Intent};
+use host::facts::{Facts, Housekeeping, Kind, Reading, Root};
+
+use crate::Failure;
+use crate::args::audit::Host;
+
+/// Reads this host, or what `--from` names.
+pub(crate) fn read(typed: &Host) -> Result<Facts, Failure> {
+    let reading = Reading { msrs: typed.msr, interval: typed.interval };
+    facts_of(typed.from.as_deref(), reading)
+}
+
+/// Reads a folder or an archive, or this host.
+pub(crate) fn facts_of(from: Option<&Path>, reading: Reading) -> Result<Facts, Failure> {
+    let root = match from {
+        None => Root::live(),
+        Some(path) => Root::open(path).map_err(|error| {
+            Failure::wrong(
+                format!("read {}", path.display()),
+                error.to_string(),
+                "name a snapshot (apus snapshot), a sosreport, a must-gather's sysinfo.tgz, or a folder with proc and sys",
+            )
+        })?,
+    };
+    Ok(Facts::read_with(&root, reading))
+}
+
+/// Keeps the calling thread away from the isolated CPUs of this host until the result is dropped: judging and
+/// printing are housekeeping too. `None` for a recording.
+pub(crate) fn stay_away(facts: &Facts) -> Option<Housekeeping> {
+    let isolated = Context::of(facts, &Intent::default()).isolated.value;
+    // Where the kernel refuses, the reading has already noted it.
+    (facts.origin.kind == Kind::Live).then(|| Housekeeping::enter(&isolated))
+}
+
+/// What the host is for, as typed; what the host does not have is refused.
+pub(crate) fn intent_of(typed: &Host, facts: &Facts) -> Result<Intent, Failure> {
+    if let Some(isolated) = &typed.isolated {
+        let all = facts.cpus.present.value().cloned().unwrap_or_else(|| facts.cpus.all());
+        if !all.is_empty() && !isolated.is_subset(&all) {
+            return Err(Failure::wrong(
+                format!("judge CPUs {isolated} as isolated"),
+                format!("the host has CPUs {all}, and not {}", isolated.difference(&all)),
+                "name CPUs that it has",
+            ));
+        }
+    }
+    if let Some(links) = facts.links.value() {
+        let known = |name: &String| links.iter().any(|link| link.name == *name);
+        if let Some(name) = typed.nic.iter().find(|name| !known(name) && !links.is_empty()) {
+            let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
+            return Err(Failure::wrong(
+                format!("judge interface {name}"),
+                format!("the host has {}", names.join(", ")),
+                "name one of these",
+            ));
+        }
+    }
+    Ok(Intent {
+        isolated: typed.isolated.clone(),
+        nics: (!typed.nic.is_empty()).then(|| typed.nic.clone()),
+        workloads: (!typed.workload.is_empty()).then(|| typed.workload.clone()),
+        goal: typed.goal.map(|goal| Goal { quantile: goal.quantile, latency: goal.latency }),
+    })
+}

@@ -1,0 +1,155 @@
+//! One run: a command is started, and a number is taken from what it says.
+
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use live::os::Signals;
+use serde_json::Value;
+
+use super::plan::Measure;
+
+/// What is compared.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Metric {
+    /// Its name, with the unit.
+    pub name: String,
+    /// Whether less of it is better.
+    pub less_is_better: bool,
+    source: Source,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Source {
+    /// A quantile of the latencies outside gaps.
+    Latency(String),
+    /// A number of the result of `apus bench`, by its place.
+    Place(&'static [&'static str]),
+    /// Softirqs of reception on all CPUs, a second.
+    Softirqs,
+    /// The last line.
+    LastLine,
+}
+
+impl Metric {
+    /// A metric of `apus bench`.
+    pub fn of_bench(name: &str) -> Result<Self, String> {
+        let quantiles = ["p50", "p90", "p99", "p99.9", "p99.99"];
+        let (unit, less_is_better, source) = match name {
+            "received" => ("_pps", false, Source::Place(&["received_pps", "value"])),
+            "tested_cpu" => ("_percent", true, Source::Place(&["tested_cpu", "value", "share_of_one_cpu_percent"])),
+            "tested_wakeups" => ("_per_s", true, Source::Place(&["tested_cpu", "value", "wakeups_per_s"])),
+            "net_rx_softirqs" => ("_per_s", true, Source::Softirqs),
+            _ => match name.strip_prefix("latency_").filter(|quantile| quantiles.contains(quantile)) {
+                Some(quantile) => ("_ns", true, Source::Latency(quantile.to_owned())),
+                None => {
+                    return Err(format!(
+                        "{name:?}: expected latency_p50, latency_p90, latency_p99, latency_p99.9, latency_p99.99, received, \
+                         tested_cpu, tested_wakeups or net_rx_softirqs"
+                    ));
+                }
+            },
+        };
+        Ok(Self { name: format!("{name}{unit}"), less_is_better, source })
+    }
+
+    /// What a command of one's own prints.
+    pub fn own(name: &str, unit: &str, less_is_better: bool) -> Self {
+        let name = if unit.is_empty() { name.to_owned() } else { format!("{name}_{unit}") };
+        Self { name, less_is_better, source: Source::LastLine }
+    }
+}
+
+/// Runs once.
+pub fn run(measure: &Measure, metric: &Metric) -> Result<f64, String> {
+    let mut command = match measure {
+        Measure::Bench(words) => {
+            let mut command = Command::new(std::env::current_exe().map_err(|e| e.to_string())?);
+            command.arg("bench").args(words).arg("--json");
+            command
+        }
+        Measure::Command(words) => {
+            let mut command = Command::new(&words[0]);
+            command.args(&words[1..]);
+            command
+        }
+    };
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let (start, before) = (Instant::now(), softirqs());
+    let child = Signals::spawn(&mut command).map_err(|e| format!("start {:?}: {e}", command.get_program()))?;
+    let output = child.wait_with_output().map_err(|e| e.to_string())?;
+    let (span, after) = (start.elapsed(), softirqs());
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{}: {}", output.status, said.trim().replace('\n', "; ")));
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    match &metric.source {
+        Source::LastLine => {
+            let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
+            last.parse().map_err(|_| format!("its last line is {last:?}, and no number"))
+        }
+        Source::Softirqs => {
+            let risen = before.zip(after).and_then(|(before, after)| after.checked_sub(before));
+            let risen = risen.ok_or("/proc/softirqs does not show NET_RX")?;
+            Ok(risen as f64 / span.as_secs_f64())
+        }
+        source => of_document(&text, source),
+    }
+}
+
+/// The number that the document of `apus bench` has.
+fn of_document(text: &str, source: &Source) -> Result<f64, String> {
+    let document: Value = serde_json::from_str(text).map_err(|e| format!("apus bench said no JSON: {e}"))?;
+    let results = document["result"].as_object().and_then(|results| results.values().next());
+    let result = results.ok_or("the document of apus bench has no result")?;
+    match source {
+        Source::Latency(quantile) => {
+            let all =
+                result["clean"]["quantiles"].as_array().ok_or("this kind of bench measures no latency: use latency")?;
+            let found = all.iter().find(|one| one["quantile"] == quantile.as_str());
+            let found = found.ok_or_else(|| format!("apus bench does not report {quantile}"))?;
+            found["latency_ns"].as_f64().ok_or_else(|| format!("too few samples for {quantile}: measure longer"))
+        }
+        Source::Place(path) => {
+            let number = path.iter().fold(result, |value, key| &value[key]);
+            number
+                .as_f64()
+                .ok_or_else(|| format!("apus bench says nothing of {}: name the --instance, --pid or --tid", path[0]))
+        }
+        Source::Softirqs | Source::LastLine => Err("no number of the document".into()),
+    }
+}
+
+/// NET_RX softirqs of all CPUs since boot (proc(5), /proc/softirqs).
+fn softirqs() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/softirqs").ok()?;
+    let line = text.lines().find_map(|line| line.trim_start().strip_prefix("NET_RX:"))?;
+    line.split_whitespace().map(|count| count.parse::<u64>().ok()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own(script: &str) -> Result<f64, String> {
+        let words = ["sh", "-c", script].map(str::to_owned).to_vec();
+        run(&Measure::Command(words), &Metric::own("time", "us", true))
+    }
+
+    #[test]
+    fn the_last_line_is_the_number() {
+        assert_eq!(own("echo hello; echo 12.5"), Ok(12.5));
+        assert!(own("echo x").unwrap_err().contains("no number"));
+        assert!(own("echo no >&2; exit 3").unwrap_err().contains("no"));
+    }
+
+    #[test]
+    fn documents_of_bench_are_read() {
+        let text = r#"{"result":{"latency":{"received_pps":{"value":5.5},"tested_cpu":{"value":null},
+            "clean":{"quantiles":[{"quantile":"p50","latency_ns":900},{"quantile":"p99","latency_ns":null}]}}}}"#;
+        let read = |name: &str| of_document(text, &Metric::of_bench(name).unwrap().source);
+        assert_eq!((read("latency_p50"), read("received")), (Ok(900.0), Ok(5.5)));
+        assert!(read("latency_p99").unwrap_err().contains("too few"));
+        assert!(read("tested_cpu").unwrap_err().contains("--instance"));
+    }
+}

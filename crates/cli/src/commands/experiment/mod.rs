@@ -1,0 +1,179 @@
+//! `apus experiment`: the tester says what to try next, the host's settings are changed and taken back, and a command
+//! measures.
+
+mod measure;
+mod plan;
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use host::knob::{Access, Holder, Setting as _};
+use host::profile::{Profile, Purpose};
+use host::transaction::{Held, Meets, Plan as Changes};
+use live::os::Signals;
+use tester::experiment::result::{About, ExperimentResult};
+use tester::experiment::{Experiment, Step};
+use tester::host::{HostState, Reading};
+use units::Nanos;
+
+use crate::args::experiment::Experiment as Typed;
+use crate::commands::print_json;
+use crate::documents::VERSION;
+use crate::{Failure, Status};
+use plan::Plan;
+
+/// What the journal says of these transactions.
+const COMMAND: &str = "apus experiment";
+
+/// Tries, measures, decides, and says what was found.
+pub fn run(typed: &Typed) -> anyhow::Result<Status> {
+    let plan = Plan::load(&typed.plan)?;
+    let experiment = Experiment::new(plan.settings.clone())
+        .map_err(|e| Failure::wrong("the plan", e.to_string(), "change the plan"))?;
+    let root = Path::new("/");
+    let access = Access::below(root)?;
+    if typed.dry_run {
+        return dry_run(&access, &plan);
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Err(Failure::lacking(
+            "try settings of the machine",
+            "this needs root, and this is not root",
+            "try again with sudo; --dry-run works without",
+        )
+        .into());
+    }
+    let arguments = ["tune", "hold", "--root", "/"].map(str::to_owned).to_vec();
+    let access = access.with_holder(Holder { program: std::env::current_exe()?, arguments });
+    let signals = Signals::hold()?;
+    let baseline = match &plan.baseline {
+        Some(profile) => Some(held(&access, &changes(&access, profile)?)?),
+        None => None,
+    };
+    for factor in &plan.factors {
+        check(&access, factor)?;
+    }
+    let (experiment, interrupted) = conduct(&access, &plan, experiment, &signals)?;
+    if let Some(baseline) = baseline {
+        baseline.release()?;
+    }
+    let tid = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+    let host = Reading::known(HostState::read(root, std::process::id(), tid));
+    let about = About { name: plan.name.clone(), metric: plan.metric.name.clone() };
+    let result = ExperimentResult::new(&experiment, &about, host, interrupted);
+    if let Some(path) = &typed.output {
+        tester::report::write(&result.report(), path)?;
+    }
+    if typed.json {
+        print_json(&result)?;
+    } else {
+        let mut out = io::stdout().lock();
+        out.write_all(result.table().as_bytes())?;
+        out.flush()?;
+    }
+    Ok(if result.noise_floor_is_sound && result.ended != "failed" { Status::Good } else { Status::Findings })
+}
+
+/// One run after the other, until it is decided, the time is over, or a signal comes.
+fn conduct(
+    access: &Access,
+    plan: &Plan,
+    mut experiment: Experiment,
+    signals: &Signals,
+) -> anyhow::Result<(Experiment, bool)> {
+    let start = Instant::now();
+    let now = || Nanos::from_nanos(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    let mut interrupted = false;
+    while let Some(step) = experiment.next(now()) {
+        if signals.wait(Duration::ZERO).is_some() {
+            interrupted = true;
+            break;
+        }
+        progress(&experiment, step, now());
+        let trying = held(access, &together(access, plan, step.on)?)?;
+        std::thread::sleep(Duration::from_nanos(plan.settle.as_nanos()));
+        let value = measure::run(&plan.measure, &plan.metric);
+        if let Some(back) = trying.release()?
+            && !back.closed
+        {
+            let id = back.id;
+            let why = "a setting could not be taken back, or someone else changed it meanwhile".to_owned();
+            return Err(Failure::lacking("go on", why, format!("apus tune status, apus tune rollback {id}")).into());
+        }
+        experiment.record(value, now());
+    }
+    if io::stderr().is_terminal() {
+        eprint!("\r\x1b[K");
+    }
+    Ok((experiment, interrupted))
+}
+
+/// The settings of all factors that are on.
+fn together(access: &Access, plan: &Plan, on: u32) -> anyhow::Result<Changes> {
+    let mut all = Changes::new("experiment");
+    for (place, factor) in plan.factors.iter().enumerate() {
+        if on >> place & 1 == 1 {
+            changes(access, factor)?.items.into_iter().for_each(|item| all.push(item));
+        }
+    }
+    Ok(all)
+}
+
+fn changes(access: &Access, profile: &Profile) -> anyhow::Result<Changes> {
+    Ok(profile.resolve(access, &Purpose::default())?.plan)
+}
+
+fn held(access: &Access, plan: &Changes) -> anyhow::Result<Held> {
+    Ok(Held::new(access, plan, COMMAND, VERSION)?)
+}
+
+/// A factor that changes nothing here would be called neutral, and that would be wrong.
+fn check(access: &Access, factor: &Profile) -> anyhow::Result<()> {
+    let plan = changes(access, factor)?;
+    let lacking = |why: String| {
+        let what = format!("try the factor {:?}", factor.name);
+        anyhow::Error::from(Failure::lacking(what, why, "take it out of the plan, or run where it exists"))
+    };
+    let previews = plan.preview(access);
+    for preview in &previews {
+        let label = preview.item.setting.label();
+        match &preview.meets {
+            Meets::NotThere => return Err(lacking(format!("this machine has no {label}"))),
+            Meets::Refused(error) => return Err(lacking(error.to_string().replace('\n', "; "))),
+            Meets::AsWanted { .. } | Meets::Other { .. } => {}
+        }
+    }
+    if previews.iter().all(|preview| matches!(preview.meets, Meets::AsWanted { .. })) {
+        return Err(lacking("it changes nothing: everything is so already".into()));
+    }
+    Ok(())
+}
+
+fn dry_run(access: &Access, plan: &Plan) -> anyhow::Result<Status> {
+    let mut out = io::stdout().lock();
+    writeln!(
+        out,
+        "{}: {} of {} factors, {} at the most",
+        plan.name,
+        plan.metric.name,
+        plan.factors.len(),
+        plan.settings.budget
+    )?;
+    for profile in plan.baseline.iter().chain(&plan.factors) {
+        writeln!(out, "  {}", profile.name)?;
+        for item in changes(access, profile)?.items {
+            writeln!(out, "    {} = {}", item.setting.label(), item.wanted)?;
+        }
+    }
+    Ok(Status::Good)
+}
+
+fn progress(experiment: &Experiment, step: Step, now: Nanos) {
+    if !io::stderr().is_terminal() {
+        return;
+    }
+    let what = step.replicate.map_or("noise floor".to_owned(), |replicate| format!("replicate {}", replicate + 1));
+    let left = experiment.runs_left_in_replicate();
+    eprint!("\r\x1b[K{what}: {left} runs left in it; {:.0} s gone", now.as_nanos() as f64 / 1e9);
+}

@@ -1,0 +1,55 @@
+//! `apus probe all`: the platform profile.
+
+use std::io::{self, Write as _};
+
+use anyhow::Context as _;
+use live::os::Signals;
+use probe::Control;
+use probe::platform::{self, Plan};
+use probe::report::Set;
+
+use super::{check_writable, host, html, keep, last, print_json, say, start, watch};
+use crate::Status;
+use crate::args::probe::All;
+use crate::documents::probe::Platform;
+
+/// Measures, and writes the profile.
+pub fn run(typed: &All) -> anyhow::Result<Status> {
+    // Before any thread is started: they inherit what is held back.
+    let signals = Signals::hold()?;
+    check_writable(&[&typed.output, &typed.html])?;
+    let cpu = last(typed.cpu)?;
+    let other = probe::place::allowed()?.into_iter().find(|other| *other != cpu);
+    let plan = Plan {
+        cpu,
+        peer: typed.peer.or(other),
+        priority: typed.priority,
+        rounds: typed.rounds,
+        slice: typed.slice,
+        load: typed.load.to_string(),
+    };
+    let load = start(typed.load, plan.duration())?;
+    let control = Control::new(None);
+    let (profile, interrupted) = watch::follow(control, &signals, !typed.json, |control| {
+        Ok((platform::run(&plan, control)?, control.stopped()))
+    })?;
+    drop(load);
+    let document = Platform::new(host(), profile, interrupted);
+    keep(&document, typed.output.as_deref())?;
+    if let Some(path) = &typed.html {
+        let sets = [Set { name: "", host: &document.host, measured: &document.measured }];
+        html("Apus: platform profile", &sets, serde_json::to_value(&document)?, Vec::new(), path)?;
+    }
+    if typed.json {
+        print_json(&document)?;
+    } else {
+        let mut out = io::stdout().lock();
+        say::table(&document.measured, &mut out).context("write the table")?;
+        for missing in &document.missing {
+            writeln!(out, "[missing] {}: {}", missing.probe, missing.why)?;
+        }
+        writeln!(out, "{} rounds{}", document.rounds, if interrupted { ", interrupted" } else { "" })?;
+        out.flush().context("write the table")?;
+    }
+    Ok(Status::Good)
+}

@@ -1,0 +1,114 @@
+//! `apus probe compare`: two profiles, term by term.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use anyhow::Context as _;
+use probe::Measured;
+use probe::compare::{TermComparison, Verdict, compare, differences};
+use probe::report::{Set, comparison, verdict};
+use serde_json::Value;
+use tester::host::{HostState, Reading};
+
+use super::{check_writable, html, print_json};
+use crate::args::probe::Compare;
+use crate::documents::probe::{Comparison, Document, PLATFORM, Platform, SCHEMA};
+use crate::{Failure, Status};
+
+/// Reads both, and says what differs.
+pub fn run(typed: &Compare) -> anyhow::Result<Status> {
+    check_writable(&[&typed.html])?;
+    let (a, b) = (read(&typed.a)?, read(&typed.b)?);
+    let name = |path: &Path| path.display().to_string();
+    let terms = compare(&a.measured, &b.measured);
+    let longer = terms.iter().any(|term| term.verdict == Verdict::Longer);
+    let mut differences = differences(&a.measured, &b.measured);
+    differences.splice(0..0, hosts(&a.host, &b.host));
+    let document = Comparison::new(name(&typed.a), name(&typed.b), differences, terms);
+    if let Some(path) = &typed.html {
+        let sets = [
+            Set { name: "A", host: &a.host, measured: &a.measured },
+            Set { name: "B", host: &b.host, measured: &b.measured },
+        ];
+        let more = vec![comparison(&document.terms)];
+        html("Apus: two profiles, term by term", &sets, serde_json::to_value(&document)?, more, path)?;
+    }
+    if typed.json {
+        print_json(&document)?;
+    } else {
+        table(&document, &mut io::stdout().lock()).context("write the table")?;
+    }
+    Ok(if longer { Status::Findings } else { Status::Good })
+}
+
+/// In what the hosts differ, as far as both are known.
+fn hosts(a: &HostState, b: &HostState) -> Vec<String> {
+    let differs = |what: &str, a: &Reading<String>, b: &Reading<String>| {
+        let (a, b) = (a.value.as_ref()?, b.value.as_ref()?);
+        (a != b).then(|| format!("{what}: {a} and {b}"))
+    };
+    [
+        differs("CPU", &a.cpu_model, &b.cpu_model),
+        differs("kernel", &a.kernel, &b.kernel),
+        differs("isolated CPUs", &a.isolated_cpus, &b.isolated_cpus),
+        differs("tickless CPUs", &a.nohz_full_cpus, &b.nohz_full_cpus),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// A file of measurements.
+pub struct File {
+    pub host: HostState,
+    pub measured: Vec<Measured>,
+}
+
+/// Reads a profile, or a result of a probe.
+pub fn read(path: &Path) -> Result<File, Failure> {
+    let fix = "name a file that apus probe wrote with -o or --json";
+    let wrong = |why: String| Failure::wrong(format!("read {}", path.display()), why, fix);
+    let text = fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
+    let document: Value = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+    match document["schema"].as_str() {
+        Some(PLATFORM) => serde_json::from_value(document)
+            .map(|Platform { host, measured, .. }| File { host, measured })
+            .map_err(|e| wrong(e.to_string())),
+        Some(SCHEMA) => serde_json::from_value(document)
+            .map(|Document { host, measured, .. }| File { host, measured })
+            .map_err(|e| wrong(e.to_string())),
+        other => Err(wrong(format!("its schema is {other:?}, but this reads {PLATFORM} and {SCHEMA}"))),
+    }
+}
+
+fn table(document: &Comparison, out: &mut impl Write) -> io::Result<()> {
+    for difference in &document.differences {
+        writeln!(out, "differs   {difference}")?;
+    }
+    writeln!(out, "{:<62}{:>10}{:>10}{:>8}  {:<15}{:>8}", "", "A", "B", "B / A", "95 % interval", "p")?;
+    for term in &document.terms {
+        row(term, out)?;
+    }
+    let shown = document.terms.iter().filter(|term| matches!(term.verdict, Verdict::Longer | Verdict::Shorter)).count();
+    writeln!(
+        out,
+        "{shown} of {} differ by more than chance. Rounds of one profile share the occasion: a difference between two \
+         settings takes several profiles of each.",
+        document.terms.len()
+    )?;
+    out.flush()
+}
+
+fn row(term: &TermComparison, out: &mut impl Write) -> io::Result<()> {
+    let name = format!("{} {}, {} {}", term.probe, term.variant, term.term, term.quantity);
+    let us = |ns: Option<f64>| ns.map_or("-".to_owned(), |ns| super::say::us(ns.round() as u64));
+    let ratio = term.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.3}"));
+    let interval = match (term.ratio_low, term.ratio_high) {
+        (Some(low), Some(high)) => format!("{low:.3} to {high:.3}"),
+        _ => "-".to_owned(),
+    };
+    let p = term.p_adjusted.map_or("-".to_owned(), |p| format!("{p:.3}"));
+    let (a, b) = (us(term.a_ns), us(term.b_ns));
+    writeln!(out, "{name:<62}{a:>10}{b:>10}{ratio:>8}  {interval:<15}{p:>8}  {}", verdict(term.verdict))
+}

@@ -1,0 +1,29 @@
+//! `apus probe import`: what other tools measured, as results of ours.
+
+use std::fs;
+
+use super::{check_writable, put};
+use crate::args::probe::Import;
+use crate::documents::probe::Document;
+use crate::{Failure, Status};
+
+/// Reads the files, and says what is in them.
+pub fn run(typed: &Import) -> anyhow::Result<Status> {
+    check_writable(&[&typed.outputs.output, &typed.outputs.html])?;
+    let mut hosts = Vec::new();
+    let mut measured = Vec::new();
+    for path in &typed.files {
+        let name = path.display().to_string();
+        let text = fs::read_to_string(path).map_err(|e| {
+            let fix = "name a file of cyclictest --json, oslat --json, or the output of rtla hist";
+            Failure::wrong(format!("read {name}"), e.to_string(), fix)
+        })?;
+        let imported = probe::import::read(&name, &text)?;
+        hosts.push(imported.host);
+        measured.push(imported.measured);
+    }
+    // The host on which they were measured, as far as the first file says; not this one.
+    let Some(host) = hosts.into_iter().next() else { return Ok(Status::Wrong) };
+    put(&Document::new(host, measured), &typed.outputs)?;
+    Ok(Status::Good)
+}

@@ -1,0 +1,267 @@
+//! `apus probe`: from what was typed to a probe, from what it measured to documents.
+
+mod all;
+mod compare;
+mod import;
+mod say;
+mod watch;
+
+pub(super) use compare::{File, read as read_measurements};
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use live::os::Signals;
+use probe::clock::Clock;
+use probe::frequency::Frequency;
+use probe::idle::Idle;
+use probe::interrupt::{Bed, Interrupt, Wait};
+use probe::jitter::{Jitter, Traffic};
+use probe::load::Load;
+use probe::report::Set;
+use probe::switch::{Switch, Via};
+use probe::timer::Timer;
+use probe::{Measured, Probe};
+use tester::host::HostState;
+use tester::report::model::Section;
+use units::Nanos;
+
+use super::print_json;
+use crate::args::probe::{self as args, Conditions, CpuList, Outputs, Probe as Typed};
+use crate::documents::probe::Document;
+use crate::{Failure, Status};
+
+/// Measures, and says what was found.
+pub fn run(typed: Typed) -> anyhow::Result<Status> {
+    match typed {
+        Typed::Timer(typed) => {
+            let probe = Timer {
+                cpus: cpus(typed.cpu.as_ref())?,
+                priority: typed.conditions.priority,
+                slack: typed.slack,
+                interval: typed.interval,
+                duration: typed.duration,
+                wait: typed.wait,
+                load: typed.conditions.load.to_string(),
+            };
+            one(&[&probe], typed.duration, &typed.conditions, &typed.outputs)
+        }
+        Typed::Jitter(typed) => {
+            let probe = Jitter {
+                cpus: cpus(typed.cpu.as_ref())?,
+                priority: typed.conditions.priority,
+                duration: typed.duration,
+                gap_over: typed.gap_over,
+                explain_over: typed.explain_over,
+                causes: typed.causes,
+                traffic: Traffic { rate: typed.rate, ring: typed.ring, capacity: typed.capacity },
+                load: typed.conditions.load.to_string(),
+            };
+            one(&[&probe], typed.duration, &typed.conditions, &typed.outputs)
+        }
+        Typed::Switch(typed) => {
+            let probes = switches(&typed)?;
+            let probes: Vec<&(dyn Probe + Sync)> = probes.iter().map(|probe| probe as &(dyn Probe + Sync)).collect();
+            one(&probes, typed.duration, &typed.conditions, &typed.outputs)
+        }
+        Typed::Interrupt(typed) => {
+            let probes = interrupts(&typed)?;
+            let probes: Vec<&(dyn Probe + Sync)> = probes.iter().map(|probe| probe as &(dyn Probe + Sync)).collect();
+            one(&probes, typed.duration, &typed.conditions, &typed.outputs)
+        }
+        Typed::Idle(typed) => {
+            let cpu = last(typed.cpu)?;
+            let peer = typed.peer.or(probe::place::allowed()?.into_iter().find(|other| *other != cpu));
+            let mut probe = Idle {
+                how: typed.how,
+                sleeps: typed.sleep,
+                priority: typed.priority,
+                duration: typed.duration,
+                ..Idle::new(cpu, peer)
+            };
+            if !typed.source.is_empty() {
+                probe.sources = typed.source;
+            }
+            one(&[&probe], typed.duration, &NO_LOAD, &typed.outputs)
+        }
+        Typed::Frequency(typed) => {
+            let probe = Frequency {
+                cpu: last(typed.cpu)?,
+                priority: typed.priority,
+                via: typed.via,
+                levels: typed.levels,
+                work: typed.work,
+                period: typed.period,
+                changes: typed.changes,
+                batch: typed.batch,
+                load: Load::None.to_string(),
+            };
+            one(&[&probe], probe.duration(), &NO_LOAD, &typed.outputs)
+        }
+        Typed::Clock(typed) => {
+            let cpus = match &typed.cpu {
+                Some(list) => list.0.clone(),
+                None => probe::place::allowed()?,
+            };
+            let load = typed.conditions.load.to_string();
+            let probe = Clock { cpus, priority: typed.conditions.priority, duration: typed.duration, load };
+            one(&[&probe], typed.duration, &typed.conditions, &typed.outputs)
+        }
+        Typed::All(typed) => all::run(&typed),
+        Typed::Compare(typed) => compare::run(&typed),
+        Typed::Import(typed) => import::run(&typed),
+    }
+}
+
+/// Each way of waking on one CPU and across two, as far as they were not chosen.
+fn switches(typed: &args::Switch) -> anyhow::Result<Vec<Switch>> {
+    let allowed = probe::place::allowed()?;
+    let cpu = last(typed.cpu)?;
+    let peers = match typed.peer {
+        Some(peer) => vec![peer],
+        None => [Some(cpu), allowed.iter().copied().find(|other| *other != cpu)].into_iter().flatten().collect(),
+    };
+    let ways = typed.via.map_or(Via::ALL.to_vec(), |via| vec![via]);
+    let of = |peer: usize| {
+        let typed = &typed;
+        ways.clone().into_iter().map(move |via| Switch {
+            priority: typed.conditions.priority,
+            pause: typed.pause,
+            duration: typed.duration,
+            load: typed.conditions.load.to_string(),
+            ..Switch::new(cpu, peer, via)
+        })
+    };
+    Ok(peers.into_iter().flat_map(of).collect())
+}
+
+/// For probes that a load would take away what they measure: a CPU that sleeps, or works alone.
+const NO_LOAD: Conditions = Conditions { priority: None, load: Load::None, fail_over: None };
+
+/// The CPU that was named, or the last one that this process may use: CPU 0 has the most to do besides.
+fn last(typed: Option<usize>) -> anyhow::Result<usize> {
+    Ok(typed.or(probe::place::allowed()?.last().copied()).unwrap_or(0))
+}
+
+/// Runs the probes one after the other, each for `duration`, and says what they measured.
+fn one(
+    probes: &[&(dyn Probe + Sync)],
+    duration: Nanos,
+    conditions: &Conditions,
+    outputs: &Outputs,
+) -> anyhow::Result<Status> {
+    // Before any thread is started: they inherit what is held back.
+    let signals = Signals::hold()?;
+    check_writable(&[&outputs.output, &outputs.html])?;
+    let time = duration * probes.len() as u64;
+    let load = start(conditions.load, time)?;
+    let measured = watch::run(probes, conditions.fail_over, &signals, !outputs.json)?;
+    drop(load);
+    finish(measured, outputs)
+}
+
+/// Each way of waiting across CPUs, and blocking on the sender's, as far as they were not chosen.
+fn interrupts(typed: &args::Interrupt) -> anyhow::Result<Vec<Interrupt>> {
+    let allowed = probe::place::allowed()?;
+    let cpu = last(typed.cpu)?;
+    let other = allowed.iter().copied().find(|other| *other != cpu);
+    let of = |wait: Wait, sender: usize| Interrupt {
+        priority: typed.conditions.priority,
+        interval: typed.interval,
+        duration: typed.duration,
+        load: typed.conditions.load.to_string(),
+        ..Interrupt::new(wait, cpu, sender)
+    };
+    if let Some(interface) = &typed.port {
+        let bed = Bed::Port {
+            interface: interface.clone(),
+            queue: typed.queue,
+            namespace: typed.netns.clone(),
+            destination: typed.mac,
+        };
+        let waits = typed.wait.map_or(vec![Wait::Block, Wait::Spin, Wait::Busy], |wait| vec![wait]);
+        return Ok(waits.into_iter().map(|wait| Interrupt { bed: bed.clone(), ..of(wait, cpu) }).collect());
+    }
+    let waits = typed.wait.map_or(Wait::ALL.to_vec(), |wait| vec![wait]);
+    let mut probes: Vec<Interrupt> = Vec::new();
+    for wait in waits {
+        probes.extend(typed.sender.or(other).map(|sender| of(wait, sender)));
+        // The right CPU as well, where the receiver lets the sender run.
+        if typed.sender.is_none() && wait == Wait::Block {
+            probes.push(of(wait, cpu));
+        }
+    }
+    if probes.is_empty() {
+        let (what, why) = ("measure delivery to another CPU", "this process may use one CPU only");
+        return Err(Failure::lacking(what, why, "give it a second one, or measure --wait block").into());
+    }
+    Ok(probes)
+}
+
+fn start(load: Load, time: Nanos) -> Result<probe::load::Running, probe::Error> {
+    load.start(time)
+}
+
+/// Says what was measured, in the ways that were asked for.
+fn finish(measured: Vec<Measured>, outputs: &Outputs) -> anyhow::Result<Status> {
+    let exceeded = measured.iter().any(|of| of.exceeded.is_some());
+    let document = Document::new(host(), measured);
+    put(&document, outputs)?;
+    Ok(if exceeded { Status::Findings } else { Status::Good })
+}
+
+/// Writes and prints a document.
+fn put(document: &Document, outputs: &Outputs) -> anyhow::Result<()> {
+    keep(document, outputs.output.as_deref())?;
+    if let Some(path) = &outputs.html {
+        let sets = [Set { name: "", host: &document.host, measured: &document.measured }];
+        html("Apus: what waking up costs", &sets, serde_json::to_value(document)?, Vec::new(), path)?;
+    }
+    if outputs.json {
+        return print_json(document);
+    }
+    say::table(&document.measured, &mut io::stdout().lock()).context("write the table")
+}
+
+/// Writes a document to a file, if one was named.
+fn keep(document: &impl serde::Serialize, path: Option<&Path>) -> anyhow::Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    let text = serde_json::to_string(document).context("write the document")?;
+    fs::write(path, text + "\n").with_context(|| format!("write the document to {}", path.display()))
+}
+
+/// Writes a report.
+fn html(
+    title: &str,
+    sets: &[Set<'_>],
+    results: serde_json::Value,
+    more: Vec<Section>,
+    path: &Path,
+) -> anyhow::Result<()> {
+    let mut report = probe::report::report(title, sets, results);
+    report.sections.splice(0..0, more);
+    tester::report::write(&report, path)?;
+    Ok(())
+}
+
+fn host() -> HostState {
+    let pid = std::process::id();
+    HostState::read(Path::new("/"), pid, pid)
+}
+
+fn cpus(typed: Option<&CpuList>) -> anyhow::Result<Vec<usize>> {
+    typed.map_or_else(|| Ok(vec![last(None)?]), |list| Ok(list.0.clone()))
+}
+
+/// The files that were asked for, made before anything is measured.
+fn check_writable(paths: &[&Option<PathBuf>]) -> Result<(), Failure> {
+    for path in paths.iter().filter_map(|path| path.as_deref()) {
+        fs::File::create(path).map_err(|e| {
+            let fix = "name a file in a folder that you may write";
+            Failure::lacking(format!("write {}", path.display()), e.to_string(), fix)
+        })?;
+    }
+    Ok(())
+}

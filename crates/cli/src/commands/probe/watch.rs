@@ -1,0 +1,178 @@
+//! Looking on while a probe runs: signals, and on a terminal a histogram that grows.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
+
+use live::os::Signals;
+use probe::{Control, Measured, Probe};
+use tester::histogram::Histogram;
+use units::Nanos;
+
+/// How often the display is drawn.
+const DRAW: Duration = Duration::from_millis(250);
+/// How soon a probe's end is noticed.
+const LOOK: Duration = Duration::from_millis(20);
+/// The longest bar, in characters.
+const WIDTH: u64 = 48;
+
+/// Runs `probes` one after the other, each on a thread of its own. `display`: draw, if there is a terminal.
+pub fn run(
+    probes: &[&(dyn Probe + Sync)],
+    fail_over: Option<Nanos>,
+    signals: &Signals,
+    display: bool,
+) -> anyhow::Result<Vec<Measured>> {
+    let mut all = Vec::new();
+    for probe in probes {
+        let measured = follow(Control::new(fail_over), signals, display, |control| probe.run(control))?;
+        let ends = measured.interrupted || measured.exceeded.is_some();
+        all.push(measured);
+        if ends {
+            break;
+        }
+    }
+    Ok(all)
+}
+
+/// Runs `work` on a thread of its own; a signal stops it.
+pub fn follow<T: Send>(
+    control: Control,
+    signals: &Signals,
+    display: bool,
+    work: impl FnOnce(&Control) -> Result<T, probe::Error> + Send,
+) -> anyhow::Result<T> {
+    let mut display = Display::new(display);
+    let result = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| work(&control));
+        while !thread.is_finished() {
+            if signals.wait(LOOK).is_some() {
+                control.stop();
+            }
+            display.follow(&control);
+        }
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    });
+    display.clear();
+    Ok(result?)
+}
+
+/// A histogram that grows on the standard error, if that is a terminal; else nothing.
+pub struct Display {
+    terminal: bool,
+    began: Instant,
+    drawn: Option<Instant>,
+    lines: usize,
+    news: String,
+    histogram: Histogram,
+}
+
+impl Display {
+    /// Nothing is drawn unless `wanted`.
+    pub fn new(wanted: bool) -> Self {
+        Self {
+            terminal: wanted && io::stderr().is_terminal(),
+            began: Instant::now(),
+            drawn: None,
+            lines: 0,
+            news: String::new(),
+            histogram: Histogram::new(),
+        }
+    }
+
+    /// Takes what the probe shows, and draws it now and then.
+    pub fn follow(&mut self, control: &Control) {
+        // Also without a terminal, so that the samples do not pile up.
+        let histogram = &mut self.histogram;
+        control.seen(|sample| histogram.record(sample.as_nanos()));
+        if let Some(news) = control.news() {
+            self.news = news;
+            self.histogram = Histogram::new();
+        }
+        if self.terminal && self.drawn.is_none_or(|at| at.elapsed() >= DRAW) {
+            self.drawn = Some(Instant::now());
+            let text = picture(&self.histogram, &self.news, self.began.elapsed());
+            self.replace(&text);
+        }
+    }
+
+    /// Takes the display away again.
+    pub fn clear(&mut self) {
+        if self.terminal {
+            self.replace("");
+        }
+    }
+
+    fn replace(&mut self, text: &str) {
+        let mut out = io::stderr().lock();
+        // Up to where the last picture began, and clear from there (ECMA-48, CUU and ED).
+        let up = if self.lines > 0 { format!("\x1b[{}A", self.lines) } else { String::new() };
+        // A picture is worth nothing if nobody can see it.
+        let _ = write!(out, "{up}\r\x1b[J{text}");
+        let _ = out.flush();
+        self.lines = text.lines().count();
+    }
+}
+
+/// A line of numbers, and a bar for each power of two.
+fn picture(histogram: &Histogram, news: &str, elapsed: Duration) -> String {
+    let n = histogram.len();
+    let rank = |share: u64| (n * share).div_ceil(100).max(1);
+    let [p50, p99] = histogram.at_ranks([rank(50), rank(99)]);
+    let show = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| format!("{:.1}us", ns as f64 / 1e3));
+    let mut text = format!(
+        "{news}{}{:.0} s   n {n}   p50 {}   p99 {}   max {}\n",
+        if news.is_empty() { "" } else { "   " },
+        elapsed.as_secs_f64(),
+        show(p50),
+        show(p99),
+        show(histogram.max_ns())
+    );
+    let mut bins: Vec<(u32, u64)> = Vec::new();
+    for (value, count) in histogram.to_document().counts {
+        let bin = u64::BITS - value.leading_zeros();
+        match bins.last_mut() {
+            Some((last, sum)) if *last == bin => *sum += count,
+            _ => bins.push((bin, count)),
+        }
+    }
+    let most = bins.iter().map(|(_, count)| *count).max().unwrap_or(1);
+    for (bin, count) in bins {
+        let bar = "#".repeat((count * WIDTH).div_ceil(most) as usize);
+        let below = Nanos::from_nanos((1u64 << bin) - 1);
+        text.push_str(&format!("{:>12} {bar:<48} {count}\n", format!("<= {}", rounded(below))));
+    }
+    text
+}
+
+/// In the unit that leaves the fewest digits: `8.2us`.
+fn rounded(span: Nanos) -> String {
+    match span.as_nanos() {
+        ns @ 0..1_000 => format!("{ns}ns"),
+        ns @ 1_000..1_000_000 => format!("{:.1}us", ns as f64 / 1e3),
+        ns @ 1_000_000..1_000_000_000 => format!("{:.1}ms", ns as f64 / 1e6),
+        ns => format!("{:.1}s", ns as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_picture_has_a_bar_for_each_power_of_two() {
+        let mut histogram = Histogram::new();
+        (0..100).for_each(|_| histogram.record(3_000));
+        histogram.record(70_000);
+        let text = picture(&histogram, "timer", Duration::from_secs(2));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 3, "{text}");
+        assert!(lines[0].starts_with("timer   2 s   n 101   p50 3.0us   p99 3.0us   max 70.0us"), "{text}");
+        assert!(lines[1].contains(&"#".repeat(48)) && lines[1].ends_with(" 100"), "{text}");
+        assert!(lines[2].contains(" # ") && lines[2].contains("<= 131.1us"), "{text}");
+    }
+
+    #[test]
+    fn nothing_is_drawn_without_samples() {
+        assert_eq!(picture(&Histogram::new(), "", Duration::ZERO).lines().count(), 1);
+    }
+}

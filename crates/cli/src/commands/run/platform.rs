@@ -1,0 +1,168 @@
+//! `--platform`: what `apus probe all` measured, as costs that `adaptive` starts from.
+
+use std::path::Path;
+
+use policy::wait::{LENGTHS, Lateness, TimedCost, WakeCosts};
+use probe::Measured;
+use probe::measured::{Detail, Name, Series};
+use tester::histogram::Histogram;
+use tester::host::{HostState, Reading};
+use units::Nanos;
+
+use crate::Failure;
+use crate::commands::probe::{File, read_measurements};
+
+/// What a profile says, and how far it may not be what the worker will meet.
+#[derive(Debug)]
+pub struct Platform {
+    pub costs: WakeCosts,
+    pub warnings: Vec<String>,
+}
+
+/// Reads a profile for workers at the real-time priority `fifo`.
+pub fn read(path: &Path, fifo: Option<u8>) -> Result<Platform, Failure> {
+    let File { host, measured } = read_measurements(path)?;
+    let name = path.display().to_string();
+    let costs = costs(&measured).map_err(|why| {
+        Failure::wrong(
+            format!("use {name}"),
+            why,
+            "write one with apus probe all -o FILE, as root, with --slice 500ms or more",
+        )
+    })?;
+    let (pid, root) = (std::process::id(), Path::new("/"));
+    let mut warnings = foreign(&name, &host, &HostState::read(root, pid, pid));
+    warnings.extend(other_class(&name, &measured, fifo));
+    if costs.interrupt.is_none() {
+        warnings.push(format!("{name} has no interrupts (apus probe all needs root for them): their cost is learned"));
+    }
+    Ok(Platform { costs, warnings })
+}
+
+/// The costs in a profile: timers by clock_nanosleep, by their interval, and frames picked up by poll(2), which is how
+/// a worker waits. Pure.
+fn costs(measured: &[Measured]) -> Result<WakeCosts, String> {
+    let mut timed: Vec<TimedCost> = Vec::new();
+    for of in measured {
+        let Detail::Timer(detail) = &of.detail else { continue };
+        let Some(term) = of.terms.first().filter(|_| detail.wait == "clock_nanosleep") else { continue };
+        if let Some(lateness) = lateness(&term.raw)? {
+            timed.push(TimedCost { length: Nanos::from_nanos(detail.interval_ns), lateness });
+        }
+    }
+    if timed.is_empty() {
+        return Err("it has no timer by clock_nanosleep with a p99".into());
+    }
+    timed.sort_by_key(|cost| cost.length);
+    if timed.len() > LENGTHS {
+        return Err(format!("it has timers of {} intervals, and there is room for {LENGTHS}", timed.len()));
+    }
+    // Across CPUs where that was measured: frames come from elsewhere as a rule.
+    let blocked = |variant: &str| {
+        let of = measured.iter().find(|of| of.probe == Name::Interrupt && of.variant.starts_with(variant))?;
+        of.terms.iter().find(|term| term.name == "XDP to pick-up")
+    };
+    let interrupt = match blocked("block, wrong CPU").or_else(|| blocked("block")) {
+        Some(term) => lateness(&term.raw)?,
+        None => None,
+    };
+    let mut costs = WakeCosts { interrupt, ..WakeCosts::default() };
+    costs.timed.iter_mut().zip(timed).for_each(|(place, cost)| *place = Some(cost));
+    Ok(costs)
+}
+
+/// The quantiles of a series; `None` where its p99 is refused: what is not known well enough is learned.
+fn lateness(series: &Series) -> Result<Option<Lateness>, String> {
+    if series.p99_ns.is_none() {
+        return Ok(None);
+    }
+    let histogram = Histogram::try_from(&series.histogram).map_err(|error| error.to_string())?;
+    let rank = |percent: u64| (histogram.len() * percent).div_ceil(100);
+    let [Some(p50), Some(p75), Some(p90), Some(p99)] = histogram.at_ranks([rank(50), rank(75), rank(90), rank(99)])
+    else {
+        return Ok(None);
+    };
+    let ns = Nanos::from_nanos;
+    Ok(Some(Lateness { p50: ns(p50), p75: ns(p75), p90: ns(p90), p99: ns(p99) }))
+}
+
+/// In what the profile's host is not this one.
+fn foreign(name: &str, theirs: &HostState, ours: &HostState) -> Vec<String> {
+    let differs = |what: &str, theirs: &Reading<String>, ours: &Reading<String>| {
+        let (theirs, ours) = (theirs.value.as_ref()?, ours.value.as_ref()?);
+        (theirs != ours).then(|| format!("{name} was measured with another {what}: {theirs:?}, and this is {ours:?}"))
+    };
+    [differs("CPU", &theirs.cpu_model, &ours.cpu_model), differs("kernel", &theirs.kernel, &ours.kernel)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// Whether the profile's threads ran in another class than the workers will.
+fn other_class(name: &str, measured: &[Measured], fifo: Option<u8>) -> Option<String> {
+    let of = measured.iter().find(|of| of.probe == Name::Timer)?;
+    let class = of.conditions.scheduling.value.as_ref()?;
+    let real_time = class.rt_priority > 0;
+    let say = |real_time: bool| if real_time { "in SCHED_FIFO" } else { "in the normal class" };
+    (real_time != fifo.is_some())
+        .then(|| format!("{name} was measured {}, and the workers run {}", say(real_time), say(fifo.is_some())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use probe::record::Recorder;
+    use probe::timer::Timer;
+    use probe::{Control, Probe};
+
+    fn series(samples: &[(u64, u64)]) -> Series {
+        let mut recorder = Recorder::new();
+        samples.iter().for_each(|(us, n)| recorder.record_n(Nanos::from_micros(*us), *n));
+        recorder.series(None)
+    }
+
+    /// A timer's result, with the samples put in its place.
+    fn timer(interval: Nanos, raw: Series) -> Measured {
+        let cpu = *probe::place::allowed().unwrap().last().unwrap();
+        let probe = Timer { interval, duration: interval * 2, ..Timer::new(cpu) };
+        // In a thread of its own: it changes the affinity and the class of the one that calls it.
+        let run = move || probe.run(&Control::new(None)).unwrap();
+        let mut measured = std::thread::spawn(run).join().unwrap();
+        measured.terms[0].raw = raw;
+        measured
+    }
+
+    #[test]
+    fn timers_become_costs_by_their_length() {
+        let us = Nanos::from_micros;
+        let long = timer(us(1_000), series(&[(8, 500), (10, 300), (20, 180), (70, 20)]));
+        let short = timer(us(50), series(&[(5, 1_000)]));
+        let few = timer(us(200), series(&[(5, 100)]));
+        let costs = costs(&[long, few, short]).unwrap();
+        let lengths: Vec<Nanos> = costs.timed.iter().flatten().map(|cost| cost.length).collect();
+        assert_eq!(lengths, [us(50), us(1_000)], "ascending, and none of too few samples");
+        let of = costs.timed[1].unwrap().lateness;
+        let rounded = [of.p50, of.p75, of.p90, of.p99].map(Nanos::as_micros_floor);
+        assert_eq!(rounded, [8, 10, 20, 70]);
+        assert_eq!(costs.interrupt, None);
+    }
+
+    #[test]
+    fn a_profile_without_timers_is_refused() {
+        assert!(costs(&[]).unwrap_err().contains("no timer"));
+        let few = timer(Nanos::from_micros(200), series(&[(5, 100)]));
+        assert!(costs(&[few]).unwrap_err().contains("with a p99"));
+    }
+
+    #[test]
+    fn another_class_and_another_host_are_named() {
+        let measured = [timer(Nanos::from_micros(200), series(&[(5, 500)]))];
+        assert_eq!(other_class("x", &measured, None), None);
+        assert!(other_class("x", &measured, Some(50)).unwrap().contains("the workers run in SCHED_FIFO"));
+        let pid = std::process::id();
+        let ours = HostState::read(Path::new("/"), pid, pid);
+        assert_eq!(foreign("x", &ours, &ours), Vec::<String>::new());
+        let theirs = HostState { kernel: Reading::known("2.4".into()), ..ours.clone() };
+        assert!(foreign("x", &theirs, &ours)[0].contains("another kernel"));
+    }
+}

@@ -1,0 +1,45 @@
+//! `apus sim compare`.
+
+use std::io::{self, Write as _};
+
+use anyhow::Context as _;
+
+use super::{read, report, say, status};
+use crate::Status;
+use crate::args::sim::Compare as Typed;
+use crate::commands::print_json;
+use crate::documents::VERSION;
+use crate::documents::sim::{COMPARE, Case, CompareDocument};
+
+/// Simulates all, each on a thread of its own, and puts them beside each other.
+pub fn run(typed: &Typed) -> anyhow::Result<Status> {
+    // All are read before any is simulated: what is wrong with the last one shows at once.
+    let read_all = typed.scenarios.iter().map(|path| {
+        let source = read::Source::open(path)?;
+        source.scenario(&typed.instead.set, &mut |_| {})
+    });
+    let scenarios = read_all.collect::<Result<Vec<_>, _>>()?;
+    let simulate = |scenario| read::simulate(scenario, &typed.instead.set, typed.instead.seed);
+    let cases: Vec<Case> = std::thread::scope(|scope| {
+        let started: Vec<_> = scenarios.iter().map(|scenario| scope.spawn(move || simulate(scenario))).collect();
+        let joined = started.into_iter().map(|thread| thread.join().unwrap_or_else(|p| std::panic::resume_unwind(p)));
+        joined.collect::<Result<_, _>>()
+    })?;
+    let status = status(&cases);
+    let document = CompareDocument { apus: VERSION.to_owned(), schema: COMPARE.to_owned(), cases };
+    if let Some(path) = &typed.output {
+        let results = serde_json::to_value(&document).context("write the document")?;
+        tester::report::write(&report::of_cases(&document.cases, results), path)?;
+    }
+    if typed.json {
+        print_json(&document)?;
+        return Ok(status);
+    }
+    let mut out = io::stdout().lock();
+    out.write_all(say::several(&document.cases).as_bytes())?;
+    if let Some(path) = &typed.output {
+        writeln!(out, "report: {}", path.display())?;
+    }
+    out.flush().context("write the results")?;
+    Ok(status)
+}

@@ -1,0 +1,184 @@
+//! The file that keeps a sweep's finished cases.
+//!
+//! Each row begins with its case's number: a digest of all that the case's outcome is a function of. A row
+//! that is there is not made again, and a file with rows of anything else is not touched. Text as in RFC
+//! 4180. What is not known is empty.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+
+use sim::outcome::{Drop, Term};
+use tester::quantile::REPORTED;
+
+use crate::Failure;
+use crate::documents::sim::Case;
+
+/// The columns of a sweep over `keys`.
+pub fn head(keys: &[&str]) -> Vec<String> {
+    let mut head = vec!["case".to_owned()];
+    head.extend(keys.iter().map(|key| (*key).to_owned()));
+    head.extend(["seed", "offered", "departed"].map(str::to_owned));
+    head.extend(Drop::ALL.map(|why| format!("dropped_{}", why.name())));
+    head.extend(["in_flight", "departed_pps", "latency_mean_ns"].map(str::to_owned));
+    head.extend(REPORTED.map(|quantile| format!("latency_{}_ns", quantile.to_string().replace('.', "_"))));
+    head.push("latency_max_ns".to_owned());
+    head.extend(Term::ALL.map(|term| format!("{}_mean_ns", term.name())));
+    head.extend(Term::ALL.map(|term| format!("{}_p99_ns", term.name())));
+    let rest = [
+        "goal",
+        "goal_held",
+        "late",
+        "interrupts",
+        "moderation_changes",
+        "wakeups",
+        "frequency_changes",
+        "busy_ppm",
+        "cores_uw",
+        "package_uw",
+    ];
+    head.extend(rest.map(str::to_owned));
+    head
+}
+
+/// A case's row.
+pub fn row(number: &str, keys: &[&str], case: &Case) -> Vec<String> {
+    let known = |value: Option<u64>| value.map_or_else(String::new, |value| value.to_string());
+    let of_cores = |count: fn(&crate::documents::sim::Core) -> u64| case.cores.iter().map(count).sum::<u64>();
+    let mut row = vec![number.to_owned()];
+    row.extend(keys.iter().map(|key| case.instead.get(*key).cloned().unwrap_or_default()));
+    row.extend([case.seed, case.frames.offered, case.frames.departed].map(|value| value.to_string()));
+    row.extend(Drop::ALL.map(|why| known(case.frames.dropped.get(why.name()).copied())));
+    row.push(case.frames.in_flight.to_string());
+    row.push(format!("{:.3}", case.frames.departed_pps));
+    row.push(known(case.latency.mean_ns));
+    row.extend(REPORTED.map(|quantile| known(case.latency.quantile(quantile))));
+    row.push(known(case.latency.max_ns));
+    let term = |term: Term| case.budget.get(term.name());
+    row.extend(Term::ALL.map(|t| known(term(t).and_then(|term| term.mean_ns))));
+    row.extend(Term::ALL.map(|t| known(term(t).and_then(|term| term.p99_ns))));
+    let goal = case.goal.as_ref();
+    row.push(goal.map_or_else(String::new, |goal| goal.latency.clone()));
+    row.push(goal.and_then(|goal| goal.held).map_or_else(String::new, |held| held.to_string()));
+    row.push(known(goal.map(|goal| goal.late)));
+    row.push(case.queues.iter().map(|queue| queue.interrupts).sum::<u64>().to_string());
+    row.push(known(case.queues.iter().map(|queue| queue.moderation_changes).sum()));
+    row.push(of_cores(|core| core.wakeups).to_string());
+    row.push(of_cores(|core| core.frequency_changes).to_string());
+    row.push((of_cores(|core| core.busy_ppm) / (case.cores.len() as u64).max(1)).to_string());
+    row.push(case.power.cores_uw.to_string());
+    row.push(case.power.package_uw.to_string());
+    row
+}
+
+/// Writes a line.
+pub fn write_line(out: &mut impl Write, cells: &[String]) -> io::Result<()> {
+    let quoted = cells.iter().map(|cell| {
+        let plain = !cell.contains([',', '"', '\n', '\r']);
+        if plain { cell.clone() } else { format!("\"{}\"", cell.replace('"', "\"\"")) }
+    });
+    writeln!(out, "{}", quoted.collect::<Vec<_>>().join(","))
+}
+
+/// A file that grows by a row a case.
+pub struct Kept {
+    file: File,
+    name: String,
+    /// The cases whose rows are there.
+    pub done: BTreeSet<String>,
+}
+
+impl Kept {
+    /// Opens or creates the file of a sweep with this head, whose cases have these numbers.
+    pub fn open(path: &Path, head: &[String], cases: &[String]) -> Result<Self, Failure> {
+        let name = path.display().to_string();
+        let lacking = |error: io::Error| {
+            Failure::lacking(format!("write {name}"), error.to_string(), "name another file with -o")
+        };
+        let mut line = Vec::new();
+        write_line(&mut line, head).map_err(lacking)?;
+        let first = String::from_utf8_lossy(&line).into_owned();
+        let old = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) => {
+                return Err(Failure::wrong(format!("read {name}"), error.to_string(), "name another file with -o"));
+            }
+        };
+        // A row without its end is one that was being written when the program ended.
+        let whole = old.rfind('\n').map_or("", |end| &old[..=end]);
+        let other = |why: &str| {
+            let fix = "name another file with -o, or move this one away";
+            Failure::wrong(format!("go on with {name}"), why.to_owned(), fix)
+        };
+        let done = if whole.is_empty() {
+            if !old.is_empty() && !first.starts_with(&old) {
+                return Err(other("it is no sweep's file"));
+            }
+            BTreeSet::new()
+        } else {
+            let rows =
+                whole.strip_prefix(first.as_str()).ok_or_else(|| other("its columns are those of another sweep"))?;
+            numbers(rows)
+        };
+        if done.iter().any(|number| !cases.contains(number)) {
+            return Err(other(
+                "it holds cases that are not of this sweep: another scenario, other values or another version",
+            ));
+        }
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(lacking)?;
+        file.set_len(whole.len() as u64).map_err(lacking)?;
+        let mut kept = Self { file, name: name.clone(), done };
+        io::Seek::seek(&mut kept.file, io::SeekFrom::End(0)).map_err(lacking)?;
+        if whole.is_empty() {
+            kept.write(head)?;
+        }
+        Ok(kept)
+    }
+
+    /// Adds a row, in one piece.
+    pub fn write(&mut self, cells: &[String]) -> Result<(), Failure> {
+        let mut line = Vec::new();
+        write_line(&mut line, cells).and_then(|()| self.file.write_all(&line)).map_err(|error| {
+            Failure::lacking(format!("write {}", self.name), error.to_string(), "make room, and start again")
+        })
+    }
+}
+
+/// The first cell of each row. Rows may have line ends in quoted cells; a number has none, and quotes come
+/// in pairs.
+fn numbers(rows: &str) -> BTreeSet<String> {
+    let mut numbers = BTreeSet::new();
+    let mut within_quotes = false;
+    for line in rows.lines() {
+        if !within_quotes {
+            numbers.insert(line.split(',').next().unwrap_or_default().to_owned());
+        }
+        within_quotes ^= line.matches('"').count() % 2 == 1;
+    }
+    numbers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_quoted_where_they_must_be_and_numbers_are_found_again() {
+        let mut text = Vec::new();
+        write_line(&mut text, &["a1".into(), "x,y".into(), "say \"hi\"\nyou,b".into()]).unwrap();
+        write_line(&mut text, &["b2".into(), "plain".into(), String::new()]).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert_eq!(text, "a1,\"x,y\",\"say \"\"hi\"\"\nyou,b\"\nb2,plain,\n");
+        assert_eq!(numbers(&text), BTreeSet::from(["a1".into(), "b2".into()]));
+    }
+
+    #[test]
+    fn a_row_has_a_cell_for_each_column_name() {
+        let names = head(&["traffic.rate"]);
+        let unique: BTreeSet<&String> = names.iter().collect();
+        assert_eq!(unique.len(), names.len());
+        assert!(names.contains(&"latency_p99_9_ns".to_owned()) && names.contains(&"c_state_exit_p99_ns".to_owned()));
+    }
+}

@@ -1,0 +1,33 @@
+//! `apus sim`: one file a subcommand; [`mod@read`] reads scenarios, [`say`] and [`report`] show cases,
+//! [`csv`] keeps those of a sweep.
+
+mod compare;
+mod csv;
+mod figures;
+mod goals;
+mod read;
+mod report;
+mod run;
+mod say;
+mod sweep;
+
+use crate::Status;
+use crate::args::sim::Sim;
+use crate::documents::sim::Case;
+
+/// Does what was typed.
+pub fn run(typed: &Sim) -> anyhow::Result<Status> {
+    match typed {
+        Sim::Run(typed) => run::run(typed),
+        Sim::Compare(typed) => compare::run(typed),
+        Sim::Sweep(typed) => sweep::run(typed),
+        Sim::Figures(typed) => figures::run(typed),
+        Sim::Goals(typed) => goals::run(typed),
+    }
+}
+
+/// A goal that was not held, or of which too few packets could tell, is a finding.
+fn status<'a>(cases: impl IntoIterator<Item = &'a Case>) -> Status {
+    let held = |case: &Case| case.goal.as_ref().is_none_or(|goal| goal.held == Some(true));
+    if cases.into_iter().all(held) { Status::Good } else { Status::Findings }
+}

@@ -1,0 +1,65 @@
+//! Scenarios from files, and what comes of them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use sim::hw::ModelError;
+use sim::scenario::Scenario;
+use sim::strict::{self, Override};
+use sim::world;
+
+use crate::Failure;
+use crate::documents::sim::Case;
+
+/// A scenario's file, with what it names, read once.
+pub struct Source {
+    /// As it was typed.
+    pub path: PathBuf,
+    text: String,
+}
+
+impl Source {
+    /// Reads the file.
+    pub fn open(path: &Path) -> Result<Self, Failure> {
+        let text = fs::read_to_string(path).map_err(|error| {
+            Failure::wrong(format!("read {}", path.display()), error.to_string(), "name a TOML file of a scenario")
+        })?;
+        Ok(Self { path: path.into(), text })
+    }
+
+    /// Reads the scenario, with `instead` in place of what it says. The files that it names are looked for
+    /// beside it, and their octets go through `seen`.
+    pub fn scenario(&self, instead: &[Override], seen: &mut dyn FnMut(&[u8])) -> Result<Scenario, Failure> {
+        seen(self.text.as_bytes());
+        let folder = self.path.parent().unwrap_or(Path::new(""));
+        let mut load = |name: &str| {
+            let octets = fs::read(folder.join(name)).map_err(|error| error.to_string())?;
+            seen(&octets);
+            Ok(octets)
+        };
+        let name = self.path.display().to_string();
+        Scenario::parse(&name, &self.text, instead, &mut load).map_err(|error| of_scenario(&name, &error))
+    }
+}
+
+fn of_scenario(name: &str, error: &strict::Error) -> Failure {
+    Failure::wrong(format!("read the scenario {name}"), format!("{}: {}", error.place, error.what), error.fix.clone())
+}
+
+/// Simulates `scenario`; `instead` is what stood in for what it says.
+pub fn simulate(scenario: &Scenario, instead: &[Override], seed: Option<u64>) -> Result<Case, Failure> {
+    let outcome = world::run(scenario, seed).map_err(|error: ModelError| {
+        Failure::wrong(format!("simulate {}", scenario.name), error.to_string(), "name another machine or setting")
+    })?;
+    if outcome.unsound > 0 {
+        let why = format!("the terms of {} delays are more than the delay", outcome.unsound);
+        return Err(Failure::wrong(format!("simulate {}", scenario.name), why, "report this: the program is at fault"));
+    }
+    Ok(Case::new(scenario, pairs(instead), &outcome))
+}
+
+/// Overrides by their keys; a later one wins, as it does in the scenario.
+pub fn pairs(instead: &[Override]) -> BTreeMap<String, String> {
+    instead.iter().map(|replaced| (replaced.key.clone(), replaced.value.clone())).collect()
+}

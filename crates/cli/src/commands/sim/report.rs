@@ -1,0 +1,235 @@
+//! Cases as a report.
+
+use sim::outcome::Term;
+use tester::report::model::{
+    Axis, Bar, Bars, Cell, Column, Distribution, DistributionPanel, Estimate, Fact, Goal, Report, Scatter,
+    ScatterPanel, ScatterPoint, Section, Table, TailLine, TailPoint,
+};
+use units::{Nanos, Quantile};
+
+use super::say;
+use crate::documents::sim::Case;
+
+/// The report of one case or several; `results` is the document that they stand in.
+pub fn of_cases(cases: &[Case], results: serde_json::Value) -> Report {
+    let mut sections = vec![Section::Table(numbers(cases))];
+    if cases.len() > 1 {
+        sections.push(Section::Scatter(power_and_latency(cases)));
+    }
+    sections.push(Section::Distribution(delays(cases)));
+    sections.push(Section::Table(budget(cases)));
+    for case in cases {
+        sections.push(Section::Bars(terms(case)));
+    }
+    sections.push(Section::Table(time_and_energy(cases)));
+    Report {
+        title: "Apus: simulated scenarios".into(),
+        lead: lead(cases),
+        host: Vec::new(),
+        conditions: cases
+            .iter()
+            .map(|case| {
+                let window = Nanos::from_nanos(case.duration_ns);
+                let said =
+                    format!("{}, {}; {}; seed {}, {window}", case.machine, case.nic, say::policies(case), case.seed);
+                Fact::new(say::name(case), said)
+            })
+            .collect(),
+        notes: vec![
+            "Everything here is modelled: nothing was measured for this report. The machines' files say where each \
+             parameter is from."
+                .into(),
+            "A quantile is shown only if there are enough packets for its 95 % confidence interval.".into(),
+        ],
+        sections,
+        results,
+    }
+}
+
+fn lead(cases: &[Case]) -> String {
+    let held = |verdict| cases.iter().filter(|c| c.goal.as_ref().is_some_and(|goal| goal.held == verdict)).count();
+    let goals = cases.iter().filter(|case| case.goal.is_some()).count();
+    if goals == 0 {
+        return "No goal was set.".into();
+    }
+    let (held, missed, unknown) = (held(Some(true)), held(Some(false)), held(None));
+    format!("Of {goals} goals {held} were held and {missed} missed; of {unknown} too few packets could tell.")
+}
+
+fn exact(value: f64) -> Cell {
+    Cell::Number(Estimate::exact(value))
+}
+
+fn micros(nanos: Option<u64>, why: &str) -> Cell {
+    nanos.map_or_else(|| Cell::Unknown(why.into()), |nanos| exact(nanos as f64 / 1e3))
+}
+
+fn numbers(cases: &[Case]) -> Table {
+    let columns = [
+        ("case", ""),
+        ("offered", "packets/s"),
+        ("lost", "%"),
+        ("p50", "us"),
+        ("p99", "us"),
+        ("p99.9", "us"),
+        ("max", "us"),
+        ("interrupts", "1/s"),
+        ("cores", "W"),
+        ("package", "W"),
+        ("goal", ""),
+    ];
+    let rows = cases.iter().map(|case| {
+        let a_second = |count: u64| exact(count as f64 * 1e9 / case.duration_ns as f64);
+        let lost: u64 = case.frames.dropped.values().sum();
+        let loss = match case.frames.offered {
+            0 => Cell::Unknown("no packet came".into()),
+            offered => exact(lost as f64 * 100.0 / offered as f64),
+        };
+        let quantile =
+            |quantile| micros(case.latency.quantile(quantile), &format!("{} packets are too few", case.latency.count));
+        let goal = case.goal.as_ref().map_or_else(
+            || "none".to_owned(),
+            |goal| match goal.held {
+                Some(true) => format!("{} held", goal.latency),
+                Some(false) => format!("{} missed", goal.latency),
+                None => format!("{}: too few packets to tell", goal.latency),
+            },
+        );
+        vec![
+            Cell::Text(say::name(case)),
+            a_second(case.frames.offered),
+            loss,
+            quantile(Quantile::P50),
+            quantile(Quantile::P99),
+            quantile(Quantile::P99_9),
+            micros(case.latency.max_ns, "no packet departed"),
+            a_second(case.queues.iter().map(|queue| queue.interrupts).sum()),
+            exact(case.power.cores_uw as f64 / 1e6),
+            exact(case.power.package_uw as f64 / 1e6),
+            Cell::Text(goal),
+        ]
+    });
+    Table {
+        title: "Latency, loss and power".into(),
+        caption: "From a packet's last bit in to its answer's last bit out. Power is that of the machine's model."
+            .into(),
+        columns: columns.map(|(quantity, unit)| Column::new(quantity, unit)).into(),
+        rows: rows.collect(),
+    }
+}
+
+fn goals(cases: &[Case]) -> Vec<Goal> {
+    let mut goals: Vec<Goal> = Vec::new();
+    for text in cases.iter().filter_map(|case| case.goal.as_ref()).map(|goal| &goal.latency) {
+        let Ok(goal) = text.parse::<policy::Goal>() else { continue };
+        let label = format!("{} ≤ {}", goal.quantile, goal.latency);
+        if goals.iter().all(|known| known.label != label) {
+            goals.push(Goal { label, value: goal.latency.as_nanos() as f64 / 1e3 });
+        }
+    }
+    goals
+}
+
+fn power_and_latency(cases: &[Case]) -> Scatter {
+    let points = cases.iter().filter_map(|case| {
+        let latency = case.latency.quantile(Quantile::P99)?;
+        Some(ScatterPoint {
+            series: say::name(case),
+            x: Estimate::exact(case.power.cores_uw as f64 / 1e6),
+            y: Estimate::exact(latency as f64 / 1e3),
+        })
+    });
+    Scatter {
+        title: "Latency beside power".into(),
+        caption: "Down and to the left is better. Cases with too few packets for p99 are left out.".into(),
+        x: Axis::linear("power of the simulated cores", "W"),
+        y: Axis::log("latency, p99", "us"),
+        panels: vec![ScatterPanel { title: String::new(), points: points.collect(), goals: goals(cases) }],
+    }
+}
+
+fn delays(cases: &[Case]) -> Distribution {
+    let lines = cases.iter().map(|case| {
+        let (mut above, count) = (case.latency.count, case.latency.count.max(1) as f64);
+        let points = case.latency.histogram.counts.iter().map(|(value, n)| {
+            above -= n;
+            TailPoint { value: *value as f64 / 1e3, above: above as f64 / count }
+        });
+        // The last one has nothing above it, which a logarithmic axis cannot show.
+        let all = points.filter(|point| point.above > 0.0).collect();
+        TailLine { series: say::name(case), all, clean: Vec::new() }
+    });
+    Distribution {
+        title: "How late, and how many".into(),
+        caption: "The share of packets that are later than each value.".into(),
+        x: Axis::log("latency", "us"),
+        panels: vec![DistributionPanel { title: String::new(), lines: lines.collect(), goals: goals(cases) }],
+    }
+}
+
+fn budget(cases: &[Case]) -> Table {
+    let mut columns = vec![Column::new("case", "")];
+    columns.extend(Term::ALL.map(|term| Column::new(format!("{}, mean", term.name()), "us")));
+    columns.extend(Term::ALL.map(|term| Column::new(format!("{}, p99", term.name()), "us")));
+    let rows = cases.iter().map(|case| {
+        let term = |term: Term| case.budget.get(term.name());
+        let mut row = vec![Cell::Text(say::name(case))];
+        row.extend(Term::ALL.map(|t| micros(term(t).and_then(|term| term.mean_ns), "no packet departed")));
+        row.extend(Term::ALL.map(|t| micros(term(t).and_then(|term| term.p99_ns), "too few packets")));
+        row
+    });
+    Table {
+        title: "The latency budget".into(),
+        caption: "The means add up to the mean latency; the p99 of the terms do not add up to anything.".into(),
+        columns,
+        rows: rows.collect(),
+    }
+}
+
+fn terms(case: &Case) -> Bars {
+    let bars = Term::ALL.into_iter().filter_map(|term| {
+        let mean = case.budget.get(term.name())?.mean_ns?;
+        (mean > 0).then(|| Bar { series: term.name().to_owned(), value: Estimate::exact(mean as f64 / 1e3) })
+    });
+    Bars {
+        title: format!("Where the time of a packet goes: {}", say::name(case)),
+        caption: "Means.".into(),
+        quantity: "share of the latency".into(),
+        unit: "us".into(),
+        bars: bars.collect(),
+    }
+}
+
+fn time_and_energy(cases: &[Case]) -> Table {
+    let columns = [
+        ("case", ""),
+        ("core", ""),
+        ("state", ""),
+        ("frequency", "MHz"),
+        ("time", "%"),
+        ("power", "W"),
+        ("energy", "%"),
+    ];
+    let rows = cases.iter().flat_map(|case| {
+        case.cores.iter().enumerate().flat_map(move |(number, core)| {
+            core.residency.iter().map(move |entry| {
+                let time = entry.time_ns as f64 / case.duration_ns as f64;
+                vec![
+                    Cell::Text(say::name(case)),
+                    Cell::Count(number as u64),
+                    Cell::Text(entry.state.clone()),
+                    exact(entry.frequency_hz as f64 / 1e6),
+                    exact(time * 100.0),
+                    exact(entry.power_uw as f64 / 1e6),
+                    exact(time * 100.0 * entry.power_uw as f64 / (core.power_uw.max(1)) as f64),
+                ]
+            })
+        })
+    });
+    Table {
+        title: "Where time and energy go".into(),
+        caption: "Of each simulated core.".into(),
+        columns: columns.map(|(quantity, unit)| Column::new(quantity, unit)).into(),
+        rows: rows.collect(),
+    }
+}

@@ -1,0 +1,36 @@
+//! `apus sim run`.
+
+use std::io::{self, Write as _};
+
+use anyhow::Context as _;
+
+use super::{read, report, say, status};
+use crate::Status;
+use crate::args::sim::Run as Typed;
+use crate::commands::print_json;
+use crate::documents::VERSION;
+use crate::documents::sim::{RUN, RunDocument};
+
+/// Simulates, and says what came of it.
+pub fn run(typed: &Typed) -> anyhow::Result<Status> {
+    let source = read::Source::open(&typed.scenario)?;
+    let scenario = source.scenario(&typed.instead.set, &mut |_| {})?;
+    let case = read::simulate(&scenario, &typed.instead.set, typed.instead.seed)?;
+    let status = status([&case]);
+    let document = RunDocument { apus: VERSION.to_owned(), schema: RUN.to_owned(), case };
+    if let Some(path) = &typed.output {
+        let results = serde_json::to_value(&document).context("write the document")?;
+        tester::report::write(&report::of_cases(std::slice::from_ref(&document.case), results), path)?;
+    }
+    if typed.json {
+        print_json(&document)?;
+        return Ok(status);
+    }
+    let mut out = io::stdout().lock();
+    out.write_all(say::one(&document.case).as_bytes())?;
+    if let Some(path) = &typed.output {
+        writeln!(out, "report: {}", path.display())?;
+    }
+    out.flush().context("write the result")?;
+    Ok(status)
+}

@@ -1,0 +1,253 @@
+//! `apus sim sweep`: all combinations of values, each simulated by itself, on all cores.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use live::os::Signals;
+use sim::scenario::Scenario;
+use sim::strict::Override;
+
+use super::{csv, read};
+use crate::args::sim::{Sweep as Typed, Vary};
+use crate::commands::print_json;
+use crate::documents::VERSION;
+use crate::documents::sim::{Case, SWEEP, SweepDocument};
+use crate::{Failure, Status};
+
+/// How often a signal is looked for.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// One combination of values.
+struct Planned {
+    /// A digest of all that its outcome is a function of.
+    number: String,
+    scenario: Scenario,
+    instead: Vec<Override>,
+    seed: u64,
+}
+
+/// What a thread has to say.
+type Said = (usize, Result<Case, Failure>);
+
+/// Simulates what is not yet kept, and keeps it.
+pub fn run(typed: &Typed) -> anyhow::Result<Status> {
+    // Before any thread is started: they inherit what is held back.
+    let signals = Signals::hold()?;
+    let plan = plan(typed)?;
+    let keys: Vec<&str> = typed.vary.iter().map(|vary| vary.key.as_str()).collect();
+    let head = csv::head(&keys);
+    let numbers: Vec<String> = plan.iter().map(|planned| planned.number.clone()).collect();
+    let mut kept = typed.output.as_ref().map(|path| csv::Kept::open(path, &head, &numbers)).transpose()?;
+    let done = |planned: &Planned| kept.as_ref().is_some_and(|kept| kept.done.contains(&planned.number));
+    let total = plan.len();
+    let left: Vec<Planned> = plan.into_iter().filter(|planned| !done(planned)).collect();
+    let mut progress = Progress::new(total, total - left.len());
+    let left = Arc::new(left);
+    let said = start(&left, typed.jobs.map(usize::from));
+    // Rows are written in the order of the cases, so that the same sweep gives the same file.
+    let mut waiting: BTreeMap<usize, Case> = BTreeMap::new();
+    let mut cases = Vec::new();
+    let mut interrupted = false;
+    let mut next = 0;
+    while next < left.len() {
+        progress.show(waiting.len() + next);
+        match said.recv_timeout(LOOK) {
+            Ok((number, case)) => {
+                waiting.insert(number, case?);
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) if signals.wait(Duration::ZERO).is_some() => {
+                interrupted = true;
+                break;
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => continue,
+            Err(mpsc::RecvTimeoutError::Disconnected) => anyhow::bail!("a thread ended before its case was done"),
+        }
+        while let Some(case) = waiting.remove(&next) {
+            if let Some(kept) = &mut kept {
+                kept.write(&csv::row(&left[next].number, &keys, &case))?;
+            }
+            cases.push(case);
+            next += 1;
+        }
+    }
+    progress.clear();
+    match (&typed.output, typed.json) {
+        (Some(path), _) => {
+            let mut out = io::stdout().lock();
+            let there = total - left.len() + next;
+            writeln!(out, "{}: {there} of {total} cases", path.display())?;
+            if interrupted {
+                writeln!(out, "the same command goes on from there")?;
+            }
+            out.flush().context("write the result")?;
+        }
+        (None, true) => {
+            print_json(&SweepDocument { apus: VERSION.to_owned(), schema: SWEEP.to_owned(), cases })?;
+        }
+        (None, false) => {
+            let mut out = io::stdout().lock();
+            csv::write_line(&mut out, &head)?;
+            for (planned, case) in left.iter().zip(&cases) {
+                csv::write_line(&mut out, &csv::row(&planned.number, &keys, case))?;
+            }
+            out.flush().context("write the table")?;
+        }
+    }
+    Ok(Status::Good)
+}
+
+/// All combinations, read and found good before any is simulated.
+fn plan(typed: &Typed) -> Result<Vec<Planned>, Failure> {
+    /// More would be a slip of the pen.
+    const MOST: usize = 1_000_000;
+    let source = read::Source::open(&typed.scenario)?;
+    let combinations = typed.vary.iter().try_fold(typed.seeds as usize, |n, vary| n.checked_mul(vary.values.len()));
+    if combinations.is_none_or(|n| n > MOST) {
+        let why = format!("there would be more than {MOST} cases");
+        return Err(Failure::wrong("make all combinations", why, "give fewer values, keys or seeds"));
+    }
+    if let Some(twice) = twice(&typed.vary) {
+        let why = format!("{twice} is given twice");
+        return Err(Failure::wrong("--vary", why, "give each key once, with all its values"));
+    }
+    let mut plan = Vec::new();
+    for values in combined(&typed.vary) {
+        let instead: Vec<Override> = typed.instead.set.iter().cloned().chain(values).collect();
+        let mut octets = Digest::new();
+        let scenario = source.scenario(&instead, &mut |seen| octets.add(seen))?;
+        let first = typed.instead.seed.unwrap_or(scenario.seed);
+        for seed in (0..typed.seeds).map(|n| first.wrapping_add(n)) {
+            let mut digest = octets.clone();
+            digest.add(VERSION.as_bytes());
+            instead.iter().for_each(|replaced| digest.add(replaced.to_string().as_bytes()));
+            digest.add(&seed.to_le_bytes());
+            plan.push(Planned { number: digest.text(), scenario: scenario.clone(), instead: instead.clone(), seed });
+        }
+    }
+    Ok(plan)
+}
+
+fn twice(vary: &[Vary]) -> Option<&str> {
+    let mut keys: Vec<&str> = vary.iter().map(|vary| vary.key.as_str()).collect();
+    keys.sort_unstable();
+    keys.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
+}
+
+/// One value of each key, the last key's fastest.
+fn combined(vary: &[Vary]) -> Vec<Vec<Override>> {
+    vary.iter().fold(vec![Vec::new()], |begun, vary| {
+        let longer = |begun: &Vec<Override>, value: &String| {
+            let mut longer = begun.clone();
+            longer.push(Override { key: vary.key.clone(), value: value.clone() });
+            longer
+        };
+        begun.iter().flat_map(|begun| vary.values.iter().map(move |value| longer(begun, value))).collect()
+    })
+}
+
+/// Starts the threads. They end with the program, should it end before them.
+fn start(left: &Arc<Vec<Planned>>, jobs: Option<usize>) -> mpsc::Receiver<Said> {
+    let jobs = jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
+    let (say, said) = mpsc::channel();
+    let next = Arc::new(AtomicUsize::new(0));
+    for _ in 0..jobs.min(left.len()) {
+        let (left, next, say) = (Arc::clone(left), Arc::clone(&next), say.clone());
+        std::thread::spawn(move || {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let Some(planned) = left.get(number) else { return };
+                let case = read::simulate(&planned.scenario, &planned.instead, Some(planned.seed));
+                if say.send((number, case)).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    said
+}
+
+/// FNV-1a, 64 bits (draft-eastlake-fnv): tells cases apart, and no more is asked of it.
+#[derive(Clone)]
+struct Digest(u64);
+
+impl Digest {
+    const fn new() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+
+    /// Takes in a piece, and where it ends.
+    fn add(&mut self, octets: &[u8]) {
+        for octet in octets.iter().chain(&(octets.len() as u64).to_le_bytes()) {
+            self.0 = (self.0 ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    fn text(&self) -> String {
+        format!("{:016x}", self.0)
+    }
+}
+
+/// How far it is, on a terminal; nothing elsewhere.
+pub(super) struct Progress {
+    terminal: bool,
+    total: usize,
+    kept: usize,
+    shown: Option<usize>,
+}
+
+impl Progress {
+    /// Of `total` cases, `kept` are done already.
+    pub(super) fn new(total: usize, kept: usize) -> Self {
+        Self { terminal: io::stderr().is_terminal(), total, kept, shown: None }
+    }
+
+    /// Of the cases that were left, `done` are done.
+    pub(super) fn show(&mut self, done: usize) {
+        const WIDTH: usize = 30;
+        let done = self.kept + done;
+        if !self.terminal || self.shown == Some(done) {
+            return;
+        }
+        self.shown = Some(done);
+        let filled = WIDTH * done / self.total.max(1);
+        let bar = format!("{}{}", "#".repeat(filled), "-".repeat(WIDTH - filled));
+        // Erase the line (ECMA-48, EL), and write. What nobody can see needs no handling.
+        let _ = write!(io::stderr(), "\r\x1b[K[{bar}] {done} of {} cases", self.total);
+    }
+
+    /// Takes it off the screen.
+    pub(super) fn clear(&self) {
+        if self.terminal {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_key_varies_fastest() {
+        let vary: Vec<Vary> = ["a=1,2", "b=x,y"].iter().map(|text| text.parse().unwrap()).collect();
+        let all: Vec<String> = combined(&vary).iter().map(|c| format!("{} {}", c[0], c[1])).collect();
+        assert_eq!(all, ["a=1 b=x", "a=1 b=y", "a=2 b=x", "a=2 b=y"]);
+        assert_eq!(twice(&["a=1", "b=2", "a=3"].map(|text| text.parse().unwrap())), Some("a"));
+    }
+
+    #[test]
+    fn digests_tell_pieces_apart() {
+        let of = |pieces: &[&str]| {
+            let mut digest = Digest::new();
+            pieces.iter().for_each(|piece| digest.add(piece.as_bytes()));
+            digest.text()
+        };
+        assert_ne!(of(&["ab", "c"]), of(&["a", "bc"]));
+        assert_eq!(of(&["ab"]), of(&["ab"]));
+        assert_eq!(of(&["ab"]).len(), 16);
+    }
+}

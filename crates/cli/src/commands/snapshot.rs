@@ -1,0 +1,76 @@
+//! `apus snapshot`.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use host::facts::{Root, RootError};
+use host::snapshot::{Packing, Plan, Snapshot, WriteError};
+
+use crate::args::snapshot::Snapshot as Typed;
+use crate::commands::print_json;
+use crate::documents::VERSION;
+use crate::documents::snapshot::{Document, SCHEMA};
+use crate::{Failure, Status};
+
+/// Takes a snapshot and writes it.
+pub fn run(typed: &Typed) -> anyhow::Result<Status> {
+    // A wrong name is said before the wait.
+    Packing::of(&typed.output).map_err(refused)?;
+    let plan = Plan { interval: typed.interval, unmask: typed.unmask, msrs: typed.msrs };
+    let snapshot = match &typed.from {
+        Some(from) => Snapshot::of(&Root::open(from).map_err(unreadable)?, plan),
+        None => {
+            if io::stderr().is_terminal() {
+                writeln!(io::stderr(), "reading the counters twice, {} apart", typed.interval)?;
+            }
+            Snapshot::take(plan)
+        }
+    };
+    let size = snapshot.write(&typed.output).map_err(refused)?;
+    let document = Document {
+        apus: VERSION.to_owned(),
+        schema: SCHEMA.to_owned(),
+        file: typed.output.display().to_string(),
+        size_octets: size,
+        unpacked_octets: snapshot.size() as u64,
+        files: snapshot.files().count() as u64,
+        complete: snapshot.is_complete(),
+        masked: !typed.unmask,
+    };
+    if typed.json {
+        print_json(&document)?;
+    } else {
+        let cut = if document.complete { "" } else { "; cut short at its bound" };
+        let masked = if document.masked { "addresses and serial numbers masked" } else { "nothing but secrets masked" };
+        let files = document.files;
+        writeln!(io::stdout().lock(), "{}: {size} octets, {files} files, {masked}{cut}", document.file)?;
+    }
+    Ok(if document.complete { Status::Good } else { Status::Findings })
+}
+
+fn refused(error: WriteError) -> Failure {
+    match &error {
+        WriteError::Name(path) => Failure::wrong(
+            format!("write {}", path.display()),
+            "its name says no packing",
+            "name it .tar, .tar.gz or .tar.zst",
+        ),
+        WriteError::Write { path, error } => {
+            Failure::lacking(format!("write {}", path.display()), error.to_string(), "choose another place with -o")
+        }
+    }
+}
+
+fn unreadable(error: RootError) -> Failure {
+    match &error {
+        RootError::Open { path, error } => Failure::wrong(
+            format!("open {}", path.display()),
+            error.to_string(),
+            "name a folder or an archive of a host's files",
+        ),
+        RootError::NotAHost { path, reason } => Failure::wrong(
+            format!("read {}", path.display()),
+            reason.clone(),
+            "name a folder or an archive of a host's files",
+        ),
+    }
+}

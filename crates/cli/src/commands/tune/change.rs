@@ -1,0 +1,213 @@
+//! What changes the machine: `apply`, `rollback`, `power set`.
+
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use host::journal::Lease;
+use host::knob::{Access, AnySetting, Setting as _, Theirs, Value};
+use host::privilege;
+use host::profile::{Power, Via};
+use host::transaction::{
+    Applied, ApplyOptions, Meets, Plan, RollbackOptions, Transaction, Which, apply as apply_plan,
+    rollback as take_back, transactions,
+};
+use live::os::Signals;
+
+use super::{command_line, guard, machine_to_change, resolve, say};
+use crate::args::tune::{Apply, Manner, PowerSet, Rollback, Via as TypedVia};
+use crate::commands::print_json;
+use crate::documents::VERSION;
+use crate::documents::tune::{Apply as ApplyDocument, Rollback as RollbackDocument};
+use crate::{Failure, Status};
+
+/// `apus tune apply`
+pub fn apply(typed: &Apply) -> anyhow::Result<Status> {
+    let access = machine_to_change(&typed.target.root, typed.manner.trace)?;
+    let (_, resolved) = resolve(&access, &typed.profile, &typed.target)?;
+    let previews = resolved.plan.preview(&access);
+    if !typed.yes {
+        say::plan(&resolved, &previews, &mut io::stderr().lock())?;
+        let changes = previews.iter().filter(|preview| matches!(preview.meets, Meets::Other { .. })).count();
+        if !asked(&format!("change {changes} settings"))? {
+            return Ok(Status::Good);
+        }
+    }
+    let signals = Signals::hold()?;
+    let guard = match (typed.duration, typed.while_pid) {
+        (None, None) => None,
+        (duration, pid) => Some(guard::Guard::start(&typed.target.root, duration, pid)?),
+    };
+    least(&access, Some(&resolved.plan), Which::Abandoned)?;
+    let options = ApplyOptions {
+        lease: guard.as_ref().map_or(Lease::Open, guard::Guard::lease),
+        keep_going: typed.keep_going,
+        ..options(&typed.manner)
+    };
+    let applied = apply_plan(&access, &resolved.plan, &options)?;
+    if let Some(id) = interrupted(&signals, &access, &applied)? {
+        return Err(
+            Failure::wrong("apply", format!("interrupted; transaction {id} is taken back"), "apply it again").into()
+        );
+    }
+    if let (Some(guard), Some(id)) = (guard, applied.id) {
+        guard.keep(id)?;
+    }
+    finish(&access, &resolved.plan, &applied, &typed.manner, &resolved.notes)
+}
+
+/// `apus power set`
+pub fn power(typed: &PowerSet) -> anyhow::Result<Status> {
+    let access = machine_to_change(&typed.root, typed.manner.trace)?;
+    let wish = Power {
+        cpus: typed.cpu.clone().unwrap_or_default(),
+        frequency: typed.frequency,
+        uncore: typed.uncore,
+        via: match typed.via {
+            TypedVia::Hwp => Via::Hwp,
+            TypedVia::Cpufreq => Via::Cpufreq,
+        },
+    };
+    let plan = wish.plan(&access)?;
+    // Each of them was named: one that is not there is an error, not a remark.
+    if let Some(missing) = plan.preview(&access).into_iter().find(|preview| preview.meets == Meets::NotThere) {
+        return Err(Failure::lacking(
+            format!("set {}", missing.item.setting.label()),
+            "this machine has no such setting, or its driver is not loaded",
+            "modprobe msr for --via hwp; see the CPUs in /sys/devices/system/cpu/online",
+        )
+        .into());
+    }
+    let signals = Signals::hold()?;
+    least(&access, Some(&plan), Which::Abandoned)?;
+    let applied = apply_plan(&access, &plan, &options(&typed.manner))?;
+    if let Some(id) = interrupted(&signals, &access, &applied)? {
+        return Err(Failure::wrong(
+            "power set",
+            format!("interrupted; transaction {id} is taken back"),
+            "set it again",
+        )
+        .into());
+    }
+    finish(&access, &plan, &applied, &typed.manner, &[])
+}
+
+/// `apus tune rollback`
+pub fn rollback(typed: &Rollback) -> anyhow::Result<Status> {
+    let access = machine_to_change(&typed.root, typed.manner.trace)?;
+    let which = match (typed.transaction, typed.abandoned) {
+        (Some(id), _) => Which::One(id),
+        (None, true) => Which::Abandoned,
+        (None, false) => Which::All,
+    };
+    // Half a rollback is of no use: a Ctrl-C waits until it is whole.
+    let _signals = Signals::hold()?;
+    least(&access, None, which)?;
+    let mut decide = |setting: &AnySetting, now: &Value, before: &Value| match (typed.overwrite, typed.keep) {
+        (true, _) => Theirs::Overwrite,
+        (_, true) => Theirs::Keep,
+        _ => ask_about_theirs(setting, now, before),
+    };
+    let mut options = RollbackOptions {
+        command: command_line(),
+        patience: Duration::from_nanos(typed.manner.wait.as_nanos()),
+        damaged: typed.damaged,
+        forget: typed.forget,
+        decide: &mut decide,
+    };
+    let rolled_back = take_back(&access, which, &mut options)?;
+    if typed.manner.json {
+        print_json(&RollbackDocument::of(&rolled_back))?;
+    } else {
+        say::rolled_back(&rolled_back, &mut io::stdout().lock())?;
+    }
+    Ok(if rolled_back.iter().all(|one| one.closed) { Status::Good } else { Status::Findings })
+}
+
+fn options(manner: &Manner) -> ApplyOptions {
+    ApplyOptions {
+        command: command_line(),
+        version: VERSION.into(),
+        patience: Duration::from_nanos(manner.wait.as_nanos()),
+        lease: Lease::Open,
+        keep_going: false,
+    }
+}
+
+/// Gives up what the settings of `plan`, and of the transactions that are to be taken back, do not need; on the running
+/// machine, where files belong to root.
+fn least(access: &Access, plan: Option<&Plan>, back: Which) -> anyhow::Result<()> {
+    if !access.is_live() {
+        return Ok(());
+    }
+    let known = transactions(access)?;
+    let back: Vec<&Transaction> = known
+        .iter()
+        .filter(|one| match back {
+            Which::All => true,
+            Which::One(id) => one.id == id,
+            Which::Abandoned => one.is_abandoned() || one.is_past,
+        })
+        .collect();
+    let wanted = plan.into_iter().flat_map(|plan| &plan.items).map(|item| &item.setting);
+    let undone = back.iter().flat_map(|one| one.open_entries()).map(|entry| &entry.intent.setting);
+    let look = back.iter().map(|one| one.capability_to_look(access));
+    let needed = look.fold(privilege::needed(wanted.chain(undone)), |needed, look| needed | look);
+    Ok(privilege::keep_only(needed)?)
+}
+
+/// A Ctrl-C while the settings were changed: takes them back, and returns the transaction's number.
+fn interrupted(signals: &Signals, access: &Access, applied: &Applied) -> anyhow::Result<Option<u32>> {
+    let Some(id) = applied.id.filter(|_| signals.wait(Duration::ZERO).is_some()) else { return Ok(None) };
+    let mut decide = |_: &AnySetting, _: &Value, _: &Value| Theirs::Keep;
+    let mut options = RollbackOptions {
+        command: command_line(),
+        patience: Duration::from_secs(10),
+        damaged: false,
+        forget: false,
+        decide: &mut decide,
+    };
+    take_back(access, Which::One(id), &mut options)?;
+    Ok(Some(id))
+}
+
+fn finish(
+    access: &Access,
+    plan: &Plan,
+    applied: &Applied,
+    manner: &Manner,
+    notes: &[String],
+) -> anyhow::Result<Status> {
+    if manner.json {
+        print_json(&ApplyDocument::of(&plan.name, applied))?;
+    } else {
+        say::applied(access, applied, notes, &mut io::stdout().lock())?;
+    }
+    Ok(if applied.items.iter().all(|(_, became)| became.is_good()) { Status::Good } else { Status::Findings })
+}
+
+/// Asks on the terminal; refuses to guess where there is none.
+fn asked(what: &str) -> anyhow::Result<bool> {
+    if !io::stdin().is_terminal() {
+        return Err(
+            Failure::wrong(what, "nobody is there to be asked", "look at apus tune plan, then pass --yes").into()
+        );
+    }
+    Ok(answered(&format!("{what}? [y/N] "))?)
+}
+
+fn answered(question: &str) -> io::Result<bool> {
+    let mut err = io::stderr().lock();
+    write!(err, "{question}")?;
+    err.flush()?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+fn ask_about_theirs(setting: &AnySetting, now: &Value, before: &Value) -> Theirs {
+    if !io::stdin().is_terminal() {
+        return Theirs::Keep;
+    }
+    let question = format!("{}: someone else set it to {now}; put {before} back? [y/N] ", setting.label());
+    if answered(&question).unwrap_or(false) { Theirs::Overwrite } else { Theirs::Keep }
+}

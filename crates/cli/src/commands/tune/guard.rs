@@ -1,0 +1,124 @@
+//! The guardian: a small process that takes a transaction back in time.
+//!
+//! It is started before anything is changed, and told on its standard input which transaction it is for. If that input
+//! ends without a number, the process that applied it died, or nothing came of it: then what is unfinished is taken back
+//! at once. If the guardian itself is killed, the transaction counts as abandoned, and the next apply or rollback takes it
+//! back.
+
+use std::io::{self, Read as _, Write as _};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use host::journal::Lease;
+use host::knob::{Access, AnySetting, Theirs, Thread, Value};
+use host::privilege;
+use host::transaction::{RollbackOptions, Which, rollback, transactions};
+use live::os::Signals;
+use units::Nanos;
+
+use super::{command_line, machine_to_change};
+use crate::args::tune::Guard as Typed;
+use crate::{Failure, Status};
+
+/// A guardian that waits to be told its transaction.
+pub struct Guard {
+    child: Child,
+    started: u64,
+}
+
+impl Guard {
+    /// Starts one.
+    pub fn start(root: &Path, duration: Option<Nanos>, pid: Option<u32>) -> anyhow::Result<Self> {
+        let live = Access::live()?;
+        if let Some(pid) = pid
+            && Thread::find(&live, pid)?.is_none()
+        {
+            return Err(
+                Failure::wrong(format!("--while-pid {pid}"), "there is no such process", "name one that runs").into()
+            );
+        }
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["tune", "guard", "--root"]).arg(root);
+        if let Some(duration) = duration {
+            command.args(["--for", &format!("{}ns", duration.as_nanos())]);
+        }
+        if let Some(pid) = pid {
+            command.args(["--while-pid", &pid.to_string()]);
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn()?;
+        let started = Thread::find(&live, child.id())?.map(|thread| thread.started);
+        let started = started.ok_or_else(|| Failure::lacking("start the guardian", "it ended at once", "try again"))?;
+        Ok(Self { child, started })
+    }
+
+    /// The lease of a transaction that it guards.
+    pub fn lease(&self) -> Lease {
+        Lease::Process { pid: self.child.id(), started: self.started }
+    }
+
+    /// Tells it that transaction `id` is done, and lets it be.
+    pub fn keep(mut self, id: u32) -> io::Result<()> {
+        match self.child.stdin.take() {
+            Some(mut input) => writeln!(input, "{id}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// `apus tune guard`
+pub fn run(typed: &Typed) -> anyhow::Result<Status> {
+    let access = machine_to_change(&typed.root, false)?;
+    let signals = Signals::hold()?;
+    // The terminal of whoever applied it may go.
+    let _ = rustix::process::setsid();
+    let mut told = String::new();
+    io::stdin().lock().read_to_string(&mut told)?;
+    let Ok(id) = told.trim().parse() else {
+        return take_back(&access, Which::Abandoned);
+    };
+    let known = transactions(&access)?;
+    let entries = known.iter().filter(|one| one.id == id).flat_map(|one| one.open_entries());
+    if access.is_live() {
+        privilege::keep_only(privilege::needed(entries.map(|entry| &entry.intent.setting)))?;
+    }
+    wait(&signals, typed)?;
+    take_back(&access, Which::One(id))
+}
+
+/// Until it is time, the process has ended, or a signal asks for it.
+fn wait(signals: &Signals, typed: &Typed) -> anyhow::Result<()> {
+    /// How often to look for the process.
+    const PAUSE: Duration = Duration::from_millis(100);
+    let live = Access::live()?;
+    let end = typed.duration.map(|duration| Instant::now() + Duration::from_nanos(duration.as_nanos()));
+    let started =
+        |pid: u32| -> anyhow::Result<Option<u64>> { Ok(Thread::find(&live, pid)?.map(|thread| thread.started)) };
+    let first = typed.while_pid.map(&started).transpose()?.flatten();
+    loop {
+        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+        let over = left == Some(Duration::ZERO);
+        let ended = match typed.while_pid {
+            Some(pid) => first.is_none() || started(pid)? != first,
+            None => false,
+        };
+        let pause = if typed.while_pid.is_some() { PAUSE } else { left.unwrap_or(PAUSE).min(Duration::from_secs(60)) };
+        if over || ended || signals.wait(pause).is_some() {
+            return Ok(());
+        }
+    }
+}
+
+fn take_back(access: &Access, which: Which) -> anyhow::Result<Status> {
+    let mut decide = |_: &AnySetting, _: &Value, _: &Value| Theirs::Keep;
+    let mut options = RollbackOptions {
+        command: command_line(),
+        patience: Duration::from_secs(60),
+        damaged: false,
+        forget: false,
+        decide: &mut decide,
+    };
+    rollback(access, which, &mut options)?;
+    Ok(Status::Good)
+}

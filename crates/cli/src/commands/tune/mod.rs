@@ -1,0 +1,85 @@
+//! `apus tune`, `apus power`.
+
+mod change;
+mod guard;
+mod say;
+mod show;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use host::knob::{Access, Act, Gate, Holder};
+use host::profile::{Profile, Purpose, Resolved};
+
+use crate::args::tune::{Power, Target, Tune as Typed};
+use crate::{Failure, Status};
+
+/// Plans, applies, takes back, shows, exports.
+pub fn run(typed: Typed) -> anyhow::Result<Status> {
+    match typed {
+        Typed::Plan(typed) => show::plan(&typed),
+        Typed::Apply(typed) => change::apply(&typed),
+        Typed::Rollback(typed) => change::rollback(&typed),
+        Typed::Status(typed) => show::status(&typed),
+        Typed::Verify(typed) => show::verify(&typed),
+        Typed::Diff(typed) => show::diff(&typed),
+        Typed::Export(typed) => show::export(&typed),
+        Typed::Hold { root, micros } => {
+            let access = Access::below(&root)?;
+            host::privilege::keep_only(rustix::thread::CapabilitySet::empty())?;
+            Err(host::knob::hold::hold(&access, micros, host::knob::hold::say_ready).into())
+        }
+        Typed::Guard(typed) => guard::run(&typed),
+    }
+}
+
+/// Fixes frequencies.
+pub fn power(typed: Power) -> anyhow::Result<Status> {
+    let Power::Set(typed) = typed;
+    change::power(&typed)
+}
+
+/// The machine, for reading.
+fn machine(root: &Path) -> anyhow::Result<Access> {
+    Ok(Access::below(root)?)
+}
+
+/// The machine, for changing: able to hold requests, and printing what it does if asked to.
+fn machine_to_change(root: &Path, trace: bool) -> anyhow::Result<Access> {
+    let access = Access::below(root)?;
+    if access.is_live() && !rustix::process::geteuid().is_root() {
+        return Err(Failure::lacking(
+            "change the machine's settings",
+            "this needs root: to write below /proc/sys and /sys, to keep the journal in /var/lib/apus, and CAP_NET_ADMIN, \
+             CAP_SYS_RAWIO or CAP_SYS_NICE for interfaces, registers and threads",
+            "sudo apus …; apus tune plan and apus tune export work without",
+        )
+        .into());
+    }
+    let arguments = ["tune", "hold", "--root", &root.display().to_string()].map(str::to_owned).to_vec();
+    let access = access.with_holder(Holder { program: std::env::current_exe()?, arguments });
+    Ok(if trace { access.with_gate(Arc::new(Trace)) } else { access })
+}
+
+/// Prints what is about to be changed.
+struct Trace;
+
+impl Gate for Trace {
+    fn before(&self, act: &Act) {
+        eprintln!("{} {}", act.operation, act.object);
+    }
+}
+
+/// A profile on a machine.
+fn resolve(access: &Access, profile: &str, target: &Target) -> anyhow::Result<(Profile, Resolved)> {
+    let profile = Profile::load(profile)?;
+    let purpose = Purpose { isolated: target.isolated.clone(), interfaces: target.interfaces.clone() };
+    let resolved = profile.resolve(access, &purpose)?;
+    Ok((profile, resolved))
+}
+
+/// What was typed, for the journal.
+fn command_line() -> String {
+    let words: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    format!("apus {}", words.join(" "))
+}

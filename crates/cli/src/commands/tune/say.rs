@@ -1,0 +1,245 @@
+//! Plans, changes and states for people.
+
+use std::io::{self, Write};
+
+use host::knob::{Access, Setting as _};
+use host::profile::Resolved;
+use host::transaction::{Applied, Became, Meets, Preview, RolledBack};
+
+use crate::documents::tune::{OpenTransaction, Status, Value, waits_for};
+
+/// What a profile would change.
+pub fn plan(resolved: &Resolved, previews: &[Preview], out: &mut impl Write) -> io::Result<()> {
+    let isolated = if resolved.isolated.is_empty() { "none".into() } else { resolved.isolated.to_string() };
+    writeln!(out, "{}: isolated CPUs {isolated}, housekeeping {}", resolved.plan.name, resolved.housekeeping)?;
+    let (mut same, mut absent) = (0, Vec::new());
+    for preview in previews {
+        let (label, wanted) = (preview.item.setting.label(), &preview.item.wanted);
+        let from = preview.item.from.as_ref().map_or(String::new(), |from| format!("  [{from}]"));
+        match &preview.meets {
+            Meets::Other { now } => {
+                writeln!(out, "  change     {label}: {} -> {wanted}{from}", shorten(&now.to_string()))?
+            }
+            Meets::Refused(error) => {
+                writeln!(
+                    out,
+                    "  refused    {label}: {wanted}{from}\n             {}",
+                    error.to_string().replace('\n', "\n             ")
+                )?;
+            }
+            Meets::AsWanted { .. } => same += 1,
+            Meets::NotThere => absent.push(label),
+        }
+    }
+    writeln!(out, "  {same} settings are as wanted")?;
+    if !absent.is_empty() {
+        writeln!(out, "  not there: {}", list(&absent))?;
+    }
+    if !resolved.arguments.is_empty() {
+        writeln!(out, "  kernel command line: {}", resolved.arguments.join(" "))?;
+    }
+    for note in &resolved.notes {
+        writeln!(out, "  note: {note}")?;
+    }
+    out.flush()
+}
+
+/// What was applied.
+pub fn applied(access: &Access, applied: &Applied, notes: &[String], out: &mut impl Write) -> io::Result<()> {
+    for id in &applied.recovered {
+        writeln!(out, "transaction {id} was unfinished; it was taken back first")?;
+    }
+    let (mut changed, mut same, mut absent) = (0, 0, Vec::new());
+    for (item, became) in &applied.items {
+        let label = item.setting.label();
+        match became {
+            Became::Changed { before, now } => {
+                changed += 1;
+                writeln!(
+                    out,
+                    "  changed    {label}: {} -> {}",
+                    shorten(&before.to_string()),
+                    shorten(&now.to_string())
+                )?;
+            }
+            Became::Otherwise { before, now, why } => {
+                let why = why.as_ref().map_or(String::new(), |why| format!(" ({why})"));
+                writeln!(out, "  OTHERWISE  {label}: wanted {}, {before} -> {now}{why}", item.wanted)?;
+            }
+            Became::Refused(error) => {
+                writeln!(out, "  REFUSED    {label}: {}", error.to_string().replace('\n', "\n             "))?;
+            }
+            Became::Already { .. } => same += 1,
+            Became::NotThere => absent.push(label),
+        }
+    }
+    writeln!(out, "{changed} settings changed and verified, {same} were as wanted")?;
+    if !absent.is_empty() {
+        writeln!(out, "not there: {}", list(&absent))?;
+    }
+    for (item, became) in &applied.items {
+        if let Some(what) = waits_for(access, &item.setting, &item.wanted).filter(|_| became.is_good()) {
+            writeln!(out, "{} waits for {what}", item.setting.label())?;
+        }
+    }
+    for note in notes {
+        writeln!(out, "note: {note}")?;
+    }
+    if let Some(id) = applied.id {
+        writeln!(out, "take it back: apus tune rollback {id}")?;
+    }
+    out.flush()
+}
+
+/// What was taken back.
+pub fn rolled_back(rolled_back: &[RolledBack], out: &mut impl Write) -> io::Result<()> {
+    if rolled_back.is_empty() {
+        writeln!(out, "there is nothing to take back")?;
+    }
+    for one in rolled_back {
+        let torn = if one.torn { "; its last record was torn: that change was not begun" } else { "" };
+        writeln!(out, "transaction {} ({}){torn}", one.id, one.name.as_deref().unwrap_or("unnamed"))?;
+        for (entry, outcome) in &one.entries {
+            let mark = if outcome.is_settled() { "  " } else { "! " };
+            let before = shorten(&entry.intent.before.to_string());
+            writeln!(out, "{mark}{}: {before}: {outcome}", entry.intent.setting.label())?;
+        }
+        if !one.closed {
+            let id = one.id;
+            writeln!(
+                out,
+                "not all of it could be taken back; try again: apus tune rollback {id} [--overwrite | --forget]"
+            )?;
+        }
+    }
+    out.flush()
+}
+
+/// What is applied, and how it stands.
+pub fn status(document: &Status, out: &mut impl Write) -> io::Result<()> {
+    if document.transactions.is_empty() {
+        writeln!(out, "nothing is applied")?;
+    }
+    for one in &document.transactions {
+        heading(one, out)?;
+        for stands in ["ours", "before", "theirs", "gone", "past", "elsewhere", "namespace_gone", "unknown"] {
+            let settings: Vec<String> =
+                one.items.iter().filter(|item| item.stands == stands).map(|item| item.setting.clone()).collect();
+            if !settings.is_empty() {
+                let meaning = match stands {
+                    "ours" => "as applied",
+                    "before" => "as before",
+                    "theirs" => "changed by someone else",
+                    "gone" => "gone",
+                    "past" => "undone by the reboot",
+                    "elsewhere" => "of another network namespace",
+                    "namespace_gone" => "gone with their network namespace",
+                    _ => "cannot be read",
+                };
+                writeln!(out, "  {:>4} {meaning}: {}", settings.len(), list(&settings))?;
+            }
+        }
+        for (item, what) in one.items.iter().filter_map(|item| Some((item, item.waits_for.as_ref()?))) {
+            writeln!(out, "  {} waits for {what}", item.setting)?;
+        }
+    }
+    out.flush()
+}
+
+fn heading(one: &OpenTransaction, out: &mut impl Write) -> io::Result<()> {
+    let mut marks = Vec::new();
+    if one.past {
+        marks.push("of an earlier boot".to_owned());
+    } else if one.abandoned {
+        marks.push("ABANDONED: apus tune rollback --abandoned takes it back".to_owned());
+    }
+    if one.namespace_gone {
+        marks.push(format!("its network namespace exists no more: apus tune rollback {} ends it", one.transaction));
+    }
+    marks.extend(one.damage.clone());
+    let marks = if marks.is_empty() { String::new() } else { format!("  ({})", marks.join("; ")) };
+    let name = one.name.as_deref().unwrap_or("unnamed");
+    writeln!(out, "transaction {} {name}{marks}\n  {}", one.transaction, one.command.as_deref().unwrap_or(""))
+}
+
+/// What is not as it was wanted.
+pub fn verify(document: &Status, out: &mut impl Write) -> io::Result<()> {
+    let (mut good, mut all) = (0, 0);
+    for one in &document.transactions {
+        let not_here = one.items.iter().filter(|item| !item.is_here()).count();
+        if let Some(name) = one.network_namespace.as_ref().filter(|_| not_here > 0) {
+            let id = one.transaction;
+            let what = if one.namespace_gone {
+                format!("which exists no more: apus tune rollback {id} ends it")
+            } else {
+                "and cannot be judged from here".into()
+            };
+            writeln!(out, "  transaction {id}: {not_here} settings are of the network namespace {name}, {what}")?;
+        }
+    }
+    for item in document.transactions.iter().flat_map(|one| &one.items).filter(|item| item.is_here()) {
+        all += 1;
+        if let Some(effect) = &item.effect {
+            let mark = match effect.seen {
+                Some(true) => "effect seen   ",
+                Some(false) => "NO EFFECT     ",
+                None => "effect unknown",
+            };
+            writeln!(out, "  {mark} {}: {}", item.setting, effect.text)?;
+        }
+        if let Some(what) = &item.waits_for {
+            writeln!(out, "  {} waits for {what}", item.setting)?;
+            continue;
+        }
+        if item.as_wanted == Some(true) {
+            good += 1;
+            continue;
+        }
+        let now = item.now.as_ref().map_or("cannot be read".to_owned(), |now| shorten(&show(now)));
+        let why = item.reason.as_ref().map_or(String::new(), |why| format!(" ({why})"));
+        writeln!(out, "  {}: wanted {}, is {now}{why}", item.setting, show(&item.wanted))?;
+    }
+    writeln!(out, "{good} of {all} settings are as wanted")?;
+    out.flush()
+}
+
+/// What was changed.
+pub fn diff(document: &Status, out: &mut impl Write) -> io::Result<()> {
+    for one in &document.transactions {
+        heading(one, out)?;
+        for item in &one.items {
+            let Some(before) = &item.before else { continue };
+            let now = item.now.as_ref().map_or("?".to_owned(), show);
+            writeln!(out, "  {}\n    - {}\n    + {now}", item.setting, show(before))?;
+        }
+    }
+    out.flush()
+}
+
+fn show(value: &Value) -> String {
+    match value {
+        Value::Text(text) if text.is_empty() => "(empty)".into(),
+        Value::Text(text) => text.clone(),
+        Value::Fields(fields) => {
+            fields.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+        }
+    }
+}
+
+/// A line is for reading: the features of a device would fill a screen.
+fn shorten(text: &str) -> String {
+    const MOST: usize = 100;
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// The first few of many names.
+fn list(names: &[String]) -> String {
+    const MOST: usize = 4;
+    match names.len().checked_sub(MOST) {
+        Some(more @ 1..) => format!("{} and {more} more", names[..MOST].join(", ")),
+        _ => names.join(", "),
+    }
+}

@@ -1,0 +1,144 @@
+//! What only reads: `plan`, `status`, `verify`, `diff`, `export`.
+
+use std::fs;
+use std::io::{self, Write as _};
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use host::knob::effect::{self, Effect};
+use host::knob::{Access, AnySetting, Value};
+use host::profile::Profile;
+use host::transaction::{Transaction, transactions};
+use units::Nanos;
+
+use super::{machine, resolve, say};
+use crate::Status;
+use crate::args::tune::{Export, PlanArgs, Show, Verify};
+use crate::commands::print_json;
+use crate::documents::tune::{OpenItem, Plan, Status as StatusDocument};
+
+/// `apus tune plan`
+pub fn plan(typed: &PlanArgs) -> anyhow::Result<Status> {
+    let mut out = io::stdout().lock();
+    let Some(profile) = &typed.profile else {
+        for (name, summary) in Profile::builtin() {
+            writeln!(out, "{name:<12}{summary}")?;
+        }
+        writeln!(out, "what one would change here: apus tune plan poll --isolated 2-5")?;
+        return Ok(Status::Good);
+    };
+    let access = machine(&typed.target.root)?;
+    let (_, resolved) = resolve(&access, profile, &typed.target)?;
+    let previews = resolved.plan.preview(&access);
+    if typed.json {
+        print_json(&Plan::of(&resolved, &previews))?;
+    } else {
+        say::plan(&resolved, &previews, &mut out)?;
+    }
+    Ok(Status::Good)
+}
+
+/// `apus tune status`
+pub fn status(typed: &Show) -> anyhow::Result<Status> {
+    let document = read(typed)?;
+    if typed.json {
+        print_json(&document)?;
+    } else {
+        say::status(&document, &mut io::stdout().lock())?;
+    }
+    let wrong = document.transactions.iter().any(|one| one.abandoned || one.damage.is_some());
+    Ok(if wrong { Status::Findings } else { Status::Good })
+}
+
+/// `apus tune verify`
+pub fn verify(typed: &Verify) -> anyhow::Result<Status> {
+    let access = machine(&typed.show.root)?;
+    let known = transactions(&access)?;
+    let effects = match typed.watch {
+        Some(span) => watch(&access, &known, span)?,
+        None => Vec::new(),
+    };
+    let document = StatusDocument::of(&access, &known).with_effects(effects);
+    if typed.show.json {
+        print_json(&document)?;
+    } else {
+        say::verify(&document, &mut io::stdout().lock())?;
+    }
+    // What belongs to another network namespace is reported, and decides nothing.
+    let mut items = document.transactions.iter().flat_map(|one| &one.items).filter(|item| item.is_here());
+    let without_effect = |item: &OpenItem| item.effect.as_ref().is_some_and(|effect| effect.seen == Some(false));
+    let good = items.all(|item| item.as_wanted == Some(true) && item.waits_for.is_none() && !without_effect(item));
+    Ok(if good { Status::Good } else { Status::Findings })
+}
+
+/// Looks twice at the effects of all settings, in the order in which a document lists them.
+fn watch(access: &Access, known: &[Transaction], span: Nanos) -> anyhow::Result<Vec<Option<Effect>>> {
+    let settings: Vec<(&AnySetting, &Value)> = known
+        .iter()
+        .flat_map(|one| {
+            let changed = one.open_entries().map(|entry| (&entry.intent.setting, &entry.intent.wanted));
+            changed.chain(one.already.iter().map(|(setting, wanted)| (setting, wanted)))
+        })
+        .collect();
+    let look = || {
+        settings.iter().map(|(setting, wanted)| effect::look(access, setting, wanted)).collect::<Result<Vec<_>, _>>()
+    };
+    let first = look()?;
+    let start = Instant::now();
+    std::thread::sleep(Duration::from_nanos(span.as_nanos()));
+    let second = look()?;
+    let span = Nanos::from_nanos(u64::try_from(start.elapsed().as_nanos())?);
+    let looks = first.into_iter().zip(second);
+    let judged = settings.iter().zip(looks).map(|((setting, wanted), looks)| {
+        let (first, second) = (looks.0?, looks.1?);
+        Some(effect::judge(setting, wanted, &first, &second, span))
+    });
+    Ok(judged.collect())
+}
+
+/// `apus tune diff`
+pub fn diff(typed: &Show) -> anyhow::Result<Status> {
+    let document = read(typed)?;
+    if typed.json {
+        print_json(&document)?;
+    } else {
+        say::diff(&document, &mut io::stdout().lock())?;
+    }
+    Ok(Status::Good)
+}
+
+fn read(typed: &Show) -> anyhow::Result<StatusDocument> {
+    let access = machine(&typed.root)?;
+    let known = transactions(&access)?;
+    Ok(StatusDocument::of(&access, &known))
+}
+
+/// `apus tune export`
+pub fn export(typed: &Export) -> anyhow::Result<Status> {
+    let access = machine(&typed.target.root)?;
+    let (profile, resolved) = resolve(&access, &typed.profile, &typed.target)?;
+    let export = resolved.export(&access, &profile.summary, typed.format)?;
+    let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
+    for file in &export.files {
+        match &typed.output {
+            Some(folder) => {
+                let path = folder.join(&file.name);
+                if let Some(parent) = path.parent() {
+                    fs::create_dir_all(parent).with_context(|| format!("make the folder {}", parent.display()))?;
+                }
+                fs::write(&path, &file.text).with_context(|| format!("write {}", path.display()))?;
+                writeln!(out, "{}  belongs to {}", path.display(), file.place)?;
+            }
+            None if export.files.len() == 1 => write!(out, "{}", file.text)?,
+            None => write!(out, "### {}\n{}", file.place, file.text)?,
+        }
+    }
+    for note in &resolved.notes {
+        writeln!(err, "note: {note}")?;
+    }
+    for left in &export.left_out {
+        writeln!(err, "not in it: {left}")?;
+    }
+    Ok(Status::Good)
+}

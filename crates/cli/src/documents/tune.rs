@@ -1,0 +1,477 @@
+//! `apus tune … --json`, `apus power set --json`.
+
+use std::collections::BTreeMap;
+
+use host::knob::{AnySetting, BootFragment, Error as KnobError, Setting as _, Value as Set, Verdict};
+use host::profile::Resolved;
+use host::transaction::{Applied, Became, Meets, Outcome, Preview, RolledBack, Stands, Transaction, Whereabouts};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::VERSION;
+
+/// The name of the plan's schema.
+pub const PLAN: &str = "apus.tune-plan/1";
+/// The name of the schema of what was applied.
+pub const APPLY: &str = "apus.tune-apply/1";
+/// The name of the schema of what was taken back.
+pub const ROLLBACK: &str = "apus.tune-rollback/1";
+/// The name of the schema of what is applied.
+pub const STATUS: &str = "apus.tune-status/1";
+
+/// What a setting is, or is to be.
+#[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
+#[serde(untagged)]
+pub enum Value {
+    /// One text.
+    Text(String),
+    /// Fields that belong together.
+    Fields(BTreeMap<String, String>),
+}
+
+/// What a profile would change.
+#[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// The version of Apus that wrote this.
+    pub apus: String,
+    /// `apus.tune-plan/1`
+    #[schemars(extend("const" = PLAN))]
+    pub schema: String,
+    /// The profile's name.
+    pub name: String,
+    /// The CPUs for the application.
+    pub isolated: String,
+    /// The CPUs for everything else.
+    pub housekeeping: String,
+    /// The arguments for the kernel's command line.
+    pub kernel_arguments: Vec<String>,
+    /// What of the profile means nothing on this machine, and why.
+    pub notes: Vec<String>,
+    /// The settings, in the order in which they would be changed.
+    pub items: Vec<PlanItem>,
+}
+
+/// A setting of a plan.
+#[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct PlanItem {
+    /// Which.
+    pub setting: String,
+    /// What it is to be.
+    pub wanted: Value,
+    /// change, as_wanted, not_there, refused.
+    pub meets: String,
+    /// What it is; `null` if it is not there, or cannot be read.
+    pub now: Option<Value>,
+    /// Why it would be refused.
+    pub reason: Option<String>,
+    /// Where it was asked for: a file with its line.
+    pub from: Option<String>,
+}
+
+/// What was applied.
+#[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Apply {
+    /// The version of Apus that wrote this.
+    pub apus: String,
+    /// `apus.tune-apply/1`
+    #[schemars(extend("const" = APPLY))]
+    pub schema: String,
+    /// What it is called.
+    pub name: String,
+    /// The transaction's number; `null` if nothing had to be changed.
+    pub transaction: Option<u32>,
+    /// Unfinished transactions that were taken back first.
+    pub recovered: Vec<u32>,
+    /// What became of each setting.
+    pub items: Vec<AppliedItem>,
+}
+
+/// What became of a setting.
+#[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct AppliedItem {
+    /// Which.
+    pub setting: String,
+    /// What it was to be.
+    pub wanted: Value,
+    /// changed, already, otherwise, not_there, refused.
+    pub became: String,
+    /// What it was.
+    pub before: Option<Value>,
+    /// What it is.
+    pub now: Option<Value>,
+    /// Why it is not as wanted.
+    pub reason: Option<String>,
+}
+
+/// What was taken back.
+#[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Rollback {
+    /// The version of Apus that wrote this.
+    pub apus: String,
+    /// `apus.tune-rollback/1`
+    #[schemars(extend("const" = ROLLBACK))]
+    pub schema: String,
+    /// The transactions, the youngest first.
+    pub transactions: Vec<RolledBackTransaction>,
+}
+
+/// A transaction that was taken back, as far as possible.
+#[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct RolledBackTransaction {
+    /// Its number.
+    pub transaction: u32,
+    /// What it was called.
+    pub name: Option<String>,
+    /// Whether nothing is left of it.
+    pub closed: bool,
+    /// Whether its journal ended in a torn record.
+    pub torn: bool,
+    /// What became of each change, the last first.
+    pub items: Vec<RolledBackItem>,
+}
+
+/// What became of a change.
+#[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct RolledBackItem {
+    /// Which setting.
+    pub setting: String,
+    /// What it was before.
+    pub before: Value,
+    /// restored, already, past, theirs, gone, namespace_gone, another, failed.
+    pub outcome: String,
+    /// What someone else set it to.
+    pub theirs: Option<Value>,
+    /// Why it failed.
+    pub reason: Option<String>,
+}
+
+/// What is applied, and how it stands.
+#[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Status {
+    /// The version of Apus that wrote this.
+    pub apus: String,
+    /// `apus.tune-status/1`
+    #[schemars(extend("const" = STATUS))]
+    pub schema: String,
+    /// The transactions, the oldest first.
+    pub transactions: Vec<OpenTransaction>,
+}
+
+/// A transaction that is not taken back.
+#[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct OpenTransaction {
+    /// Its number.
+    pub transaction: u32,
+    /// What it is called; `null` if its journal does not say.
+    pub name: Option<String>,
+    /// What was typed.
+    pub command: Option<String>,
+    /// When it began, in seconds since 1970-01-01 UTC.
+    pub at_unix_s: Option<u64>,
+    /// Whether it was completed.
+    pub kept: bool,
+    /// Whether nobody will take it back by himself though someone should: unfinished, or its process died.
+    pub abandoned: bool,
+    /// Whether it is of an earlier boot.
+    pub past: bool,
+    /// Which network namespace it is of, if that is not the one that was looked at from.
+    pub network_namespace: Option<String>,
+    /// Whether that namespace exists no more; what it changed of the whole machine can be taken back from anywhere.
+    pub namespace_gone: bool,
+    /// What is wrong with its journal; `null` if nothing is.
+    pub damage: Option<String>,
+    /// Its changes, and what already was as wanted.
+    pub items: Vec<OpenItem>,
+}
+
+/// A setting of a transaction.
+#[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct OpenItem {
+    /// Which.
+    pub setting: String,
+    /// What it was before; `null` if it was not changed.
+    pub before: Option<Value>,
+    /// What was wanted.
+    pub wanted: Value,
+    /// What it is; `null` if it is gone or cannot be read.
+    pub now: Option<Value>,
+    /// ours, before, theirs, gone, past, elsewhere (of another network namespace), namespace_gone, unknown.
+    pub stands: String,
+    /// Whether it is as wanted; `null` if it cannot be read.
+    pub as_wanted: Option<bool>,
+    /// Why it is not as wanted, where the machine says it.
+    pub reason: Option<String>,
+    /// What has to happen before it is in force, though it is as wanted: a reboot; `null` if nothing has to.
+    pub waits_for: Option<String>,
+    /// Whether its effect was seen; `null` if nobody looked, or it has none that can be seen.
+    pub effect: Option<Effect>,
+}
+
+/// What was seen of a setting's effect.
+#[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Effect {
+    /// Whether it is there; `null` if nothing happened by which one could tell.
+    pub seen: Option<bool>,
+    /// What was seen.
+    pub text: String,
+}
+
+impl From<&Set> for Value {
+    fn from(value: &Set) -> Self {
+        match value {
+            Set::Text(text) => Self::Text(text.clone()),
+            Set::Fields(fields) => Self::Fields(fields.clone()),
+        }
+    }
+}
+
+fn some(value: &Set) -> Option<Value> {
+    Some(value.into())
+}
+
+fn reason(error: &KnobError) -> Option<String> {
+    Some(error.to_string().replace('\n', "; "))
+}
+
+impl Plan {
+    /// The document.
+    pub fn of(resolved: &Resolved, previews: &[Preview]) -> Self {
+        let item = |preview: &Preview| {
+            let (meets, now, why) = match &preview.meets {
+                Meets::Other { now } => ("change", some(now), None),
+                Meets::AsWanted { now } => ("as_wanted", some(now), None),
+                Meets::NotThere => ("not_there", None, None),
+                Meets::Refused(error) => ("refused", None, reason(error)),
+            };
+            PlanItem {
+                setting: preview.item.setting.label(),
+                wanted: (&preview.item.wanted).into(),
+                meets: meets.into(),
+                now,
+                reason: why,
+                from: preview.item.from.clone(),
+            }
+        };
+        Self {
+            apus: VERSION.into(),
+            schema: PLAN.into(),
+            name: resolved.plan.name.clone(),
+            isolated: resolved.isolated.to_string(),
+            housekeeping: resolved.housekeeping.to_string(),
+            kernel_arguments: resolved.arguments.clone(),
+            notes: resolved.notes.clone(),
+            items: previews.iter().map(item).collect(),
+        }
+    }
+}
+
+impl Apply {
+    /// The document.
+    pub fn of(name: &str, applied: &Applied) -> Self {
+        let items = applied.items.iter().map(|(item, became)| {
+            let (word, before, now, reason) = match became {
+                Became::Changed { before, now } => ("changed", some(before), some(now), None),
+                Became::Already { now } => ("already", some(now), some(now), None),
+                Became::Otherwise { before, now, why } => ("otherwise", some(before), some(now), why.clone()),
+                Became::NotThere => ("not_there", None, None, None),
+                Became::Refused(error) => ("refused", None, None, reason(error)),
+            };
+            let (setting, wanted) = (item.setting.label(), (&item.wanted).into());
+            AppliedItem { setting, wanted, became: word.into(), before, now, reason }
+        });
+        Self {
+            apus: VERSION.into(),
+            schema: APPLY.into(),
+            name: name.into(),
+            transaction: applied.id,
+            recovered: applied.recovered.clone(),
+            items: items.collect(),
+        }
+    }
+}
+
+impl Rollback {
+    /// The document.
+    pub fn of(rolled_back: &[RolledBack]) -> Self {
+        let transaction = |one: &RolledBack| RolledBackTransaction {
+            transaction: one.id,
+            name: one.name.clone(),
+            closed: one.closed,
+            torn: one.torn,
+            items: one
+                .entries
+                .iter()
+                .map(|(entry, outcome)| {
+                    let (word, theirs, reason) = match outcome {
+                        Outcome::Restored => ("restored", None, None),
+                        Outcome::Already => ("already", None, None),
+                        Outcome::Past => ("past", None, None),
+                        Outcome::Theirs { now } => ("theirs", some(now), None),
+                        Outcome::Gone => ("gone", None, None),
+                        Outcome::NamespaceGone => ("namespace_gone", None, None),
+                        Outcome::Another => ("another", None, None),
+                        Outcome::Failed(error) => ("failed", None, reason(error)),
+                    };
+                    let (setting, before) = (entry.intent.setting.label(), (&entry.intent.before).into());
+                    RolledBackItem { setting, before, outcome: word.into(), theirs, reason }
+                })
+                .collect(),
+        };
+        Self {
+            apus: VERSION.into(),
+            schema: ROLLBACK.into(),
+            transactions: rolled_back.iter().map(transaction).collect(),
+        }
+    }
+}
+
+impl Status {
+    /// The document.
+    pub fn of(access: &host::knob::Access, transactions: &[Transaction]) -> Self {
+        let transactions = transactions.iter().map(|one| OpenTransaction::of(access, one)).collect();
+        Self { apus: VERSION.into(), schema: STATUS.into(), transactions }
+    }
+}
+
+impl OpenTransaction {
+    fn of(access: &host::knob::Access, one: &Transaction) -> Self {
+        use host::knob::Knob;
+        let place = one.whereabouts(access);
+        let changed = one.open_entries().map(|entry| {
+            let intent = &entry.intent;
+            let stands = entry.stands(access, one.is_past, &place);
+            let (word, now) = match &stands {
+                Stands::Ours { now } => ("ours", some(now)),
+                Stands::Before { now } => ("before", some(now)),
+                Stands::Theirs { now } => ("theirs", some(now)),
+                Stands::Gone => ("gone", None),
+                Stands::Past => ("past", None),
+                Stands::Elsewhere | Stands::NamespaceGone => {
+                    let mut item = OpenItem::not_here(&intent.setting.label(), &intent.wanted, &place);
+                    item.before = some(&intent.before);
+                    return item;
+                }
+                Stands::Unknown(_) => ("unknown", None),
+            };
+            let verdict = Knob(&intent.setting).verify(access, &intent.wanted, Some(&intent.before));
+            let mut item = OpenItem::of(&intent.setting.label(), &intent.wanted, word, verdict);
+            item.before = some(&intent.before);
+            item.waits_for = waits_for(access, &intent.setting, &intent.wanted);
+            item.now = now.or(item.now);
+            item
+        });
+        let already = one.already.iter().map(|(setting, wanted)| {
+            if setting.is_of_network() && place != Whereabouts::Here {
+                return OpenItem::not_here(&setting.label(), wanted, &place);
+            }
+            let verdict = Knob(setting).verify(access, wanted, None);
+            let word = match &verdict {
+                Ok(verdict) if verdict.is_good() => "ours",
+                Ok(Verdict::Gone) => "gone",
+                Ok(_) => "theirs",
+                Err(_) => "unknown",
+            };
+            let mut item = OpenItem::of(&setting.label(), wanted, word, verdict);
+            item.waits_for = waits_for(access, setting, wanted);
+            item
+        });
+        let begin = one.begin.as_ref();
+        Self {
+            transaction: one.id,
+            name: begin.map(|begin| begin.name.clone()),
+            command: begin.map(|begin| begin.command.clone()),
+            at_unix_s: begin.map(|begin| begin.at_unix_s),
+            kept: one.kept,
+            abandoned: one.is_abandoned(),
+            past: one.is_past,
+            network_namespace: match &place {
+                Whereabouts::Here => None,
+                Whereabouts::Elsewhere { name, .. } | Whereabouts::Gone { name } => Some(name.clone()),
+            },
+            namespace_gone: matches!(place, Whereabouts::Gone { .. }),
+            damage: match &one.rest {
+                host::journal::Rest::Nothing => None,
+                host::journal::Rest::Torn => Some("it ends in a torn record, of a change that was not begun".into()),
+                host::journal::Rest::Damaged { line, why } => Some(format!("line {line} is damaged: {why}")),
+            },
+            items: changed.chain(already).collect(),
+        }
+    }
+}
+
+/// What has to happen before `wanted` is in force.
+pub fn waits_for(access: &host::knob::Access, setting: &AnySetting, wanted: &Set) -> Option<String> {
+    let AnySetting::BootFragment(_) = setting else { return None };
+    match BootFragment::missing(access, wanted.as_text()?) {
+        Ok(Some(missing)) if missing.is_empty() => None,
+        Ok(Some(missing)) => Some(format!("update-grub and a reboot: not in force is {}", missing.join(" "))),
+        Ok(None) => Some("update-grub and a reboot, unless it is in force: /proc/cmdline is not there".into()),
+        Err(error) => Some(format!("update-grub and a reboot, unless it is in force: {error}")),
+    }
+}
+
+impl OpenItem {
+    /// One of a network namespace that is not the one that was looked at from.
+    fn not_here(setting: &str, wanted: &Set, place: &Whereabouts) -> Self {
+        Self {
+            setting: setting.into(),
+            before: None,
+            wanted: wanted.into(),
+            now: None,
+            stands: if matches!(place, Whereabouts::Gone { .. }) { "namespace_gone" } else { "elsewhere" }.into(),
+            as_wanted: None,
+            reason: Some(format!("it is {place}")),
+            waits_for: None,
+            effect: None,
+        }
+    }
+
+    /// Whether it can be judged from here.
+    pub fn is_here(&self) -> bool {
+        !matches!(self.stands.as_str(), "elsewhere" | "namespace_gone")
+    }
+
+    fn of(setting: &str, wanted: &Set, stands: &str, verdict: Result<Verdict, KnobError>) -> Self {
+        let (as_wanted, now, reason) = match &verdict {
+            Ok(Verdict::AsWanted { now }) => (Some(true), some(now), None),
+            Ok(Verdict::Otherwise { now, why } | Verdict::Unmoved { now, why }) => {
+                (Some(false), some(now), why.clone())
+            }
+            Ok(Verdict::Gone) => (Some(false), None, Some("it is gone".into())),
+            Err(error) => (None, None, reason(error)),
+        };
+        Self {
+            setting: setting.into(),
+            before: None,
+            wanted: wanted.into(),
+            now,
+            stands: stands.into(),
+            as_wanted,
+            reason,
+            waits_for: None,
+            effect: None,
+        }
+    }
+}
+
+impl Status {
+    /// Adds what was seen of the effects, in the order of the items.
+    pub fn with_effects(mut self, effects: impl IntoIterator<Item = Option<host::knob::effect::Effect>>) -> Self {
+        let items = self.transactions.iter_mut().flat_map(|one| &mut one.items);
+        for (item, effect) in items.zip(effects) {
+            item.effect = effect.map(|effect| Effect { seen: effect.seen(), text: effect.text().to_owned() });
+        }
+        self
+    }
+}

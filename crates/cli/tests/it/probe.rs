@@ -1,0 +1,204 @@
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::schemas::validate;
+use crate::support::{Root, Running, bare, text, turn};
+
+fn probe(words: &[&str]) -> std::process::Output {
+    bare(&[&["probe"], words].concat())
+}
+
+fn json(output: &std::process::Output) -> Value {
+    let document = serde_json::from_slice(&output.stdout);
+    let document = document.unwrap_or_else(|e| panic!("{e}: {}{}", text(&output.stdout), text(&output.stderr)));
+    validate(&document);
+    document
+}
+
+/// What cyclictest wrote, shortened: of 1,000 samples 10 were above its histogram.
+const CYCLICTEST: &str = r#"{"file_version": 1, "cmdline:": "cyclictest -h 60", "rt_test_version:": "2.40",
+    "sysinfo": {"release": "6.1"}, "num_threads": 1, "resolution_in_ns": 0, "thread": {"0": {
+    "histogram": {"5": 590, "10": 400}, "cycles": 1000, "min": 5, "max": 1417, "avg": 17.26, "cpu": 1, "node": 0}}}"#;
+
+#[test]
+fn every_probe_without_privilege_gives_its_document() {
+    let _turn = turn();
+    for (words, terms) in [
+        (&["timer", "--duration", "450ms", "--interval", "1ms"][..], 1),
+        (&["timer", "--duration", "50ms", "--wait", "epoll", "--cpu", "0"], 1),
+        (&["jitter", "--duration", "100ms", "--rate", "1Mpps", "--ring", "512"], 1),
+        (&["switch", "--duration", "50ms", "--via", "futex", "--cpu", "0", "--peer", "0"], 1),
+        (&["clock", "--duration", "50ms"], 8),
+    ] {
+        let output = probe(&[words, &["--json"]].concat());
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stderr), "", "{words:?}: in a pipe nothing is drawn");
+        let document = json(&output);
+        let measured = &document["measured"][0];
+        assert!(measured["terms"].as_array().unwrap().len() >= terms, "{words:?}");
+        assert!(!measured["overhead"].as_array().unwrap().is_empty(), "{words:?}: its own cost is not stated");
+        assert!(!measured["counter"]["blind_spots"].as_array().unwrap().is_empty(), "{words:?}");
+        let raw = &measured["terms"][0]["raw"];
+        assert!(raw["max_ns"].is_u64() && raw["p50_ns"].is_u64(), "{words:?}: {raw}");
+        let counted: u64 =
+            raw["histogram"]["counts"].as_array().unwrap().iter().map(|pair| pair[1].as_u64().unwrap()).sum();
+        assert_eq!(counted + raw["histogram"]["overflow"].as_u64().unwrap(), raw["n"].as_u64().unwrap());
+        if measured["conditions"]["virtualised"]["value"] == true {
+            let marks = measured["marks"].as_array().unwrap();
+            assert!(marks.iter().any(|mark| mark["kind"] == "virtual_machine"), "{words:?}: not marked");
+        }
+    }
+}
+
+#[test]
+fn people_get_a_table_and_too_few_samples_no_percentile() {
+    let _turn = turn();
+    let output = probe(&["timer", "--duration", "60ms"]);
+    let said = text(&output.stdout);
+    for word in ["lateness", "p99.9", "blocked", "own cost", "samples; p99 needs 368"] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+}
+
+#[test]
+fn a_sample_above_the_threshold_ends_it_explained() {
+    let _turn = turn();
+    for words in [&["timer", "--interval", "1ms"][..], &["jitter", "--explain-over", "1us"]] {
+        let output = probe(&[words, &["--fail-over", "1us", "--duration", "20s", "--json"]].concat());
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {}", text(&output.stderr));
+        let exceeded = &json(&output)["measured"][0]["exceeded"];
+        assert_eq!(exceeded["threshold_ns"], 1_000);
+        assert!(exceeded["sample_ns"].as_u64().unwrap() > 1_000);
+        assert!(!exceeded["explained"].as_str().unwrap().is_empty(), "{exceeded}");
+    }
+}
+
+#[test]
+fn wrong_use_and_what_is_missing_have_their_own_status() {
+    for (words, status, said) in [
+        (&["timer", "--interval", "1us"][..], 2, "10us or more"),
+        (&["timer", "--interval", "5"], 2, "a duration such as"),
+        (&["timer", "--cpu", "3-1"], 2, "no list of CPUs"),
+        (&["timer", "--cpu", "8000"], 3, "Cpus_allowed_list"),
+        (&["timer", "--load", "disk"], 2, "none, cpu, memory, network or io"),
+        (&["jitter", "--gap-over", "1ms", "--explain-over", "2ms"], 2, "100us"),
+        (&["jitter", "--capacity", "1Mpps"], 2, "--rate"),
+        (&["switch", "--via", "socket"], 2, "futex, pipe or eventfd"),
+        (&["interrupt", "--wait", "spin", "--cpu", "0", "--sender", "0"], 2, "different CPUs"),
+        (&["frequency", "--period", "1ms"], 2, "4ms or more"),
+        (&["idle", "--cpu", "0", "--peer", "0"], 2, "another one has to wake it"),
+        (&["compare", "/nonexistent/a", "/nonexistent/b"], 2, "No such file"),
+        (&["import", "/nonexistent/a"], 2, "No such file"),
+        (&["timer", "--duration", "10ms", "-o", "/nonexistent/x.json"], 3, "a folder that you may write"),
+    ] {
+        let output = probe(words);
+        assert_eq!(output.status.code(), Some(status), "{words:?}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(said), "{words:?}: {}", text(&output.stderr));
+        assert!(!text(&output.stderr).contains("panicked"), "{words:?}");
+    }
+}
+
+#[test]
+fn a_host_without_frequencies_says_so() {
+    if PathBuf::from("/sys/devices/system/cpu/cpufreq/policy0").exists() {
+        println!("SKIPPED a_host_without_frequencies_says_so: this one has some");
+        return;
+    }
+    let output = probe(&["frequency"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(text(&output.stderr).contains("cpufreq has no policy"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn an_interrupted_probe_says_what_it_measured_so_far() {
+    let _turn = turn();
+    let child = Command::new(env!("CARGO_BIN_EXE_apus"))
+        .args(["probe", "timer", "--duration", "60s", "--json"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut running = Running(child);
+    std::thread::sleep(Duration::from_millis(800));
+    running.signal(Signal::INT);
+    let mut said = String::new();
+    std::io::Read::read_to_string(running.0.stdout.as_mut().unwrap(), &mut said).unwrap();
+    assert_eq!(running.0.wait().unwrap().code(), Some(0));
+    let document: Value = serde_json::from_str(&said).unwrap();
+    validate(&document);
+    let measured = &document["measured"][0];
+    assert_eq!(measured["interrupted"], true);
+    assert!(measured["terms"][0]["raw"]["n"].as_u64().unwrap() > 50);
+}
+
+#[test]
+fn files_are_imported_compared_and_reported() {
+    let _turn = turn();
+    let root = Root::new();
+    let path = |name: &str| root.0.join(name).display().to_string();
+    fs::write(path("ct.json"), CYCLICTEST).unwrap();
+    let imported = probe(&["import", &path("ct.json"), "-o", &path("other.json"), "--json"]);
+    let document = json(&imported);
+    let raw = &document["measured"][0]["terms"][0]["raw"];
+    assert_eq!((raw["n"].as_u64(), raw["histogram"]["overflow"].as_u64()), (Some(1_000), Some(10)));
+    assert_eq!(document["host"]["kernel"]["value"], "6.1");
+
+    for name in ["a.json", "b.json"] {
+        let output = probe(&["timer", "--duration", "100ms", "-o", &path(name), "--html", &path("timer.html")]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    }
+    // The line itself is drawn where a stall swallowed an activation; what it would mean, always.
+    assert!(fs::read_to_string(path("timer.html")).unwrap().contains("Stalls filled in"));
+    let output = probe(&["compare", &path("a.json"), &path("b.json"), "--json", "--html", &path("compare.html")]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let comparison = json(&output);
+    assert_eq!(comparison["terms"].as_array().unwrap().len(), 2);
+    assert_eq!(comparison["terms"][0]["verdict"], "too_few_rounds");
+    assert!(fs::read_to_string(path("compare.html")).unwrap().contains("Term by term"));
+
+    let elsewhere = fs::read_to_string(path("b.json")).unwrap();
+    let mut elsewhere: Value = serde_json::from_str(&elsewhere).unwrap();
+    elsewhere["host"]["kernel"] = serde_json::json!({"value": "2.4.0", "unknown_because": null});
+    fs::write(path("c.json"), elsewhere.to_string()).unwrap();
+    let other = json(&probe(&["compare", &path("a.json"), &path("c.json"), "--json"]));
+    let said: Vec<&str> = other["differences"].as_array().unwrap().iter().map(|of| of.as_str().unwrap()).collect();
+    assert!(said[0].starts_with("kernel: ") && said[0].ends_with(" and 2.4.0"), "{said:?}");
+
+    let report = bare(&["report", &path("a.json"), &path("other.json"), "-o", &path("both.html")]);
+    assert_eq!(report.status.code(), Some(0), "{}", text(&report.stderr));
+    let html = fs::read_to_string(path("both.html")).unwrap();
+    assert!(html.contains("cyclictest 2.40") && html.contains("<svg") && html.contains("lateness"));
+    let wrong = probe(&["compare", &path("a.json"), &path("ct.json")]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(text(&wrong.stderr).contains("its schema is"), "{}", text(&wrong.stderr));
+}
+
+#[test]
+fn a_profile_has_every_probe_or_says_why_not() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED a_profile_has_every_probe_or_says_why_not: needs root (the lab)");
+        return;
+    }
+    let _turn = turn();
+    let root = Root::new();
+    let path = root.0.join("platform.json");
+    let output = probe(&["all", "--rounds", "1", "--slice", "60ms", "-o", &path.display().to_string(), "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let document = json(&output);
+    let kept: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    assert_eq!(kept, document);
+    let names = |of: &Value| -> Vec<String> {
+        of.as_array().unwrap().iter().map(|of| of["probe"].as_str().unwrap().to_owned()).collect()
+    };
+    let (measured, missing) = (names(&document["measured"]), names(&document["missing"]));
+    for name in ["timer", "jitter", "switch", "interrupt", "idle", "frequency", "clock"] {
+        assert!(measured.iter().chain(&missing).any(|found| found == name), "{name} is neither measured nor missing");
+    }
+    assert!(measured.iter().any(|name| name == "interrupt"), "{missing:?}");
+    assert_eq!(document["rounds"], 1);
+}

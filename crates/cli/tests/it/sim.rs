@@ -1,0 +1,258 @@
+use serde_json::Value;
+
+use crate::schemas::validate;
+use crate::support::{Root, bare, text};
+
+#[test]
+fn figures_as_a_document_a_table_and_a_report() {
+    let root = Root::new();
+    let report = root.0.join("figures.html").display().to_string();
+    let words = ["sim", "figures", "s4.3", "s0.4", "s0.6", "--seed", "3", "--json", "-o", &report];
+    let output = bare(&words);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    validate(&document);
+    let ids: Vec<&str> = document["figures"].as_array().unwrap().iter().map(|f| f["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["s0.4", "s0.6", "s4.3"]);
+    assert!(document["summary"]["compared"].as_u64().unwrap() >= 8, "{}", document["summary"]);
+    assert_eq!(output.stdout, bare(&words).stdout, "the same seed, other bytes");
+
+    let html = std::fs::read_to_string(&report).unwrap();
+    assert!(html.contains("<svg") && html.contains("none above 9 us") && html.contains("calibrated"));
+
+    let output = bare(&["sim", "figures", "s4.3"]);
+    let said = text(&output.stdout);
+    assert!(said.contains("1024 slots of 1500 octets") && said.contains("DEVIATION"), "{said}");
+    assert!(!said.contains('\u{1b}'), "colours in a pipe");
+}
+
+#[test]
+fn a_figure_that_there_is_not_is_2() {
+    let output = bare(&["sim", "figures", "s9"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("s3.5-native"), "{}", text(&output.stderr));
+}
+
+/// A scenario in a folder of the test's own; returns its path.
+fn scenario(root: &Root, text: &str) -> String {
+    let path = root.0.join("scenario.toml");
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+const POISSON: &str = r#"machine = "xeon-gold-6338n"
+nic = "82599"
+warm_up = "10ms"
+duration = "90ms"
+
+[goal]
+latency = "p99=200us"
+
+[[traffic]]
+kind = "poisson"
+rate = "50kpps"
+
+[worker]
+driver = "user"
+wait = "adaptive"
+
+[idle]
+deepest = "C1"
+"#;
+
+#[test]
+fn a_scenario_as_a_document_a_text_and_a_report() {
+    let root = Root::new();
+    let file = scenario(&root, POISSON);
+    let report = root.0.join("run.html").display().to_string();
+    let words = ["sim", "run", &file, "--seed", "3", "--json", "-o", &report];
+    let output = bare(&words);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    validate(&document);
+    let case = &document["case"];
+    let count = |name: &str| case["frames"][name].as_u64().unwrap();
+    assert_eq!((case["seed"].as_u64(), case["goal"]["held"].as_bool()), (Some(3), Some(true)));
+    let lost: u64 = case["frames"]["dropped"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum();
+    assert_eq!(count("offered"), count("departed") + lost + count("in_flight"));
+    let times =
+        case["cores"][0]["residency"].as_array().unwrap().iter().map(|entry| entry["time_ns"].as_u64().unwrap());
+    assert_eq!(times.sum::<u64>(), 90_000_000);
+    assert_eq!(output.stdout, bare(&words).stdout, "the same seed, other bytes");
+    let html = std::fs::read_to_string(&report).unwrap();
+    assert!(html.contains("<svg") && html.contains("p99 ≤ 200us") && html.contains("latency budget"));
+
+    let output = bare(&["sim", "run", &file]);
+    let said = text(&output.stdout);
+    assert!(said.contains("p99=200us held") && said.contains("budget, us") && said.contains("modelled"), "{said}");
+}
+
+#[test]
+fn a_goal_that_is_missed_is_1_and_one_that_is_unknown_too() {
+    let root = Root::new();
+    let file = scenario(&root, POISSON);
+    for (set, word) in [("goal.latency=p99=4us", "missed"), ("goal.latency=p99.9999=1s", "unknown: too few")] {
+        let output = bare(&["sim", "run", &file, "--set", set]);
+        assert_eq!(output.status.code(), Some(1), "{set}: {}", text(&output.stderr));
+        assert!(text(&output.stdout).contains(word), "{}", text(&output.stdout));
+    }
+}
+
+#[test]
+fn a_wrong_scenario_is_2_with_file_line_and_remedy() {
+    let root = Root::new();
+    let file = scenario(&root, &POISSON.replace("kind = \"poisson\"", "kind = \"poison\""));
+    let output = bare(&["sim", "run", &file]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
+    assert!(said.contains(&format!("{file}:10: ")) && said.contains("did you mean `poisson`?"), "{said}");
+    let output = bare(&["sim", "run", "/nonexistent.toml"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    let good = scenario(&root, POISSON);
+    for (words, part) in [
+        (["sim", "run", good.as_str(), "--set", "goal.latncy=p99=1us"], "did you mean `latency`?"),
+        (["sim", "run", good.as_str(), "--set", "goal"], "KEY=VALUE"),
+        (["sim", "sweep", good.as_str(), "--vary", "traffic.rate=1"], "14.88Mpps"),
+    ] {
+        let output = bare(&words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(text(&output.stderr).contains(part), "{words:?}: {}", text(&output.stderr));
+    }
+    let output = bare(&["sim", "sweep", &good, "--vary", "seed=1,2", "-o", "out.parquet"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("CSV"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn scenarios_beside_each_other() {
+    let root = Root::new();
+    let file = scenario(&root, POISSON);
+    let other = root.0.join("other.toml");
+    std::fs::write(&other, POISSON.replace("adaptive", "poll")).unwrap();
+    let (other, report) = (other.display().to_string(), root.0.join("compare.html").display().to_string());
+    let output = bare(&["sim", "compare", &file, &other, "--json", "-o", &report]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    validate(&document);
+    let power = |case: usize| document["cases"][case]["power"]["cores_uw"].as_u64().unwrap();
+    assert!(power(0) < power(1), "{} {}", power(0), power(1));
+    assert!(std::fs::read_to_string(&report).unwrap().contains("Latency beside power"));
+    let output = bare(&["sim", "compare", &file, &other]);
+    assert_eq!(text(&output.stdout).lines().count(), 3, "{}", text(&output.stdout));
+    assert_eq!(bare(&["sim", "compare", &file]).status.code(), Some(2), "one is nothing to compare");
+}
+
+#[test]
+fn a_sweep_goes_on_from_where_it_was() {
+    let root = Root::new();
+    let file = scenario(&root, POISSON);
+    let path = root.0.join("out.csv");
+    let csv = path.display().to_string();
+    let sweep = |jobs: &str, csv: &str| {
+        let vary = ["--vary", "worker.wait=poll,adaptive", "--vary", "traffic.rate=1kpps,20kpps"];
+        let words = [&["sim", "sweep", &file][..], &vary, &["--seeds", "2", "--jobs", jobs, "-o", csv]].concat();
+        bare(&words)
+    };
+    let output = sweep("1", &csv);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let whole = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(whole.lines().count(), 1 + 2 * 2 * 2);
+    assert!(whole.lines().nth(1).unwrap().contains(",poll,1kpps,1,"), "{whole}");
+    let columns = whole.lines().next().unwrap().split(',').count();
+    assert!(whole.lines().all(|line| line.split(',').count() == columns));
+    // A file that ends in the middle of a row is what a kill leaves.
+    std::fs::write(&path, &whole[..whole.len() - 150]).unwrap();
+    let output = sweep("4", &csv);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("8 of 8 cases"), "{}", text(&output.stdout));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), whole, "four threads, other bytes");
+    // The file's rows are not those of another scenario.
+    scenario(&root, &POISSON.replace("90ms", "80ms"));
+    let output = sweep("1", &csv);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("not of this sweep"), "{}", text(&output.stderr));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), whole, "the file was touched");
+    std::fs::write(&path, "something else\n").unwrap();
+    assert_eq!(sweep("1", &csv).status.code(), Some(2));
+}
+
+#[test]
+fn a_sweep_as_a_document() {
+    let root = Root::new();
+    let file = scenario(&root, POISSON);
+    let output = bare(&["sim", "sweep", &file, "--vary", "moderation.policy=off,nic", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    validate(&document);
+    assert_eq!(document["cases"][1]["instead"]["moderation.policy"], "nic");
+    assert!(text(&bare(&["sim", "sweep", &file, "--vary", "seed=1,2"]).stdout).starts_with("case,seed,"));
+}
+
+/// Thirty million packets in an address space that has no room for them: a dozen octets kept of each would not fit.
+#[test]
+fn memory_does_not_grow_with_simulated_time() {
+    let root = Root::new();
+    let line_rate = include_str!("../../../../scenarios/poll-line-rate.toml");
+    let file = scenario(&root, &line_rate.replace("duration = \"1s\"", "duration = \"2s\""));
+    let limited = format!("ulimit -v 400000 && exec {} sim run {file} --json", env!("CARGO_BIN_EXE_apus"));
+    let output = std::process::Command::new("sh").args(["-c", &limited]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(document["case"]["frames"]["departed"].as_u64().unwrap() > 29_000_000, "{}", document["case"]["frames"]);
+}
+
+/// A plan of one machine and one load, so short that it says nothing about power.
+const FEW: [&str; 12] = [
+    "sim",
+    "goals",
+    "--machine",
+    "xeon-gold-6338n",
+    "--load",
+    "1",
+    "--goal",
+    "50us",
+    "--warm-up",
+    "20ms",
+    "--duration",
+    "60ms",
+];
+
+#[test]
+fn goals_as_a_document_a_table_a_report_and_scenarios() {
+    let root = Root::new();
+    let report = root.0.join("goals.html").display().to_string();
+    let folder = root.0.join("scenarios");
+    let scenarios = folder.display().to_string();
+    let words = [&FEW[..], &["--json", "-o", &report, "--scenarios", &scenarios]].concat();
+    let output = bare(&words);
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+    validate(&document);
+    let case = &document["cases"][0];
+    let best = case["adaptive_is_best"].as_bool().unwrap();
+    assert_eq!(output.status.code(), Some(if best { 0 } else { 1 }), "{}", text(&output.stderr));
+    let ways: Vec<&str> = case["ways"].as_array().unwrap().iter().map(|way| way["way"].as_str().unwrap()).collect();
+    assert_eq!(ways, ["poll", "l3fwd-power", "backoff 20us", "backoff 50us", "backoff 100us", "interrupt", "adaptive"]);
+    assert_eq!(output.stdout, bare(&[&words[..], &["--jobs", "1"]].concat()).stdout, "one thread, other bytes");
+    assert!(std::fs::read_to_string(&report).unwrap().contains("Delay beside power"));
+    // A run's scenario gives what the run gave.
+    let poll = folder.join("xeon-gold-6338n-1-poll.toml").display().to_string();
+    let alone: Value = serde_json::from_slice(&bare(&["sim", "run", &poll, "--json"]).stdout).unwrap();
+    assert_eq!(alone["case"]["power"]["cores_uw"], case["ways"][0]["power_uw"]);
+    let said = text(&bare(&FEW).stdout).to_owned();
+    assert!(said.contains("adaptive") && said.contains("of 1 goals"), "{said}");
+}
+
+#[test]
+fn wrong_use_of_goals_is_2_with_a_remedy() {
+    for (words, part) in [
+        (["sim", "goals", "--machine", "xeon"], "xeon-e5-2699v3"),
+        (["sim", "goals", "--goal", "20"], "50us"),
+        (["sim", "goals", "--goal", "0us"], "longer than 0"),
+        (["sim", "goals", "--load", "0"], "1..=100"),
+        (["sim", "goals", "--duration", "0s"], "duration"),
+    ] {
+        let output = bare(&words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(text(&output.stderr).contains(part), "{words:?}: {}", text(&output.stderr));
+    }
+}

@@ -1,0 +1,86 @@
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::{Machine, expect};
+use crate::support::Running;
+
+/// Waits until nothing is applied any more; the time that took.
+fn until_taken_back(machine: &Machine) -> Duration {
+    let start = Instant::now();
+    while !expect(&machine.apus(&["tune", "status"]), 0).contains("nothing is applied") {
+        assert!(start.elapsed() < Duration::from_secs(60), "it is not taken back");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    start.elapsed()
+}
+
+#[test]
+fn for_a_time() {
+    let machine = Machine::small("for");
+    let before = machine.files();
+    let (code, applied) = machine.json(&["tune", "apply", "base", "--yes", "--for", "2s"]);
+    assert_eq!((code, &applied["transaction"]), (Some(1), &1.into()), "{applied}");
+    assert_ne!(machine.files(), before);
+    until_taken_back(&machine);
+    assert_eq!(machine.files(), before);
+}
+
+#[test]
+fn while_a_process_lives() {
+    let machine = Machine::small("while");
+    let before = machine.files();
+    let mut other = Running(Command::new("sleep").arg("600").spawn().unwrap());
+    let pid = other.0.id().to_string();
+    machine.json(&["tune", "apply", "base", "--yes", "--while-pid", &pid]);
+    assert_ne!(machine.files(), before);
+    other.end(Signal::KILL);
+    until_taken_back(&machine);
+    assert_eq!(machine.files(), before);
+    let said = expect(&machine.apus(&["tune", "apply", "base", "--yes", "--while-pid", &pid]), 2);
+    assert!(said.contains("no such process"), "{said}");
+}
+
+/// The guardian's process id, as the journal has it.
+fn guardian(machine: &Machine) -> u32 {
+    let journal = machine.read("var/lib/apus/tune/000001.journal");
+    let pid = journal.split("\"pid\":").nth(1).unwrap();
+    pid.split(',').next().unwrap().parse().unwrap()
+}
+
+fn signal(pid: u32, signal: Signal) {
+    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+#[test]
+fn a_guardian_that_is_told_to_end_takes_back_first() {
+    let machine = Machine::small("term");
+    let before = machine.files();
+    machine.json(&["tune", "apply", "base", "--yes", "--for", "1h"]);
+    // Started as a child of the command that has ended: it is nobody's here but ours to signal.
+    std::thread::sleep(Duration::from_millis(100));
+    signal(guardian(&machine), Signal::TERM);
+    until_taken_back(&machine);
+    assert_eq!(machine.files(), before);
+}
+
+#[test]
+fn a_killed_guardian_leaves_it_to_the_next() {
+    let machine = Machine::small("killed");
+    let before = machine.files();
+    machine.json(&["tune", "apply", "base", "--yes", "--for", "1h"]);
+    signal(guardian(&machine), Signal::KILL);
+    let start = Instant::now();
+    while !expect_any(&machine).contains("ABANDONED") {
+        assert!(start.elapsed() < Duration::from_secs(30));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    expect(&machine.apus(&["tune", "rollback", "--abandoned"]), 0);
+    assert_eq!(machine.files(), before);
+}
+
+fn expect_any(machine: &Machine) -> String {
+    String::from_utf8(machine.apus(&["tune", "status"]).stdout).unwrap()
+}

@@ -1,0 +1,351 @@
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::sync::MutexGuard;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tester::lab::{Guard, Lab};
+
+use super::{OwnJournal, expect};
+use crate::schemas::validate;
+use crate::support::{text, turn};
+
+/// A lab, and a journal of the test's own.
+struct Bed {
+    lab: Guard,
+    own: OwnJournal,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Bed {
+    /// A pair of interfaces; `None`, with a printed line, without root.
+    fn new(name: &str) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIPPED: needs root");
+            return None;
+        }
+        let turn = turn();
+        let own = OwnJournal::new(name);
+        Some(Self { lab: pair(name), own, _turn: turn })
+    }
+
+    /// Runs in the lab's namespace, with its own /sys/class/net.
+    fn within(&self, program: &str, words: &[&str]) -> Output {
+        self.own.within(&self.lab.namespace("dut"), program, words)
+    }
+
+    fn apus(&self, words: &[&str]) -> Output {
+        self.within(env!("CARGO_BIN_EXE_apus"), words)
+    }
+
+    fn json(&self, words: &[&str]) -> (Option<i32>, Value) {
+        document(&self.apus(&[words, &["--json"]].concat()))
+    }
+}
+
+fn pair(name: &str) -> Guard {
+    Lab::pair(&format!("{name}{}", std::process::id())).up().unwrap()
+}
+
+/// Exit status and document, which is what its schema says.
+fn document(output: &Output) -> (Option<i32>, Value) {
+    let document: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", text(&output.stderr)));
+    validate(&document);
+    (output.status.code(), document)
+}
+
+/// A profile in a file of its own, removed on drop.
+struct Profile(PathBuf);
+
+impl Profile {
+    fn new(name: &str, keys: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("apus-{name}-{}.toml", std::process::id()));
+        std::fs::write(&path, format!("summary = \"test\"\n{keys}")).unwrap();
+        Self(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for Profile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Places whose files the profiles touch.
+const PLACES: [&str; 6] = [
+    "/proc/sys/kernel",
+    "/proc/sys/vm",
+    "/proc/irq",
+    "/sys/devices/virtual/workqueue",
+    "/sys/kernel/mm/transparent_hugepage",
+    "/sys/kernel/mm/ksm",
+];
+
+type State = BTreeMap<PathBuf, Vec<u8>>;
+
+/// Every file of the running kernel that can be written, in the places that the profiles touch; and what the namespace
+/// shows of its interfaces and sysctls.
+fn state(bed: &Bed) -> State {
+    let mut state = State::new();
+    let mut folders: Vec<PathBuf> = PLACES.iter().map(PathBuf::from).collect();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let (path, kind) = (entry.path(), entry.file_type().unwrap());
+            if kind.is_dir() {
+                folders.push(path);
+            } else if kind.is_file()
+                && entry.metadata().is_ok_and(|file| file.permissions().mode() & 0o222 != 0)
+                && let Ok(octets) = std::fs::read(&path)
+            {
+                state.insert(path, octets);
+            }
+        }
+    }
+    for (program, words) in [
+        ("sysctl", &["-a", "--pattern", "^net\\."][..]),
+        ("ethtool", &["-k", "dut0"]),
+        ("ethtool", &["-l", "dut0"]),
+        ("ip", &["-d", "link", "show", "dut0"]),
+    ] {
+        let output = bed.within(program, words);
+        state.insert(Path::new(program).join(words.join(" ")), output.stdout);
+    }
+    state
+}
+
+/// Files whose content changes by itself: found by looking twice.
+fn steady(bed: &Bed) -> State {
+    let first = state(bed);
+    std::thread::sleep(Duration::from_millis(300));
+    let second = state(bed);
+    first.into_iter().filter(|(path, octets)| second.get(path) == Some(octets)).collect()
+}
+
+fn differences(before: &State, bed: &Bed) -> Vec<String> {
+    let after = state(bed);
+    let differs = before.iter().filter(|(path, octets)| after.get(*path) != Some(octets));
+    let show = |octets: Option<&Vec<u8>>| octets.map(|octets| String::from_utf8_lossy(octets).into_owned());
+    differs
+        .map(|(path, octets)| format!("{}: {:?} -> {:?}", path.display(), show(Some(octets)), show(after.get(path))))
+        .collect()
+}
+
+/// What NAPI says, through the plan that asks for it.
+fn napi(bed: &Bed) -> Value {
+    let (_, plan) = bed.json(&["tune", "plan", "powersave", "--interface", "dut0"]);
+    let items = plan["items"].as_array().unwrap();
+    items
+        .iter()
+        .filter(|item| item["setting"].as_str().unwrap().starts_with("NAPI"))
+        .map(|item| item["now"].clone())
+        .collect()
+}
+
+#[test]
+fn every_profile_there_and_back() {
+    let Some(bed) = Bed::new("tune") else { return };
+    expect(&bed.within("ethtool", &["-K", "dut0", "gro", "on"]), 0);
+    expect(&bed.apus(&["tune", "status"]), 0);
+    for profile in ["poll", "interrupt", "kvm-host", "powersave"] {
+        let before = steady(&bed);
+        let napi_before = napi(&bed);
+        assert!(before.len() > 150, "{} files", before.len());
+        let mut words = vec!["tune", "apply", profile, "--yes", "--interface", "dut0"];
+        if profile == "poll" || profile == "kvm-host" {
+            words.extend(["--isolated", "1"]);
+        }
+        let (code, applied) = bed.json(&words);
+        assert!(applied["transaction"].is_number(), "{profile}: {applied}");
+        let became = |word: &str| {
+            let items = applied["items"].as_array().unwrap().iter();
+            items
+                .filter(|item| item["became"] == word)
+                .map(|item| item["setting"].as_str().unwrap())
+                .collect::<Vec<_>>()
+        };
+        println!(
+            "{profile}: {} changed, not there: {:?}, refused: {:?}",
+            became("changed").len(),
+            became("not_there"),
+            became("refused")
+        );
+        let missed = became("not_there").len() + became("refused").len() + became("otherwise").len();
+        assert_eq!(code, Some(i32::from(missed > 0)), "{profile}: {applied}");
+        assert!(became("otherwise").is_empty(), "{profile}: {applied}");
+        assert!(became("changed").len() >= 3, "{profile}: {applied}");
+        assert_ne!(differences(&before, &bed), Vec::<String>::new(), "{profile} changed something");
+        let verified = bed.apus(&["tune", "verify"]);
+        expect(&verified, 0);
+        expect(&bed.apus(&["tune", "rollback"]), 0);
+        assert_eq!(differences(&before, &bed), Vec::<String>::new(), "{profile} is taken back");
+        assert_eq!(napi(&bed), napi_before, "{profile}");
+    }
+}
+
+#[test]
+fn the_held_request_holds_and_goes() {
+    use host::knob::{Access, DmaLatency};
+    if !Path::new("/dev/cpu_dma_latency").exists() {
+        println!("SKIPPED: needs /dev/cpu_dma_latency");
+        return;
+    }
+    let Some(bed) = Bed::new("hold") else { return };
+    let access = Access::live().unwrap();
+    let before = DmaLatency::effective(&access).unwrap();
+    let profile = Profile::new("hold", "[power]\nlatency = \"7us\"\n");
+    expect(&bed.apus(&["tune", "apply", profile.path(), "--yes"]), 0);
+    assert_eq!(DmaLatency::effective(&access).unwrap(), Some(units::Nanos::from_micros(7)));
+    expect(&bed.apus(&["tune", "verify"]), 0);
+    expect(&bed.apus(&["tune", "rollback"]), 0);
+    assert_eq!(DmaLatency::effective(&access).unwrap(), before);
+}
+
+/// What the tests below set of the whole machine, and to what: anything but what it is.
+const OF_THE_MACHINE: &str = "/proc/sys/vm/stat_interval";
+
+fn both_kinds(name: &str) -> (Profile, String) {
+    let before = std::fs::read_to_string(OF_THE_MACHINE).unwrap();
+    let other = before.trim().parse::<u32>().unwrap() + 1;
+    let keys = format!("[sysctl]\n\"net.ipv4.tcp_fastopen\" = 3\n\"vm.stat_interval\" = {other}\n");
+    (Profile::new(name, &keys), before)
+}
+
+#[test]
+fn another_namespaces_settings_are_left_alone() {
+    let Some(bed) = Bed::new("other") else { return };
+    let (profile, before) = both_kinds("other");
+    expect(&bed.apus(&["tune", "apply", profile.path(), "--yes"]), 0);
+    let said = expect(&bed.own.outside(&["tune", "rollback"]), 3);
+    assert!(said.contains("network namespace") && said.contains("ip netns exec"), "{said}");
+    assert_ne!(std::fs::read_to_string(OF_THE_MACHINE).unwrap(), before, "refused as a whole");
+    // Seen from here, they are not judged; what is of the whole machine is.
+    let said = expect(&bed.own.outside(&["tune", "verify"]), 0);
+    assert!(said.contains("cannot be judged from here") && said.contains("1 of 1 settings"), "{said}");
+    expect(&bed.apus(&["tune", "rollback"]), 0);
+    assert_eq!(std::fs::read_to_string(OF_THE_MACHINE).unwrap(), before);
+}
+
+/// The next namespace gets the number of the one that is gone: its sysctls are not taken for the old one's.
+#[test]
+fn a_namespace_that_is_gone_holds_nothing_up() {
+    let Some(mut bed) = Bed::new("gone") else { return };
+    let (profile, before) = both_kinds("gone");
+    for killed in [false, true] {
+        expect(&bed.apus(&["tune", "apply", profile.path(), "--yes"]), 0);
+        if killed {
+            // As if it had been killed before it said that all is done.
+            let path = bed.own.journal(1);
+            let lines = std::fs::read_to_string(&path).unwrap();
+            let kept = lines.trim_end().rfind('\n').unwrap();
+            std::fs::write(&path, &lines[..=kept]).unwrap();
+        }
+        assert_ne!(std::fs::read_to_string(OF_THE_MACHINE).unwrap(), before);
+        // Its end, and then another of the same kind.
+        let next = Lab::pair(&format!("next{}", std::process::id()));
+        drop(bed.lab);
+        bed.lab = next.up().unwrap();
+        expect(&bed.within("sysctl", &["-w", "net.ipv4.tcp_fastopen=3"]), 0);
+        // Mount namespaces that others make at this moment may hold a copy of its mount for a while.
+        let end = Instant::now() + Duration::from_secs(60);
+        let status = loop {
+            let (code, status) = bed.json(&["tune", "status"]);
+            assert_eq!(code, Some(i32::from(killed)), "{status}");
+            if status["transactions"][0]["namespace_gone"] == true {
+                break status;
+            }
+            assert!(Instant::now() < end, "{status}");
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        assert!(status["transactions"][0]["network_namespace"].is_string(), "{status}");
+        let said = expect(&bed.apus(&["tune", "verify"]), 0);
+        assert!(said.contains("apus tune rollback 1 ends it"), "{said}");
+        let fastopen = || text(&bed.within("sysctl", &["-n", "net.ipv4.tcp_fastopen"]).stdout).trim().to_owned();
+        if killed {
+            // Whoever changes something next ends it first.
+            let none = Profile::new("none", "[sysctl]\n\"net.ipv4.tcp_fastopen\" = 2\n");
+            let (code, applied) = bed.json(&["tune", "apply", none.path(), "--yes"]);
+            assert_eq!((code, &applied["recovered"]), (Some(0), &serde_json::json!([1])), "{applied}");
+            assert_eq!(std::fs::read_to_string(OF_THE_MACHINE).unwrap(), before);
+            expect(&bed.apus(&["tune", "rollback"]), 0);
+        } else {
+            let (code, document) = bed.json(&["tune", "rollback"]);
+            assert_eq!((code, &document["transactions"][0]["closed"]), (Some(0), &true.into()), "{document}");
+            let items = document["transactions"][0]["items"].as_array().unwrap().iter();
+            let outcomes: Vec<_> =
+                items.map(|item| (item["setting"].as_str().unwrap(), item["outcome"].as_str().unwrap())).collect();
+            let expected =
+                [("sysctl vm.stat_interval", "restored"), ("sysctl net.ipv4.tcp_fastopen", "namespace_gone")];
+            assert_eq!(outcomes, expected);
+        }
+        assert_eq!(fastopen(), "3", "the new namespace's own value stays");
+        assert_eq!(std::fs::read_to_string(OF_THE_MACHINE).unwrap(), before);
+        assert!(expect(&bed.apus(&["tune", "status"]), 0).contains("nothing is applied"));
+    }
+}
+
+/// A container has the kernel's files read-only; a service may lack a capability: neither is called a success.
+#[test]
+fn read_only_and_not_permitted_are_told() {
+    let Some(bed) = Bed::new("refused") else { return };
+    let (sysctl, before) = both_kinds("refused");
+    let features = Profile::new("features", "[network.dut0]\nfeatures = { rx-gro = false }\n");
+    expect(&bed.within("ethtool", &["-K", "dut0", "gro", "on"]), 0);
+    let features_before = bed.within("ethtool", &["-k", "dut0"]).stdout;
+    let read_only = "mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys && exec \"$0\" \"$@\"";
+    let apus = env!("CARGO_BIN_EXE_apus");
+    let said = expect(&bed.within("sh", &["-c", read_only, apus, "tune", "apply", sysctl.path(), "--yes"]), 3);
+    assert!(said.contains("read-only") && said.contains("everything is as before"), "{said}");
+    assert_eq!(std::fs::read_to_string(OF_THE_MACHINE).unwrap(), before);
+    let words = ["--bounding-set=-net_admin", apus, "tune", "apply", features.path(), "--yes"];
+    let said = expect(&bed.within("setpriv", &words), 3);
+    assert!(said.contains("not permitted") && said.contains("missing capability"), "{said}");
+    assert_eq!(bed.within("ethtool", &["-k", "dut0"]).stdout, features_before);
+    // veth has no coalescing.
+    let coalesce = Profile::new("coalesce", "[network.dut0]\ncoalesce = { rx-usecs = 5 }\n");
+    let (code, applied) = bed.json(&["tune", "apply", coalesce.path(), "--yes"]);
+    assert_eq!((code, &applied["items"][0]["became"]), (Some(1), &"not_there".into()), "{applied}");
+    assert!(expect(&bed.apus(&["tune", "status"]), 0).contains("nothing is applied"));
+}
+
+#[test]
+fn the_guardian_has_no_more_than_it_needs() {
+    let Some(bed) = Bed::new("guardian") else { return };
+    let (profile, before) = both_kinds("guardian");
+    let (code, applied) = bed.json(&["tune", "apply", profile.path(), "--yes", "--for", "1h"]);
+    assert_eq!(code, Some(0), "{applied}");
+    let path = bed.own.journal(1);
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+    let journal = std::fs::read_to_string(&path).unwrap();
+    let pid = journal.split("\"pid\":").nth(1).unwrap().split(',').next().unwrap().to_owned();
+    let word = |name: &str| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned()
+    };
+    // A sysctl of the network needs CAP_NET_ADMIN, number 12 (capabilities(7)).
+    const NET_ADMIN: &str = "0000000000001000";
+    let end = Instant::now() + Duration::from_secs(20);
+    while word("NoNewPrivs:") != "1" {
+        assert!(Instant::now() < end, "it gives up nothing");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(
+        ["CapEff:", "CapPrm:", "CapBnd:", "CapAmb:"].map(word),
+        [NET_ADMIN, NET_ADMIN, NET_ADMIN, "0000000000000000"]
+    );
+    // With that it takes back all of it.
+    let guardian = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
+    rustix::process::kill_process(guardian, rustix::process::Signal::TERM).unwrap();
+    while !expect(&bed.apus(&["tune", "status"]), 0).contains("nothing is applied") {
+        assert!(Instant::now() < end, "it takes nothing back");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(std::fs::read_to_string(OF_THE_MACHINE).unwrap(), before);
+}

@@ -1,0 +1,163 @@
+//! `apus tune` and `apus power`.
+
+/// Transactions that end by themselves.
+mod guard;
+/// Every profile in a network namespace on the running kernel, as root.
+mod lab;
+/// On folders: recorded hosts and generated ones.
+mod recorded;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::Value;
+
+use crate::schemas::validate;
+use crate::support::{BIND, bare, text};
+
+/// A machine as a folder, removed on drop.
+pub struct Machine(pub PathBuf);
+
+impl Machine {
+    /// One with these files.
+    pub fn new(name: &str, files: &[(&str, &str)]) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("tune-{name}-{}-{number}", std::process::id());
+        let machine = Self(Path::new(env!("CARGO_TARGET_TMPDIR")).join(name));
+        std::fs::create_dir_all(&machine.0).unwrap();
+        for (path, text) in files {
+            machine.put(path, text);
+        }
+        machine
+    }
+
+    /// A small one, with settings that the profiles know.
+    pub fn small(name: &str) -> Self {
+        Self::new(
+            name,
+            &[
+                ("sys/devices/system/cpu/online", "0-3\n"),
+                ("proc/sys/kernel/nmi_watchdog", "1\n"),
+                ("proc/sys/kernel/random/boot_id", "boot-1\n"),
+                ("proc/sys/vm/stat_interval", "1\n"),
+                ("proc/irq/24/smp_affinity_list", "0-3\n"),
+                ("proc/irq/default_smp_affinity", "f\n"),
+                ("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"),
+            ],
+        )
+    }
+
+    pub fn put(&self, path: &str, text: &str) {
+        let path = self.0.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    pub fn read(&self, path: &str) -> String {
+        std::fs::read_to_string(self.0.join(path)).unwrap()
+    }
+
+    /// `apus WORDS --root MACHINE`.
+    pub fn apus(&self, words: &[&str]) -> Output {
+        let root = self.0.to_str().unwrap();
+        bare(&[words, &["--root", root]].concat())
+    }
+
+    /// The same with `--json`: exit status and document, which is what its schema says.
+    pub fn json(&self, words: &[&str]) -> (Option<i32>, Value) {
+        let output = self.apus(&[words, &["--json"]].concat());
+        let document: Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", text(&output.stderr)));
+        validate(&document);
+        (output.status.code(), document)
+    }
+
+    /// All of its files but our own.
+    pub fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let mut found = Vec::new();
+        let mut folders = vec![self.0.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.starts_with(self.0.join("var")) {
+                } else if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    found.push((path.clone(), std::fs::read(path).unwrap()));
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Panics with what was said if the exit status is another.
+pub fn expect(output: &Output, code: i32) -> String {
+    let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    said
+}
+
+/// A place for the journal of a test on the running machine: it lies over /var/lib for what runs in it, so that the test
+/// neither sees nor disturbs the machine's own transactions.
+///
+/// Its path is always the same: what a killed run left changed is taken back by the next. One test on this machine has one
+/// at a time, also among several checkouts, since they change the same kernel.
+pub struct OwnJournal {
+    folder: PathBuf,
+    _turn: std::fs::File,
+}
+
+impl OwnJournal {
+    /// The place of the test `name`; as root.
+    pub fn new(name: &str) -> Self {
+        let turn = std::fs::File::create(std::env::temp_dir().join("apus-tune-tests.lock")).unwrap();
+        rustix::fs::flock(&turn, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("journal-{name}"));
+        let own = Self { folder, _turn: turn };
+        if own.folder.exists() {
+            let output = own.outside(&["tune", "rollback", "--forget"]);
+            println!("{name}: a killed run is taken back: {}{}", text(&output.stdout), text(&output.stderr));
+            std::fs::remove_dir_all(&own.folder).unwrap();
+        }
+        std::fs::create_dir_all(&own.folder).unwrap();
+        own
+    }
+
+    /// Runs a program with this journal in the network namespace `namespace`.
+    pub fn within(&self, namespace: &str, program: &str, words: &[&str]) -> Output {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", namespace, "sh", "-c", BIND]).arg(&self.folder).arg(program).args(words);
+        command.stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// Runs `apus` with this journal where the test itself is.
+    pub fn outside(&self, words: &[&str]) -> Output {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", BIND]).arg(&self.folder);
+        command.arg(env!("CARGO_BIN_EXE_apus")).args(words).stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// The text of the journal of transaction `id`.
+    pub fn journal(&self, id: u64) -> PathBuf {
+        self.folder.join(format!("apus/tune/{id:06}.journal"))
+    }
+}
+
+impl Drop for OwnJournal {
+    fn drop(&mut self) {
+        // A test that panicked may have left something changed: the next run takes it back.
+        if !std::thread::panicking() {
+            let _ = std::fs::remove_dir_all(&self.folder);
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Tests of what `apus` does to a machine, in a guest of the VM lab: each setting is changed in the guest, and its
+//! effect is seen from outside.
+
+/// Interrupt moderation and affinity, refusals, an isolated partition, registers.
+mod devices;
+/// Frequencies: governors, limits, and a firmware that has the last word.
+mod frequency;
+#[path = "../../../tester/tests/vm/harness.rs"]
+mod harness;
+/// Idle states and latency requests.
+mod idle;
+/// What waking up costs: idle states, a frequency that slows the CPU, timers in virtual time.
+mod probe;
+/// The built-in profiles: applied, and taken back without a trace.
+mod profiles;
+/// The kernel's command line, over a reboot.
+mod reboot;
+mod tune;
+
+use std::process::ExitCode;
+
+use harness::ok;
+use tester::lab::vm::{CSTATES, Nic, PSTATES, Vm};
+
+fn main() -> ExitCode {
+    let on_shared = [&frequency::TESTS[..], &idle::TESTS, &devices::TESTS, &profiles::TESTS, &probe::TESTS].concat();
+    let alone = [&reboot::TESTS[..], &probe::ALONE].concat();
+    harness::run(vm, &on_shared, &alone)
+}
+
+/// Two CPUs with everything, and `apus`.
+fn vm() -> Vm {
+    ok(Vm::new())
+        .cpus(2)
+        .pstates(&PSTATES)
+        .cstates(&CSTATES)
+        .firmware()
+        .nic(Nic::E1000e)
+        .nic(Nic::Virtio)
+        .module("msr")
+        .kernel_argument("msr.allow_writes=on")
+        .program(env!("CARGO_BIN_EXE_apus"))
+        .program("ethtool")
+}

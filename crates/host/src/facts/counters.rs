@@ -1,0 +1,174 @@
+//! Counters: since boot, and during an interval.
+
+use std::collections::BTreeMap;
+
+use units::Nanos;
+
+use super::Fact;
+
+/// Everything that counts, at one time. Its difference to an earlier reading is of the same type.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Counters {
+    /// `/proc/interrupts`, one row an interrupt.
+    pub interrupts: Fact<CountTable>,
+    /// `/proc/softirqs`, one row a vector.
+    pub softirqs: Fact<CountTable>,
+    /// `/proc/stat`, by CPU.
+    pub cpu_times: Fact<BTreeMap<u32, CpuTimes>>,
+    /// Context switches of the host (`/proc/stat`, `ctxt`).
+    pub context_switches: Fact<u64>,
+    /// `/proc/net/softnet_stat`, by CPU.
+    pub softnet: Fact<BTreeMap<u32, Softnet>>,
+    /// `/proc/net/snmp` and `/proc/net/netstat` as `Udp.RcvbufErrors`.
+    pub snmp: Fact<BTreeMap<String, u64>>,
+    /// Idle states by CPU and state.
+    pub idle: BTreeMap<(u32, u32), IdleCounts>,
+    /// `thermal_throttle` by CPU.
+    pub throttles: BTreeMap<u32, Throttles>,
+    /// System management interrupts by CPU (MSR 0x34).
+    pub smis: Fact<BTreeMap<u32, u64>>,
+    /// `/sys/class/net/X/statistics`, and the driver's own statistics (`ethtool -S`) with `ethtool.` before
+    /// their names, by interface.
+    pub links: BTreeMap<String, BTreeMap<String, u64>>,
+    /// Threads by thread number.
+    pub tasks: BTreeMap<u32, TaskCounts>,
+    /// Memory events (`/proc/vmstat`).
+    pub vmstat: Fact<BTreeMap<String, u64>>,
+    /// Corrected memory errors of all controllers (`/sys/devices/system/edac/mc/mc*/ce_count`).
+    pub corrected_errors: Fact<u64>,
+}
+
+/// What counted during an interval between two readings.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Interval {
+    /// How long it was.
+    pub length: Nanos,
+    /// The differences. Rows that are in one reading only, or went backwards, are left out.
+    pub change: Counters,
+}
+
+/// A table of counts: rows by what, columns by CPU.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct CountTable {
+    /// The columns' CPUs.
+    pub cpus: Vec<u32>,
+    /// The rows, in the file's order.
+    pub rows: Vec<CountRow>,
+}
+
+/// One row of a table of counts.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct CountRow {
+    /// `55`, `LOC`, `NET_RX`.
+    pub label: Box<str>,
+    /// The rest of the line: chip, hardware number and names of the users; or what it stands for.
+    pub description: Box<str>,
+    /// One number a column. Rows with a total alone (`ERR`, `MIS`) have one number and no CPU.
+    pub counts: Box<[u64]>,
+}
+
+impl CountTable {
+    /// The row with this label.
+    pub fn row(&self, label: &str) -> Option<&CountRow> {
+        self.rows.iter().find(|row| &*row.label == label)
+    }
+
+    /// A row's count on a CPU; `None` if the table does not have it.
+    pub fn on(&self, row: &CountRow, cpu: u32) -> Option<u64> {
+        if row.counts.len() != self.cpus.len() {
+            return None;
+        }
+        self.cpus.binary_search(&cpu).ok().map(|column| row.counts[column])
+    }
+
+    /// A row's count on all CPUs of a set.
+    pub fn within(&self, row: &CountRow, set: &super::CpuSet) -> u64 {
+        if row.counts.len() != self.cpus.len() {
+            return 0;
+        }
+        self.cpus.iter().zip(&row.counts).filter(|(cpu, _)| set.contains(**cpu)).map(|(_, n)| n).sum()
+    }
+}
+
+impl CountRow {
+    /// On all CPUs together.
+    pub fn total(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// The interrupt's number, if it is a device's: others have letters.
+    pub fn irq(&self) -> Option<u32> {
+        self.label.parse().ok()
+    }
+}
+
+/// How a CPU spent its time (proc(5), `/proc/stat`), at the resolution of USER_HZ.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[allow(missing_docs)]
+pub struct CpuTimes {
+    pub user: Nanos,
+    pub nice: Nanos,
+    pub system: Nanos,
+    pub idle: Nanos,
+    pub iowait: Nanos,
+    pub irq: Nanos,
+    pub softirq: Nanos,
+    /// Taken by the hypervisor for others.
+    pub steal: Nanos,
+    pub guest: Nanos,
+    pub guest_nice: Nanos,
+}
+
+/// A CPU's row of `/proc/net/softnet_stat` (net/core/net-procfs.c).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Softnet {
+    /// Packets.
+    pub processed: u64,
+    /// Dropped because the backlog was full.
+    pub dropped: u64,
+    /// Times that the budget or the time ran out with work left.
+    pub squeezed: u64,
+    /// Interrupts from other CPUs for receive packet steering.
+    pub received_rps: u64,
+}
+
+/// Use of one idle state by one CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct IdleCounts {
+    /// Times entered.
+    pub usage: u64,
+    /// Time asked for, in microseconds; not the time that the hardware was there.
+    pub time_us: u64,
+    /// Times that a shallower state would have been better.
+    pub above: u64,
+    /// Times that a deeper state would have been better.
+    pub below: u64,
+    /// Times that the hardware refused.
+    pub rejected: u64,
+}
+
+/// Thermal throttling of one CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Throttles {
+    /// `core_throttle_count`.
+    pub core: u64,
+    /// `package_throttle_count`.
+    pub package: u64,
+}
+
+/// What a thread did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TaskCounts {
+    /// Time in user mode.
+    pub user: Nanos,
+    /// Time in the kernel.
+    pub system: Nanos,
+    /// Page faults that needed the disk.
+    pub major_faults: u64,
+    /// Page faults that did not.
+    pub minor_faults: u64,
+    /// Switches because it waited.
+    pub voluntary_switches: Option<u64>,
+    /// Switches because another ran.
+    pub involuntary_switches: Option<u64>,
+}

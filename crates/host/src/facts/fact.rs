@@ -1,0 +1,331 @@
+//! One thing known about a host, or the reason why it is not known.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Where a fact comes from, as a person would look it up: `/proc/cmdline`, `ethtool -c ens1f0`,
+/// `MSR 0x620`. Paths are those of the host, whatever the folder or archive they were read from.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Source(Arc<str>);
+
+impl Source {
+    /// A source with this name.
+    pub fn new(name: impl AsRef<str>) -> Self {
+        Self(Arc::from(name.as_ref()))
+    }
+
+    /// A file of the host, with or without a slash before it.
+    pub(super) fn of_path(path: &str) -> Self {
+        let mut name = String::with_capacity(path.len() + 1);
+        name.push('/');
+        name.push_str(path.trim_start_matches('/'));
+        Self(name.into())
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<&str> for Source {
+    fn from(name: &str) -> Self {
+        Self::new(name)
+    }
+}
+
+/// Why a value is not there.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Why {
+    /// The host does not have it. This alone is knowledge: the place was looked at, and it is empty.
+    Absent,
+    /// The host may have it, but this user may not read it.
+    NotPermitted,
+    /// The recording does not hold it, which says nothing about the host.
+    NotRecorded,
+    /// Reading it disturbs the host (a model-specific register interrupts its CPU), and nobody asked for it.
+    NotAsked,
+    /// It was read and makes no sense; the text says what was found.
+    Malformed(Box<str>),
+    /// The host answered that it cannot tell; the text says what it answered.
+    Unsupported(Box<str>),
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent => f.write_str("the host does not have it"),
+            Self::NotPermitted => f.write_str("no permission to read it"),
+            Self::NotRecorded => f.write_str("not recorded"),
+            Self::NotAsked => f.write_str("not read, because reading it disturbs the CPUs"),
+            Self::Malformed(reason) => write!(f, "not understood: {reason}"),
+            Self::Unsupported(reason) => write!(f, "not supported: {reason}"),
+        }
+    }
+}
+
+/// One thing known about a host, or the reason why it is not known; with its source either way.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fact<T> {
+    /// It is known.
+    Known {
+        /// What is known.
+        value: T,
+        /// Where it was read.
+        source: Source,
+    },
+    /// It is not known, or known to be absent ([`Why::Absent`]).
+    Missing {
+        /// The reason.
+        why: Why,
+        /// Where it was looked for.
+        source: Source,
+    },
+}
+
+impl<T> Fact<T> {
+    /// A known value.
+    pub fn known(value: T, source: impl Into<Source>) -> Self {
+        Self::Known { value, source: source.into() }
+    }
+
+    /// A value that is not there.
+    pub fn missing(why: Why, source: impl Into<Source>) -> Self {
+        Self::Missing { why, source: source.into() }
+    }
+
+    /// The host does not have it.
+    pub fn absent(source: impl Into<Source>) -> Self {
+        Self::missing(Why::Absent, source)
+    }
+
+    /// The recording does not hold it.
+    pub fn not_recorded(source: impl Into<Source>) -> Self {
+        Self::missing(Why::NotRecorded, source)
+    }
+
+    /// It was read and makes no sense.
+    pub fn malformed(reason: impl Into<Box<str>>, source: impl Into<Source>) -> Self {
+        Self::missing(Why::Malformed(reason.into()), source)
+    }
+
+    /// The value, if known.
+    pub fn value(&self) -> Option<&T> {
+        match self {
+            Self::Known { value, .. } => Some(value),
+            Self::Missing { .. } => None,
+        }
+    }
+
+    /// The value, if known, by value.
+    pub fn into_value(self) -> Option<T> {
+        match self {
+            Self::Known { value, .. } => Some(value),
+            Self::Missing { .. } => None,
+        }
+    }
+
+    /// A copy of the value, if known.
+    pub fn get(&self) -> Option<T>
+    where
+        T: Copy,
+    {
+        self.value().copied()
+    }
+
+    /// Where it was read or looked for.
+    pub fn source(&self) -> &Source {
+        match self {
+            Self::Known { source, .. } | Self::Missing { source, .. } => source,
+        }
+    }
+
+    /// Why there is no value; `None` if there is one.
+    pub fn why(&self) -> Option<&Why> {
+        match self {
+            Self::Known { .. } => None,
+            Self::Missing { why, .. } => Some(why),
+        }
+    }
+
+    /// Is there a value?
+    pub fn is_known(&self) -> bool {
+        matches!(self, Self::Known { .. })
+    }
+
+    /// Does the host certainly not have it?
+    pub fn is_absent(&self) -> bool {
+        matches!(self, Self::Missing { why: Why::Absent, .. })
+    }
+
+    /// Is it open whether the host has it, and with which value?
+    pub fn is_unknown(&self) -> bool {
+        !self.is_known() && !self.is_absent()
+    }
+
+    /// Does the host have it? `None` if that is not known.
+    pub fn is_present(&self) -> Option<bool> {
+        match self {
+            Self::Known { .. } => Some(true),
+            Self::Missing { why: Why::Absent, .. } => Some(false),
+            Self::Missing { .. } => None,
+        }
+    }
+
+    /// Does the value satisfy `test`? `None` if there is no value, absent ones included.
+    pub fn is(&self, test: impl FnOnce(&T) -> bool) -> Option<bool> {
+        self.value().map(test)
+    }
+
+    /// `Some(None)` if absent, `Some(Some(value))` if known, `None` if it is open which.
+    pub fn settled(&self) -> Option<Option<&T>> {
+        match self {
+            Self::Known { value, .. } => Some(Some(value)),
+            Self::Missing { why: Why::Absent, .. } => Some(None),
+            Self::Missing { .. } => None,
+        }
+    }
+
+    /// The same with a reference to the value.
+    pub fn as_ref(&self) -> Fact<&T> {
+        match self {
+            Self::Known { value, source } => Fact::Known { value, source: source.clone() },
+            Self::Missing { why, source } => Fact::Missing { why: why.clone(), source: source.clone() },
+        }
+    }
+
+    /// Something made from the value, of the same source.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Fact<U> {
+        match self {
+            Self::Known { value, source } => Fact::Known { value: f(value), source },
+            Self::Missing { why, source } => Fact::Missing { why, source },
+        }
+    }
+
+    /// Something read from the value, of the same source; what cannot be read is [`Why::Malformed`].
+    pub fn parse<U, E: fmt::Display>(self, f: impl FnOnce(T) -> Result<U, E>) -> Fact<U> {
+        match self {
+            Self::Known { value, source } => match f(value) {
+                Ok(value) => Fact::Known { value, source },
+                Err(error) => Fact::malformed(error.to_string(), source),
+            },
+            Self::Missing { why, source } => Fact::Missing { why, source },
+        }
+    }
+
+    /// Another fact that depends on this one's value.
+    pub fn and_then<U>(self, f: impl FnOnce(T) -> Fact<U>) -> Fact<U> {
+        match self {
+            Self::Known { value, .. } => f(value),
+            Self::Missing { why, source } => Fact::Missing { why, source },
+        }
+    }
+
+    /// This fact, or else the other; of two that are missing, the one that says more
+    /// (no permission before absent, absent before not recorded).
+    pub fn or_else(self, other: impl FnOnce() -> Self) -> Self {
+        let Self::Missing { why, .. } = &self else { return self };
+        let mine = weight(why);
+        let other = other();
+        match &other {
+            Self::Known { .. } => other,
+            Self::Missing { why, .. } if weight(why) > mine => other,
+            Self::Missing { .. } => self,
+        }
+    }
+
+    /// The same under another name of its place.
+    pub fn named(self, source: impl Into<Source>) -> Self {
+        let source = source.into();
+        match self {
+            Self::Known { value, .. } => Self::Known { value, source },
+            Self::Missing { why, .. } => Self::Missing { why, source },
+        }
+    }
+
+    /// Both values; the first reason if one is missing. The source is the first's.
+    pub fn zip<U>(self, other: Fact<U>) -> Fact<(T, U)> {
+        match (self, other) {
+            (Self::Known { value, source }, Fact::Known { value: second, .. }) => {
+                Fact::Known { value: (value, second), source }
+            }
+            (Self::Missing { why, source }, _) | (_, Fact::Missing { why, source }) => Fact::Missing { why, source },
+        }
+    }
+}
+
+/// How much a reason tells.
+fn weight(why: &Why) -> u8 {
+    match why {
+        Why::NotRecorded => 0,
+        Why::Absent => 1,
+        Why::NotAsked => 2,
+        Why::Unsupported(_) => 3,
+        Why::Malformed(_) => 4,
+        Why::NotPermitted => 5,
+    }
+}
+
+impl<T> Default for Fact<T> {
+    /// Not recorded, and looked for nowhere.
+    fn default() -> Self {
+        Self::not_recorded("nowhere")
+    }
+}
+
+impl<T: fmt::Display> fmt::Display for Fact<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known { value, .. } => value.fmt(f),
+            Self::Missing { why, .. } => why.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absent_is_knowledge_and_the_rest_is_not() {
+        let absent = Fact::<u32>::absent("/sys/x");
+        let unknown = Fact::<u32>::not_recorded("/sys/x");
+        assert_eq!(absent.is_present(), Some(false));
+        assert_eq!(unknown.is_present(), None);
+        assert_eq!(absent.settled(), Some(None));
+        assert_eq!(unknown.settled(), None);
+        assert_eq!(Fact::known(3, "/sys/x").settled(), Some(Some(&3)));
+        assert!(unknown.is_unknown() && !absent.is_unknown());
+    }
+
+    #[test]
+    fn what_cannot_be_read_keeps_its_source() {
+        let fact = Fact::known("seven", "/proc/sys/x").parse(str::parse::<u32>);
+        assert_eq!(fact.source().as_str(), "/proc/sys/x");
+        assert!(matches!(fact.why(), Some(Why::Malformed(reason)) if reason.contains("invalid digit")));
+    }
+
+    #[test]
+    fn of_two_reasons_the_one_that_says_more_wins() {
+        let denied = || Fact::<u8>::missing(Why::NotPermitted, "a");
+        let unrecorded = || Fact::<u8>::not_recorded("b");
+        assert_eq!(unrecorded().or_else(denied), denied());
+        assert_eq!(denied().or_else(unrecorded), denied());
+        assert_eq!(denied().or_else(|| Fact::known(1, "c")).get(), Some(1));
+        assert_eq!(Fact::known(1, "c").or_else(denied).get(), Some(1));
+    }
+
+    #[test]
+    fn zip_gives_the_first_reason() {
+        assert_eq!(Fact::known(1, "a").zip(Fact::known(2, "b")).get(), Some((1, 2)));
+        let fact = Fact::known(1, "a").zip(Fact::<u8>::absent("b"));
+        assert_eq!(fact.why(), Some(&Why::Absent));
+        assert_eq!(fact.source().as_str(), "b");
+    }
+}

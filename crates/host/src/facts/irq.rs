@@ -1,0 +1,57 @@
+//! Interrupts: where they may go, and where they go.
+
+use super::{CpuSet, Fact};
+
+/// The host's interrupts. Their counts are in [`super::Counters::interrupts`].
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Irqs {
+    /// Where new interrupts may go (`/proc/irq/default_smp_affinity`).
+    pub default_affinity: Fact<CpuSet>,
+    /// Each device interrupt, by number; known and empty if there is none.
+    pub list: Fact<Vec<Irq>>,
+}
+
+impl Irqs {
+    /// One interrupt by its number.
+    pub fn irq(&self, number: u32) -> Option<&Irq> {
+        let list = self.list.value()?;
+        list.binary_search_by_key(&number, |irq| irq.number).ok().map(|index| &list[index])
+    }
+
+    /// All interrupts; none if they are not known.
+    pub fn iter(&self) -> impl Iterator<Item = &Irq> {
+        self.list.value().into_iter().flatten()
+    }
+}
+
+/// One device interrupt.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Irq {
+    /// Its number.
+    pub number: u32,
+    /// Its chip and hardware number, as in /proc/interrupts: `PCI-MSIX-0000:04:00.0 3-edge`.
+    pub chip: Fact<String>,
+    /// Who registered it: `ens1f0-TxRx-3`, `nvme0q1`; several if shared.
+    pub actions: Fact<Vec<String>>,
+    /// Where it may go (`smp_affinity_list`).
+    pub affinity: Fact<CpuSet>,
+    /// Where it goes (`effective_affinity_list`).
+    pub effective: Fact<CpuSet>,
+    /// The NUMA node of its device (`node`); known and `None` where the kernel says -1.
+    pub node: Fact<Option<u32>>,
+    /// The address of its PCI device, from the chip's name or the device's `msi_irqs`.
+    pub pci: Option<String>,
+    /// Does the kernel manage its affinity, so that nobody can move it (debugfs `irq/irqs/N`,
+    /// `IRQD_AFFINITY_MANAGED`; else by the users that are known to be managed)?
+    pub managed: Fact<bool>,
+}
+
+impl Irq {
+    /// Its name for people: the users, or else the number.
+    pub fn name(&self) -> String {
+        match self.actions.value() {
+            Some(actions) if !actions.is_empty() => actions.join(", "),
+            _ => format!("irq {}", self.number),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! What only a live host can be asked: registers, device files, netlink, ioctls.
+
+mod netlink;
+mod place;
+mod sys;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+
+use units::Nanos;
+
+use super::{CpuSet, Fact, Source, Why, msr as register};
+
+pub(crate) use netlink::Netlink;
+pub use place::Housekeeping;
+
+/// Documentation/power/pm_qos_interface.rst.
+pub(crate) const DMA_LATENCY: &str = "/dev/cpu_dma_latency";
+/// Where its holders are found.
+pub(crate) const HOLDERS: &str = "/proc/*/fd: /dev/cpu_dma_latency";
+/// No more messages than this are taken from the kernel's buffer, which is some megabytes at most.
+const MAX_MESSAGES: usize = 200_000;
+/// No more open files than this are looked at for who holds one.
+const MAX_FILES: usize = 200_000;
+/// Octets of threads' states after which no further process is looked at: some hundred thousand threads.
+const MAX_THREAD_TEXT: usize = 32 << 20;
+
+/// The fact that an attempt gave.
+pub(crate) fn attempt<T>(result: io::Result<T>, source: impl Into<Source>) -> Fact<T> {
+    match result {
+        Ok(value) => Fact::known(value, source),
+        Err(error) => Fact::missing(why(&error), source),
+    }
+}
+
+fn why(error: &io::Error) -> Why {
+    match error.kind() {
+        io::ErrorKind::NotFound => Why::Absent,
+        io::ErrorKind::PermissionDenied => Why::NotPermitted,
+        _ => Why::Unsupported(error.to_string().into()),
+    }
+}
+
+/// One register of all these CPUs. Each read interrupts its CPU.
+pub(crate) fn msr(address: u32, cpus: &CpuSet) -> Fact<BTreeMap<u32, u64>> {
+    let source = register::source(address);
+    let mut values = BTreeMap::new();
+    for cpu in cpus.iter() {
+        let mut octets = [0; 8];
+        let read =
+            File::open(format!("/dev/cpu/{cpu}/msr")).and_then(|file| file.read_exact_at(&mut octets, address.into()));
+        match read {
+            Ok(()) => values.insert(cpu, u64::from_le_bytes(octets)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let module = "there is no /dev/cpu/*/msr: modprobe msr";
+                return Fact::missing(Why::Unsupported(module.into()), source.as_str());
+            }
+            Err(error) => return Fact::missing(why(&error), source.as_str()),
+        };
+    }
+    Fact::known(values, source.as_str())
+}
+
+/// The wake-up time that all processes together accept. Opening the file adds a request with the default
+/// value, which changes nothing and wakes nobody (kernel/power/qos.c, `cpu_latency_qos_open`).
+pub(crate) fn dma_latency() -> Fact<Nanos> {
+    let read = File::open(DMA_LATENCY).and_then(|mut file| {
+        let mut octets = [0; 4];
+        file.read_exact(&mut octets).map(|()| i32::from_ne_bytes(octets))
+    });
+    attempt(read, DMA_LATENCY).parse(|us| u64::try_from(us).map(Nanos::from_micros))
+}
+
+/// Processes that hold the request file open, as `comm (pid)`, without this one.
+pub(crate) fn holders() -> Fact<Vec<String>> {
+    let source = Source::new(HOLDERS);
+    let me = std::process::id();
+    let mut holders = Vec::new();
+    let (mut looked, mut refused) = (0, false);
+    for pid in processes() {
+        let entries = match fs::read_dir(format!("/proc/{pid}/fd")) {
+            Ok(entries) => entries,
+            Err(error) => {
+                refused |= error.kind() == io::ErrorKind::PermissionDenied;
+                continue;
+            }
+        };
+        for entry in entries.flatten() {
+            looked += 1;
+            if looked > MAX_FILES {
+                let reason = format!("more than {MAX_FILES} files are open");
+                return Fact::missing(Why::Unsupported(reason.into()), source);
+            }
+            if pid != me && fs::read_link(entry.path()).is_ok_and(|target| target.as_os_str() == DMA_LATENCY) {
+                let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+                holders.push(format!("{} ({pid})", comm.trim()));
+                break;
+            }
+        }
+    }
+    // Whoever may not look into every process does not know that nobody holds it.
+    if holders.is_empty() && refused { Fact::missing(Why::NotPermitted, source) } else { Fact::known(holders, source) }
+}
+
+fn processes() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// The kernel's messages, one a line, with their times. Each read of `/dev/kmsg` gives one record:
+/// `priority,sequence,microseconds,flags;text` (Documentation/ABI/testing/dev-kmsg).
+pub(crate) fn messages() -> Fact<String> {
+    let file = OpenOptions::new().read(true).custom_flags(nonblocking()).open("/dev/kmsg");
+    let read = file.and_then(|mut file| {
+        let mut text = String::new();
+        let mut record = [0; 8192];
+        for _ in 0..MAX_MESSAGES {
+            match file.read(&mut record) {
+                Ok(0) => break,
+                Ok(n) => text.push_str(&message(&String::from_utf8_lossy(&record[..n])).unwrap_or_default()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // Overwritten while we read (EPIPE): the next read gives the oldest that is left.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(text)
+    });
+    attempt(read, "/dev/kmsg")
+}
+
+fn nonblocking() -> i32 {
+    rustix::fs::OFlags::NONBLOCK.bits().cast_signed()
+}
+
+fn message(record: &str) -> Option<String> {
+    let (head, rest) = record.split_once(';')?;
+    let micros: u64 = head.split(',').nth(2)?.parse().ok()?;
+    let text = rest.lines().next()?;
+    Some(format!("[{:5}.{:06}] {text}\n", micros / 1_000_000, micros % 1_000_000))
+}
+
+/// `stat`, `status` (of it, what readers ask for) and `cgroup` of all threads, one after the other.
+pub(crate) fn thread_files() -> Vec<(&'static str, String)> {
+    const WANTED: [&str; 8] = [
+        "Name",
+        "Tgid",
+        "Pid",
+        "VmLck",
+        "HugetlbPages",
+        "Cpus_allowed_list",
+        "voluntary_ctxt_switches",
+        "nonvoluntary_ctxt_switches",
+    ];
+    let [mut stats, mut statuses, mut groups] = [const { String::new() }; 3];
+    let mut pids: Vec<u32> = processes().collect();
+    pids.sort_unstable();
+    for pid in pids {
+        let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        cgroup.lines().for_each(|line| groups.push_str(&format!("/proc/{pid}/cgroup:{line}\n")));
+        for thread in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+            // A thread that ends meanwhile has no file any more. Names need not be UTF-8.
+            let text =
+                |name: &str| fs::read(thread.path().join(name)).map(|o| String::from_utf8_lossy(&o).into_owned());
+            let (Ok(stat), Ok(status)) = (text("stat"), text("status")) else { continue };
+            // A name can hold a line's end, which is written as such in one file and not in the other.
+            stats.push_str(&stat.trim_end().replace('\n', " "));
+            stats.push('\n');
+            let kept = status.lines().filter(|line| line.split_once(':').is_some_and(|(key, _)| WANTED.contains(&key)));
+            kept.for_each(|line| statuses.push_str(&format!("{line}\n")));
+        }
+        if stats.len() > MAX_THREAD_TEXT {
+            break;
+        }
+    }
+    vec![("stat", stats), ("status", statuses), ("cgroup", groups)]
+}
+
+/// The driver's own counters; empty where it has none.
+pub(crate) fn statistics(name: &str) -> BTreeMap<String, u64> {
+    sys::Ethtool::open(name).and_then(|ethtool| ethtool.statistics()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_of_the_kernels_messages() {
+        let record = "6,339,5140900,-;NO_HZ: Full dynticks CPUs: 2-3.\n SUBSYSTEM=x\n";
+        assert_eq!(message(record).as_deref(), Some("[    5.140900] NO_HZ: Full dynticks CPUs: 2-3.\n"));
+        assert_eq!(message("torn"), None);
+    }
+
+    #[test]
+    fn what_is_not_there_is_absent() {
+        assert!(attempt(File::open("/nowhere").map(|_| ()), "/nowhere").is_absent());
+    }
+}

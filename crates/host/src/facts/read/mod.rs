@@ -1,0 +1,130 @@
+//! How facts are read: one file a group, from a [`Root`] into the group's type.
+
+mod boot;
+mod cgroups;
+mod context;
+mod counters;
+mod cpuinfo;
+mod cpus;
+mod ethtool;
+mod ethtool_text;
+mod firmware;
+mod freebsd;
+mod frequency;
+mod idle;
+mod irqs;
+mod kernel;
+mod links;
+mod lspci;
+mod memory;
+mod messages;
+mod msrs;
+mod pci;
+mod pci_config;
+mod queue_irqs;
+mod resctrl;
+mod services;
+mod smbios;
+mod sysctls;
+mod tables;
+mod tasks;
+mod uncore;
+mod virtualisation;
+mod workqueues;
+
+use std::thread;
+use std::time::Duration;
+
+use super::live::Housekeeping;
+use super::{CommandLine, Facts, Kind, Origin, Reading, Root};
+
+pub(crate) use context::{Context, isolated};
+pub(crate) use cpuinfo::is_quiet as cpuinfo_is_quiet;
+pub(crate) use ethtool::Ethtool;
+#[cfg(test)]
+pub(crate) use kernel::PARAMETERS;
+pub(crate) use kernel::release;
+pub(crate) use memory::modules as memory_modules;
+pub(crate) use messages::matters;
+pub(crate) use msrs::read as registers;
+pub(crate) use queue_irqs::{Queues, write};
+#[cfg(test)]
+pub(crate) use sysctls::SYSCTLS;
+
+impl Facts {
+    /// Reads what a place knows of its host. Model-specific registers are not read and counters are read
+    /// once: see [`Self::read_with`].
+    pub fn read(root: &Root) -> Self {
+        Self::read_with(root, Reading::default())
+    }
+
+    /// Reads what a place knows of its host, and what `reading` adds.
+    ///
+    /// Of a live host, the calling thread stays on housekeeping CPUs meanwhile, and no isolated CPU is
+    /// interrupted unless `reading` asks for it.
+    pub fn read_with(root: &Root, reading: Reading) -> Self {
+        let is_live = root.kind() == Kind::Live;
+        let housekeeping = is_live.then(|| Housekeeping::enter(&context::isolated(root)));
+        let context = Context::new(root, reading);
+        let cpus = cpus::read(&context);
+        let online = cpus.all();
+        let first = counters::read(&context, &online, "");
+        let second = match reading.interval {
+            Some(length) if is_live => {
+                thread::sleep(Duration::from_nanos(length.as_nanos()));
+                counters::read(&context, &online, "")
+            }
+            _ => counters::read(&context, &online, "again/"),
+        };
+        let interval = match is_live && reading.interval.is_none() {
+            true => super::Fact::not_recorded("a second reading of the counters"),
+            false => counters::interval(&first, &second),
+        };
+        let os = freebsd::operating_system(root);
+        let cmdline = root.text("proc/cmdline").map(|text| CommandLine::parse(&text));
+        let kernel = kernel::read(&context, &cmdline, &cpus);
+        let irqs = irqs::read(root, &first.counters.interrupts);
+        let memory = memory::read(&context);
+        let cgroups = cgroups::read(&context);
+        let dmi = firmware::read(&context);
+        let tasks = first.tasks;
+        let facts = Self {
+            idle: idle::read(&context),
+            scaling: frequency::scaling(root),
+            uncore: uncore::domains(&context, &cpus),
+            power_zones: uncore::power_zones(&context, &cpus),
+            msrs: msrs::read(&context, &online),
+            workqueues: workqueues::read(&context),
+            pci: pci::read(&context),
+            links: links::read(&context, &irqs),
+            services: services::read(&context, &cgroups),
+            virtualisation: virtualisation::read(&context, &cpus, &dmi, &kernel, &tasks),
+            resctrl: resctrl::read(&context, &memory),
+            freebsd: freebsd::read(&context, os),
+            counters: first.counters,
+            origin: Origin {
+                kind: root.kind(),
+                name: root.name().into(),
+                os,
+                taken: root.taken().map(str::to_owned),
+                notes: root.notes().to_vec(),
+            },
+            cmdline,
+            kernel,
+            cpus,
+            irqs,
+            tasks,
+            cgroups,
+            memory,
+            dmi,
+            interval,
+        };
+        facts.noted(housekeeping)
+    }
+
+    /// Adds what the reader could not do for its own manners.
+    fn noted(mut self, housekeeping: Option<Housekeeping>) -> Self {
+        self.origin.notes.extend(housekeeping.and_then(|mut place| place.note.take()));
+        self
+    }
+}

@@ -1,0 +1,333 @@
+//! A tar archive, taken into memory: bounded, and never trusted.
+
+use std::fs::File;
+use std::io::{self, Read};
+
+use tar::{Archive, Entry, EntryType};
+
+use super::TABLE_LIMIT;
+use super::compression::unpacked;
+use super::layout::{MAX_DEPTH, SIGNS};
+use super::tree::Tree;
+
+/// Bounds on what is read and kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Entries.
+    pub entries: usize,
+    /// Octets after unpacking, kept or not.
+    pub unpacked: u64,
+    /// Octets kept.
+    pub kept: usize,
+    /// Octets of one file.
+    pub file: usize,
+}
+
+impl Limits {
+    const USUAL: Self = Self { entries: 2_000_000, unpacked: 2 << 30, kept: 192 << 20, file: TABLE_LIMIT };
+}
+
+/// Paths, and headers that say how a path goes on, are not longer than this (twice `PATH_MAX`).
+const PATH_LIMIT: u64 = 8192;
+/// Notes beyond these say nothing new.
+const MAX_NOTES: usize = 20;
+
+/// What is kept: the first part of a path below the host's root, and for some, the second.
+const KEPT: [&str; 10] =
+    ["again", "apus-snapshot", "bundle", "commands", "denied", "msr", "proc", "sys", "tasks", "unasked"];
+const KEPT_BELOW: [(&str, &[&str]); 5] = [
+    ("boot", &["loader", "loader.conf", "loader.conf.d", "loader.conf.local"]),
+    (
+        "sos_commands",
+        &["hardware", "kernel", "memory", "networking", "pci", "process", "processor", "systemd", "tuned"],
+    ),
+    (
+        "etc",
+        &[
+            "default",
+            "irqbalance.env",
+            "kubernetes",
+            "rc.conf",
+            "rc.conf.d",
+            "rc.conf.local",
+            "security",
+            "sysconfig",
+            "sysctl.conf",
+            "sysctl.conf.d",
+            "sysctl.conf.local",
+            "systemd",
+            "tuned",
+        ],
+    ),
+    ("var", &["lib", "log"]),
+    ("lib", &["modules"]),
+];
+
+/// An archive's files.
+#[derive(Debug)]
+pub(super) struct Unpacked {
+    pub tree: Tree,
+    pub notes: Vec<String>,
+    /// Did it end before its end?
+    pub cut_short: bool,
+}
+
+/// Reads an archive, packed or not. What is too long, too much or leads outside is left out and noted; an
+/// archive that breaks off gives what came before.
+pub(super) fn unpack(file: File) -> Result<Unpacked, String> {
+    unpack_within(file, Limits::USUAL)
+}
+
+pub(super) fn unpack_within<R: Read + 'static>(stream: R, limits: Limits) -> Result<Unpacked, String> {
+    let stream = unpacked(stream).map_err(|error| format!("it cannot be unpacked: {error}"))?;
+    let mut reader = Reader { tree: Tree::default(), notes: Vec::new(), kept: 0, limits };
+    let end = reader.read(Archive::new(Counted { stream, left: limits.unpacked }));
+    let cut_short = end.is_err();
+    let Reader { mut tree, mut notes, .. } = reader;
+    let found = tree.descend(&SIGNS, MAX_DEPTH);
+    match (found, end) {
+        (true, Ok(())) => {}
+        (true, Err(error)) => notes.push(format!("the archive breaks off ({error}): what comes after is not recorded")),
+        (false, Ok(())) => return Err("the archive holds no proc and no sys of a host".into()),
+        (false, Err(error)) => {
+            return Err(format!("it is no archive of a host's files (.tar, .tar.gz, .tar.zst, .tar.xz): {error}"));
+        }
+    }
+    Ok(Unpacked { tree, notes, cut_short })
+}
+
+struct Reader {
+    tree: Tree,
+    notes: Vec<String>,
+    kept: usize,
+    limits: Limits,
+}
+
+impl Reader {
+    fn read<R: Read>(&mut self, mut archive: Archive<R>) -> io::Result<()> {
+        let mut path: Option<Vec<u8>> = None;
+        let mut target: Option<Vec<u8>> = None;
+        // Raw: long names are taken in here, with a bound.
+        for (n, entry) in archive.entries()?.raw(true).enumerate() {
+            let mut entry = entry?;
+            if n >= self.limits.entries {
+                return Err(io::Error::other(format!("it has more than {} entries", self.limits.entries)));
+            }
+            match entry.header().entry_type() {
+                EntryType::GNULongName => path = Some(long(&mut entry)?),
+                EntryType::GNULongLink => target = Some(long(&mut entry)?),
+                EntryType::XHeader => {
+                    let (longer, further) = extended(&long(&mut entry)?);
+                    path = longer.or(path);
+                    target = further.or(target);
+                }
+                EntryType::XGlobalHeader => {}
+                kind => {
+                    let path = path.take().unwrap_or_else(|| entry.path_bytes().into_owned());
+                    let link = target.take().or_else(|| entry.link_name_bytes().map(|name| name.into_owned()));
+                    self.take(&mut entry, kind, &path, link)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take<R: Read>(
+        &mut self,
+        entry: &mut Entry<R>,
+        kind: EntryType,
+        path: &[u8],
+        link: Option<Vec<u8>>,
+    ) -> io::Result<()> {
+        let path = String::from_utf8_lossy(path).trim_end_matches('\0').to_owned();
+        let path = path.trim_start_matches('/');
+        if path.split('/').any(|part| part == "..") {
+            self.note(format!("{path:?} leads outside the archive and is left out"));
+            return Ok(());
+        }
+        if !is_kept(path) {
+            return Ok(());
+        }
+        match kind {
+            EntryType::Regular | EntryType::Continuous => self.file(entry, path)?,
+            EntryType::Directory => self.tree.insert_directory(path),
+            EntryType::Symlink => {
+                let target = String::from_utf8_lossy(&link.unwrap_or_default()).trim_end_matches('\0').to_owned();
+                self.tree.insert_link(path, &target);
+            }
+            // A hard link's target is a path from the archive's top.
+            EntryType::Link => {
+                let target = String::from_utf8_lossy(&link.unwrap_or_default()).trim_end_matches('\0').to_owned();
+                self.tree.insert_link(path, &format!("{}{target}", "../".repeat(path.matches('/').count())));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn file<R: Read>(&mut self, entry: &mut Entry<R>, path: &str) -> io::Result<()> {
+        let size = entry.header().entry_size()?;
+        if size > self.limits.file as u64 {
+            self.note(format!("{path} has {size} octets, more than {}, and is left out", self.limits.file));
+            self.tree.insert_refused(path);
+            return Ok(());
+        }
+        if self.kept + size as usize > self.limits.kept {
+            return Err(io::Error::other(format!("it holds more than {} octets of a host", self.limits.kept)));
+        }
+        let mut contents = Vec::with_capacity(size as usize);
+        entry.read_to_end(&mut contents)?;
+        if (contents.len() as u64) < size {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, format!("{path} is cut off")));
+        }
+        self.kept += contents.len();
+        self.tree.insert_file(path, &contents);
+        Ok(())
+    }
+
+    fn note(&mut self, note: String) {
+        if self.notes.len() < MAX_NOTES {
+            self.notes.push(note);
+        }
+    }
+}
+
+/// Is a path one that a reader asks for? The host's root may lie some folders down.
+fn is_kept(path: &str) -> bool {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    (0..parts.len().min(MAX_DEPTH + 1)).any(|at| {
+        KEPT.contains(&parts[at])
+            || KEPT_BELOW.iter().any(|(top, below)| {
+                parts[at] == *top
+                    && parts.get(at + 1).is_none_or(|next| below.contains(next) || next.starts_with("config-"))
+            })
+    })
+}
+
+/// The contents of a header that holds a name.
+fn long<R: Read>(entry: &mut Entry<R>) -> io::Result<Vec<u8>> {
+    if entry.header().entry_size()? > PATH_LIMIT {
+        return Err(io::Error::other(format!("a name is longer than {PATH_LIMIT} octets")));
+    }
+    let mut name = Vec::new();
+    entry.take(PATH_LIMIT).read_to_end(&mut name)?;
+    if name.last() == Some(&0) {
+        name.pop();
+    }
+    Ok(name)
+}
+
+/// `path` and `linkpath` of `LENGTH KEY=VALUE\n` records (POSIX pax, "pax Extended Header").
+fn extended(records: &[u8]) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
+    let (mut path, mut link) = (None, None);
+    let mut rest = records;
+    while let Some(space) = rest.iter().position(|octet| *octet == b' ') {
+        let length = std::str::from_utf8(&rest[..space]).ok().and_then(|text| text.parse::<usize>().ok());
+        let Some(record) = length.filter(|length| *length > space + 1).and_then(|length| rest.get(space + 1..length))
+        else {
+            break;
+        };
+        let record = record.strip_suffix(b"\n").unwrap_or(record);
+        if let Some(value) = record.strip_prefix(b"path=") {
+            path = Some(value.to_vec());
+        } else if let Some(value) = record.strip_prefix(b"linkpath=") {
+            link = Some(value.to_vec());
+        }
+        rest = &rest[length.unwrap_or(rest.len())..];
+    }
+    (path, link)
+}
+
+/// A stream that ends with an error when more came out of it than is allowed.
+struct Counted {
+    stream: Box<dyn Read>,
+    left: u64,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.stream.read(buffer)?;
+        self.left =
+            self.left.checked_sub(n as u64).ok_or_else(|| io::Error::other("it unpacks to more than is read"))?;
+        Ok(n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::super::Look;
+    use super::*;
+
+    const SMALL: Limits = Limits { entries: 100, unpacked: 1 << 20, kept: 4096, file: 2048 };
+
+    fn packed(files: &[(&str, usize)], behind: usize) -> Vec<u8> {
+        let mut builder = tar::Builder::new(Vec::new());
+        for (path, size) in files {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(*size as u64);
+            builder.append_data(&mut header, path, vec![b'x'; *size].as_slice()).unwrap();
+        }
+        let mut octets = builder.into_inner().unwrap();
+        octets.resize(octets.len() + behind, 0);
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(&octets).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn unpack(octets: Vec<u8>) -> Result<Unpacked, String> {
+        unpack_within(io::Cursor::new(octets), SMALL)
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_is_left_out_and_noted() {
+        let unpacked = unpack(packed(&[("proc/interrupts", 3000), ("proc/cmdline", 5)], 0)).unwrap();
+        assert_eq!(unpacked.notes, ["proc/interrupts has 3000 octets, more than 2048, and is left out"]);
+        assert!(matches!(unpacked.tree.read("proc/interrupts", 9999), Look::Refused(_)));
+        assert!(matches!(unpacked.tree.read("proc/cmdline", 9999), Look::Found(text) if text == b"xxxxx"));
+        assert!(!unpacked.cut_short);
+    }
+
+    #[test]
+    fn what_unpacks_to_too_much_ends_at_the_bound() {
+        // A megabyte of a file that nobody keeps, from some hundred octets.
+        let bomb = packed(&[("proc/cmdline", 5), ("usr/zeroes", 2 << 20)], 0);
+        let unpacked = unpack(bomb).unwrap();
+        assert!(
+            unpacked.cut_short && unpacked.notes[0].contains("unpacks to more than is read"),
+            "{:?}",
+            unpacked.notes
+        );
+        assert!(matches!(unpacked.tree.read("proc/cmdline", 9), Look::Found(_)));
+    }
+
+    #[test]
+    fn what_is_kept_and_counted_is_bounded_too() {
+        let unpacked = unpack(packed(&[("proc/a", 2000), ("proc/b", 2000), ("proc/c", 2000)], 0)).unwrap();
+        assert!(unpacked.cut_short && matches!(unpacked.tree.read("proc/c", 9999), Look::Absent));
+        let many: Vec<(String, usize)> = (0..101).map(|n| (format!("proc/{n}"), 0)).collect();
+        let many: Vec<(&str, usize)> = many.iter().map(|(path, size)| (path.as_str(), *size)).collect();
+        assert!(unpack(packed(&many, 0)).unwrap().notes[0].contains("more than 100 entries"));
+    }
+
+    #[test]
+    fn only_what_readers_ask_for_is_kept() {
+        for path in
+            ["proc/cmdline", "x/y/sys/a", "etc/default/grub", "a/boot/config-6.1", "sos_commands/kernel/dmesg", "etc/"]
+        {
+            assert!(is_kept(path), "{path}");
+        }
+        for path in ["etc/shadow", "home/x/proc-notes", "a/b/c/d/e/proc/x", "boot/vmlinuz", "sos_commands/logs/journal"]
+        {
+            assert!(!is_kept(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn records_of_extended_headers() {
+        assert_eq!(extended(b"12 path=a/b\n22 linkpath=../c d e\n"), (Some(b"a/b".to_vec()), None));
+        assert_eq!(extended(b"12 path=a/b\n17 linkpath=../c\n"), (Some(b"a/b".to_vec()), Some(b"../c".to_vec())));
+        assert_eq!(extended(b"99999999999999999999 path=x\n"), (None, None));
+    }
+}

@@ -1,0 +1,102 @@
+//! Which part of a folder or archive is the host's root.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use super::directory::Directory;
+use super::{Files, Kind, Root, RootError, archive};
+
+/// What stands at a host's root, and says so.
+pub(super) const SIGNS: [&str; 5] = ["apus-snapshot", "sos_commands", "proc", "sys", "boot"];
+/// A host's root is looked for at most this deep.
+pub(super) const MAX_DEPTH: usize = 4;
+/// The archive that a must-gather holds for each node.
+const SYSINFO: &str = "sysinfo.tgz";
+/// No more folders than this are looked through for one.
+const MAX_FOLDERS: usize = 5_000;
+
+pub(super) fn open(path: &Path) -> Result<Root, RootError> {
+    let failed = |error| RootError::Open { path: path.into(), error };
+    let real = fs::canonicalize(path).map_err(failed)?;
+    if real == Path::new("/") {
+        return Ok(Root::live());
+    }
+    if !fs::metadata(&real).map_err(failed)?.is_dir() {
+        return archived(path);
+    }
+    match host_root(&real) {
+        Some(root) => folder(path, &root),
+        None => must_gather(path, &real),
+    }
+}
+
+fn folder(path: &Path, root: &Path) -> Result<Root, RootError> {
+    let directory = Directory::open(root).map_err(|error| RootError::Open { path: root.into(), error })?;
+    Ok(finished(Root::over(Kind::Recording, &path.display().to_string(), Files::Directory(directory))))
+}
+
+fn archived(path: &Path) -> Result<Root, RootError> {
+    let file = File::open(path).map_err(|error| RootError::Open { path: path.into(), error })?;
+    let unpacked = archive::unpack(file).map_err(|reason| RootError::NotAHost { path: path.into(), reason })?;
+    let mut root = Root::over(Kind::Recording, &path.display().to_string(), Files::Tree(unpacked.tree));
+    root.notes = unpacked.notes;
+    let mut root = finished(root);
+    // What is missing behind the point where it is cut off may have been there.
+    root.manifest.cut_short |= unpacked.cut_short;
+    Ok(root)
+}
+
+/// Says what kind of recording it is.
+fn finished(root: Root) -> Root {
+    let mut root = root.prepared();
+    if root.manifest.is_there {
+        root.kind = Kind::Snapshot;
+    } else if root.list("sos_commands").is_known() {
+        root.kind = Kind::SosReport;
+    }
+    root
+}
+
+/// The folder that holds the signs: the given one, or the one below it, as long as there is just one.
+fn host_root(path: &Path) -> Option<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..=MAX_DEPTH {
+        if SIGNS.iter().any(|sign| path.join(sign).exists()) {
+            return Some(path);
+        }
+        let mut folders =
+            fs::read_dir(&path).ok()?.flatten().filter(|entry| entry.file_type().is_ok_and(|t| t.is_dir()));
+        path = folders.next()?.path();
+        if folders.next().is_some() {
+            return None;
+        }
+    }
+    None
+}
+
+/// The one node's archive in a must-gather, or an error that names those that there are.
+fn must_gather(path: &Path, real: &Path) -> Result<Root, RootError> {
+    let mut found = Vec::new();
+    let mut folders = vec![real.to_owned()];
+    let mut looked = 0;
+    while let Some(folder) = folders.pop().filter(|_| looked < MAX_FOLDERS) {
+        looked += 1;
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => folders.push(entry.path()),
+                Ok(kind) if kind.is_file() && entry.file_name() == SYSINFO => found.push(entry.path()),
+                _ => {}
+            }
+        }
+    }
+    found.sort();
+    let reason = match found.as_slice() {
+        [one] => return archived(one),
+        [] => "it holds no host's files; give a folder or an archive with proc and sys in it".to_owned(),
+        several => {
+            let names: Vec<String> = several.iter().take(20).map(|path| path.display().to_string()).collect();
+            format!("it holds the files of several hosts; give one of these: {}", names.join(", "))
+        }
+    };
+    Err(RootError::NotAHost { path: path.into(), reason })
+}

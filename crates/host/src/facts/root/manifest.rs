@@ -1,0 +1,74 @@
+//! What a snapshot says of itself.
+
+/// The file `apus-snapshot`: `key: value` lines behind a first line with the format's number.
+#[derive(Debug, Default)]
+pub(crate) struct Manifest {
+    /// Is there one?
+    pub is_there: bool,
+    /// When it was taken.
+    pub taken: Option<String>,
+    /// Was it cut short, so that what is missing says nothing?
+    pub cut_short: bool,
+    /// Paths that were looked at, part by part; `*` stands for any part, or for the rest of one.
+    looked: Vec<Vec<String>>,
+}
+
+/// More patterns than this are not read.
+const MAX_PATTERNS: usize = 10_000;
+
+impl Manifest {
+    pub(super) fn parse(text: &str) -> Self {
+        let mut manifest = Self { is_there: true, ..Self::default() };
+        for line in text.lines() {
+            match line.split_once(": ") {
+                Some(("taken", value)) => manifest.taken = Some(value.trim().chars().take(40).collect()),
+                Some(("complete", value)) => manifest.cut_short = value.trim() == "no",
+                Some(("looked", path)) if manifest.looked.len() < MAX_PATTERNS => {
+                    let parts = path.trim().trim_start_matches('/').split('/');
+                    manifest.looked.push(parts.map(str::to_owned).collect());
+                }
+                _ => {}
+            }
+        }
+        manifest
+    }
+
+    /// Was this path, or one below it, looked at in either reading?
+    pub(super) fn looked_for(&self, path: &str) -> bool {
+        if self.cut_short || self.looked.is_empty() {
+            return false;
+        }
+        let path = path.strip_prefix("again/").unwrap_or(path);
+        let parts: Vec<&str> = path.split('/').collect();
+        let fits = |pattern: &Vec<String>| {
+            pattern.len() >= parts.len() && pattern.iter().zip(&parts).all(|(pattern, part)| matches(pattern, part))
+        };
+        self.looked.iter().any(fits)
+    }
+}
+
+/// `cpu*` fits `cpu7`, `*_affinity_list` fits `smp_affinity_list`; at most one star counts.
+fn matches(pattern: &str, part: &str) -> bool {
+    match pattern.split_once('*') {
+        Some((start, end)) => part.len() >= start.len() + end.len() && part.starts_with(start) && part.ends_with(end),
+        None => pattern == part,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_fit_paths_and_folders_above_them() {
+        let manifest = Manifest::parse("apus-snapshot 1\nlooked: proc/irq/*/smp_*\nlooked: /sys/x\ntaken: 2026\n");
+        for path in ["proc/irq/7/smp_affinity_list", "proc/irq/7", "again/sys/x"] {
+            assert!(manifest.looked_for(path), "{path}");
+        }
+        for path in ["proc/irq/7/node", "sys/x/y", "sys/xy"] {
+            assert!(!manifest.looked_for(path), "{path}");
+        }
+        assert_eq!(manifest.taken.as_deref(), Some("2026"));
+        assert!(!Manifest::parse("complete: no\nlooked: sys/x\n").looked_for("sys/x"));
+    }
+}

@@ -1,0 +1,395 @@
+//! Where facts are read from: one way to read a file, whatever holds it.
+
+mod archive;
+mod bundle;
+mod compression;
+mod directory;
+mod layout;
+mod manifest;
+mod tree;
+mod values;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::{Fact, Source, Why};
+use directory::Directory;
+use manifest::Manifest;
+use tree::Tree;
+
+/// No more than this is read of a file, unless its reader says otherwise.
+pub(super) const FILE_LIMIT: usize = 1 << 20;
+/// The files that grow with CPUs times interrupts may be this long: 512 CPUs and 4,000 interrupts need 22 MB.
+pub(super) const TABLE_LIMIT: usize = 64 << 20;
+
+/// The root of a host's files: the live host, a folder, or an archive in memory.
+///
+/// Paths are those of the host, with or without a slash before them. No path leads out of a folder or an
+/// archive: links are followed as if its root were `/`.
+#[derive(Debug)]
+pub struct Root {
+    kind: Kind,
+    name: String,
+    files: Files,
+    /// Files that a snapshot holds many to a file.
+    overlay: Tree,
+    /// Outputs of commands, by the commands' mangled names.
+    commands: BTreeMap<String, String>,
+    manifest: Manifest,
+    /// Does a path that is not there always say that the host does not have it?
+    complete: bool,
+    notes: Vec<String>,
+}
+
+/// What kind of place facts are read from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Kind {
+    /// This host, now.
+    Live,
+    /// A folder or archive with `proc` and `sys`, made by others: a must-gather's `sysinfo`, a copy of
+    /// somebody's files. What is not in it was not recorded.
+    Recording,
+    /// A snapshot made by Apus. What it looked for and did not find is absent.
+    Snapshot,
+    /// A report of sos.
+    SosReport,
+    /// Files that were handed over in memory.
+    #[default]
+    Given,
+}
+
+/// Why a place cannot be read at all.
+#[derive(Debug, thiserror::Error)]
+pub enum RootError {
+    /// The file or folder cannot be opened.
+    #[error("cannot open {}: {error}", path.display())]
+    Open {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// It is no host's description.
+    #[error("{}: {reason}", path.display())]
+    NotAHost {
+        /// Which.
+        path: PathBuf,
+        /// What was found, and what would do.
+        reason: String,
+    },
+}
+
+#[derive(Debug)]
+enum Files {
+    Directory(Directory),
+    Tree(Tree),
+}
+
+/// What a look at one place gave.
+#[derive(Debug)]
+pub(crate) enum Look<T> {
+    Found(T),
+    Absent,
+    NotPermitted,
+    /// Its reading would have disturbed the host.
+    NotAsked,
+    /// There, but it cannot be read; the text says why.
+    Refused(String),
+}
+
+impl Root {
+    /// This host.
+    pub fn live() -> Self {
+        let mut root = Self::over(Kind::Live, "this host", Files::Directory(Directory::live()));
+        root.complete = true;
+        root
+    }
+
+    /// A folder or an archive (`.tar`, also packed with gzip, zstd or xz): a snapshot, a recording, a report
+    /// of sos, a must-gather's `sysinfo` or the folder that holds one. `/` is the live host.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, RootError> {
+        layout::open(path.as_ref())
+    }
+
+    /// Files in memory: paths and contents. What is not given is not recorded.
+    pub fn given<P: AsRef<str>, C: AsRef<[u8]>>(files: impl IntoIterator<Item = (P, C)>) -> Self {
+        let mut tree = Tree::default();
+        for (path, contents) in files {
+            tree.insert_file(path.as_ref(), contents.as_ref());
+        }
+        Self::over(Kind::Given, "given files", Files::Tree(tree)).prepared()
+    }
+
+    /// The same, and what is not there is absent from the host.
+    pub fn complete(mut self) -> Self {
+        self.complete = true;
+        self
+    }
+
+    /// Adds symbolic links: paths and targets. They stand beside the files that are reached through them.
+    pub fn linked<P: AsRef<str>, T: AsRef<str>>(mut self, links: impl IntoIterator<Item = (P, T)>) -> Self {
+        for (path, target) in links {
+            self.overlay.note_link(path.as_ref(), target.as_ref());
+        }
+        self
+    }
+
+    fn over(kind: Kind, name: &str, files: Files) -> Self {
+        Self {
+            kind,
+            name: name.into(),
+            files,
+            overlay: Tree::default(),
+            commands: BTreeMap::new(),
+            manifest: Manifest::default(),
+            complete: false,
+            notes: Vec::new(),
+        }
+    }
+
+    /// Reads what a recording says of itself: its manifest, its bundles, and which commands it holds.
+    fn prepared(mut self) -> Self {
+        if let Look::Found(text) = self.look_at("apus-snapshot", FILE_LIMIT) {
+            self.manifest = Manifest::parse(&String::from_utf8_lossy(&text));
+        }
+        for place in ["", "again/"] {
+            let part = |name: &str| self.text_up_to(&format!("{place}bundle/{name}"), TABLE_LIMIT).into_value();
+            let [paths, lines, links] = ["paths", "lines", "links"].map(|name| part(name).unwrap_or_default());
+            bundle::expand(&mut self.overlay, place, &paths, &lines, &links);
+            let denied = self.text_up_to(&format!("{place}denied"), TABLE_LIMIT).into_value().unwrap_or_default();
+            for path in denied.lines() {
+                self.overlay.insert_denied(path);
+            }
+            let unasked = self.text_up_to(&format!("{place}unasked"), TABLE_LIMIT).into_value().unwrap_or_default();
+            for path in unasked.lines() {
+                self.overlay.insert_unasked(path);
+            }
+        }
+        let mut folders = vec!["commands".to_owned()];
+        folders.extend(
+            self.list("sos_commands").into_value().unwrap_or_default().iter().map(|n| format!("sos_commands/{n}")),
+        );
+        for folder in folders {
+            for name in self.list(&folder).into_value().unwrap_or_default() {
+                self.commands.entry(name.clone()).or_insert(format!("{folder}/{name}"));
+            }
+        }
+        self
+    }
+
+    /// What kind of place this is.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Its name for people.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Does what is not there say that the host does not have it?
+    pub(crate) fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// What was left out when it was opened.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// When it was taken, as it says.
+    pub(super) fn taken(&self) -> Option<&str> {
+        self.manifest.taken.as_deref()
+    }
+
+    /// A file's text without white space around it; octets that are not UTF-8 are replaced.
+    pub(crate) fn text(&self, path: &str) -> Fact<String> {
+        self.text_up_to(path, FILE_LIMIT).map(|text| match text.trim() {
+            trimmed if trimmed.len() == text.len() => text,
+            trimmed => trimmed.to_owned(),
+        })
+    }
+
+    /// A file's text as it is, up to a number of octets.
+    pub(crate) fn text_up_to(&self, path: &str, limit: usize) -> Fact<String> {
+        self.bytes(path, limit).map(|bytes| match String::from_utf8(bytes) {
+            Ok(text) => text,
+            Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+        })
+    }
+
+    /// A file's octets; of a longer file than `limit` it is said that it is too long.
+    pub(crate) fn bytes(&self, path: &str, limit: usize) -> Fact<Vec<u8>> {
+        self.fact(path, self.look_at(path, limit))
+    }
+
+    fn look_at(&self, path: &str, limit: usize) -> Look<Vec<u8>> {
+        let look = match &self.files {
+            Files::Directory(directory) => directory.read(path, limit),
+            Files::Tree(tree) => tree.read(path, limit),
+        };
+        look.or(|| self.overlay.read(path, limit))
+    }
+
+    /// The names in a directory, in order.
+    pub(crate) fn list(&self, path: &str) -> Fact<Vec<String>> {
+        let look = match &self.files {
+            Files::Directory(directory) => directory.list(path, false),
+            Files::Tree(tree) => tree.list(path, false),
+        };
+        self.fact(path, merged(look, || self.overlay.list(path, false)))
+    }
+
+    /// The names of the directories in a directory, in order; links to directories are not among them.
+    pub(crate) fn directories(&self, path: &str) -> Fact<Vec<String>> {
+        let look = match &self.files {
+            Files::Directory(directory) => directory.list(path, true),
+            Files::Tree(tree) => tree.list(path, true),
+        };
+        self.fact(path, merged(look, || self.overlay.list(path, true)))
+    }
+
+    /// A symbolic link's target.
+    pub(crate) fn link_target(&self, path: &str) -> Fact<String> {
+        let noted = self.overlay.link(path);
+        if matches!(noted, Look::Found(_)) {
+            return self.fact(path, noted);
+        }
+        let look = match &self.files {
+            Files::Directory(directory) => directory.link(path),
+            Files::Tree(tree) => tree.link(path),
+        };
+        self.fact(path, look)
+    }
+
+    /// The last part of a symbolic link's target.
+    pub(crate) fn link_name(&self, path: &str) -> Fact<String> {
+        self.link_target(path).map(|target| target.rsplit('/').next().unwrap_or_default().to_owned())
+    }
+
+    /// The output of a command, where a recording holds it.
+    pub(crate) fn command(&self, command: &str) -> Fact<String> {
+        let source = Source::new(command);
+        match self.commands.get(&mangled(command)) {
+            Some(path) => match self.text_up_to(path, TABLE_LIMIT) {
+                Fact::Known { value, .. } => Fact::known(value, source),
+                Fact::Missing { why, .. } => Fact::missing(why, source),
+            },
+            None => Fact::not_recorded(source),
+        }
+    }
+
+    /// The same of the second reading, for which `place` is `again/`.
+    pub(super) fn command_in(&self, place: &str, command: &str) -> Fact<String> {
+        match place {
+            "" => self.command(command),
+            place => self.text_up_to(&format!("{place}commands/{}", mangled(command)), TABLE_LIMIT),
+        }
+    }
+
+    /// The last words of the commands that begin like this.
+    pub(super) fn commands_like(&self, start: &str) -> Vec<String> {
+        let start = mangled(start.trim_end()) + "_";
+        let after = self.commands.range(start.clone()..).take_while(|(name, _)| name.starts_with(&start));
+        after.map(|(name, _)| name[start.len()..].to_owned()).filter(|word| !word.is_empty()).collect()
+    }
+
+    fn fact<T>(&self, path: &str, look: Look<T>) -> Fact<T> {
+        let path = path.trim_start_matches('/');
+        let source = Source::of_path(path.strip_prefix("again/").unwrap_or(path));
+        match look {
+            Look::Found(value) => Fact::known(value, source),
+            Look::Absent if self.complete || self.manifest.looked_for(path) => Fact::absent(source),
+            Look::Absent => Fact::not_recorded(source),
+            Look::NotPermitted => Fact::missing(Why::NotPermitted, source),
+            Look::NotAsked => Fact::missing(Why::NotAsked, source),
+            Look::Refused(reason) => Fact::missing(Why::Unsupported(reason.into()), source),
+        }
+    }
+}
+
+impl<T> Look<T> {
+    /// What was found, or else what another place has.
+    fn or(self, other: impl FnOnce() -> Self) -> Self {
+        match self {
+            Self::Absent => other(),
+            found => found,
+        }
+    }
+}
+
+/// Names of both places.
+fn merged(look: Look<Vec<String>>, other: impl FnOnce() -> Look<Vec<String>>) -> Look<Vec<String>> {
+    match (look, other()) {
+        (Look::Found(mut names), Look::Found(more)) => {
+            names.extend(more);
+            names.sort_unstable();
+            names.dedup();
+            Look::Found(names)
+        }
+        (Look::Absent, other) => other,
+        (look, _) => look,
+    }
+}
+
+/// A command as a file's name, in the way of sos (`sos.utilities`, `mangle_command`): what is no word
+/// character, dash or dot becomes one underscore, a slash a dot.
+pub(crate) fn mangled(command: &str) -> String {
+    let mut name = String::with_capacity(command.len());
+    for c in command.chars() {
+        match c {
+            '/' => name.push('.'),
+            c if c.is_alphanumeric() || matches!(c, '_' | '-' | '.') => name.push(c),
+            _ if name.ends_with('_') => {}
+            _ => name.push('_'),
+        }
+    }
+    name.trim_matches([' ', '.', '_', '-']).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_given_is_not_recorded_unless_all_was() {
+        let files = || [("proc/cmdline", b"quiet \xff\n")];
+        let root = Root::given(files());
+        assert_eq!(root.text("/proc/cmdline").value().map(String::as_str), Some("quiet \u{fffd}"));
+        assert_eq!(root.text("proc/x").why(), Some(&Why::NotRecorded));
+        assert_eq!(root.text("proc/x").source().as_str(), "/proc/x");
+        assert_eq!(Root::given(files()).complete().text("proc/x").why(), Some(&Why::Absent));
+    }
+
+    #[test]
+    fn commands_are_found_by_their_words() {
+        let root = Root::given([
+            ("commands/ethtool_-i_eth0", "a"),
+            ("sos_commands/networking/ethtool_-i_eth1.7", "b"),
+            ("sos_commands/kernel/dmesg", "c"),
+        ]);
+        assert_eq!(root.commands_like("ethtool -i "), ["eth0", "eth1.7"]);
+        assert_eq!(root.command("ethtool -i eth1.7").value().map(String::as_str), Some("b"));
+        assert_eq!(root.command("dmesg").source().as_str(), "dmesg");
+        assert!(root.command("lspci").is_unknown());
+        assert_eq!(mangled("/usr/bin/ls  -l /x"), "usr.bin.ls_-l_.x");
+    }
+
+    #[test]
+    fn a_snapshot_says_what_it_looked_for_and_what_it_was_refused() {
+        let root = Root::given([
+            ("apus-snapshot", "apus-snapshot 1\nlooked: sys/devices/system/cpu/cpu*/cpuidle\n"),
+            ("denied", "/sys/kernel/debug/sched/preempt\n"),
+            ("bundle/paths", "/sys/a:b/x\n/sys/a:b/empty\n"),
+            ("bundle/lines", "/sys/a:b/x:1:2\n/sys/a:b/x:3\n"),
+            ("bundle/links", "lrwxrwxrwx 1 root root 0 Nov 22 00:00 /sys/a:b/driver -> ../../bus/i40e\n"),
+        ]);
+        assert!(root.list("sys/devices/system/cpu/cpu7/cpuidle").is_absent());
+        assert!(root.list("sys/devices/system/cpu/cpu7/other").is_unknown());
+        assert_eq!(root.text("sys/kernel/debug/sched/preempt").why(), Some(&Why::NotPermitted));
+        assert_eq!(root.text("sys/a:b/x").value().map(String::as_str), Some("1:2\n3"));
+        assert!(matches!(root.text("sys/a:b/empty").why(), Some(Why::Unsupported(_))));
+        assert_eq!(root.link_name("sys/a:b/driver").value().map(String::as_str), Some("i40e"));
+        assert_eq!(root.list("sys/a:b").value().unwrap(), &["empty", "x"]);
+    }
+}

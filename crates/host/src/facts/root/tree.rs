@@ -1,0 +1,254 @@
+//! A host's files in memory.
+
+use std::collections::BTreeMap;
+
+use super::Look;
+
+/// Links are followed at most this often on one path, as in the kernel (`MAXSYMLINKS`, include/linux/namei.h).
+const MAX_LINKS: usize = 40;
+
+/// A directory tree in memory.
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    top: BTreeMap<Box<str>, Node>,
+    /// Links that are known apart from the tree, in which their targets' files stand below them.
+    links: BTreeMap<String, String>,
+}
+
+#[derive(Debug)]
+enum Node {
+    Directory(BTreeMap<Box<str>, Node>),
+    File(Box<[u8]>),
+    Link(Box<str>),
+    /// It was there, and the recorder had no permission to read it.
+    Denied,
+    /// Its reading would have disturbed the host.
+    Unasked,
+    /// It was there, and gave nothing, or is too long to keep.
+    Refused,
+}
+
+impl Tree {
+    /// Puts a file in place of what is there; folders on the way are made.
+    pub(crate) fn insert_file(&mut self, path: &str, contents: &[u8]) {
+        self.insert(path, Node::File(contents.into()));
+    }
+
+    /// Puts a symbolic link.
+    pub(crate) fn insert_link(&mut self, path: &str, target: &str) {
+        self.insert(path, Node::Link(target.into()));
+    }
+
+    /// Notes a file that could not be read.
+    pub(crate) fn insert_denied(&mut self, path: &str) {
+        self.insert(path, Node::Denied);
+    }
+
+    /// Notes a file that was not read because that would have disturbed the host.
+    pub(crate) fn insert_unasked(&mut self, path: &str) {
+        self.insert(path, Node::Unasked);
+    }
+
+    /// Notes a file that gave nothing when it was read, or is too long.
+    pub(crate) fn insert_refused(&mut self, path: &str) {
+        self.insert(path, Node::Refused);
+    }
+
+    /// Notes where a link leads, beside the tree.
+    pub(crate) fn note_link(&mut self, path: &str, target: &str) {
+        self.links.insert(clean(path), target.to_owned());
+    }
+
+    /// Makes the folder that holds one of these names the tree's top: the top itself, or the one below it,
+    /// as long as there is just one. Was one found?
+    pub(crate) fn descend(&mut self, signs: &[&str], depth: usize) -> bool {
+        for _ in 0..=depth {
+            if signs.iter().any(|sign| self.top.contains_key(*sign)) {
+                return true;
+            }
+            let folders: Vec<&Box<str>> =
+                self.top.iter().filter(|(_, node)| matches!(node, Node::Directory(_))).map(|(name, _)| name).collect();
+            let [only] = folders.as_slice() else { return false };
+            let only = (*only).clone();
+            match self.top.remove(&only) {
+                Some(Node::Directory(inner)) => self.top = inner,
+                _ => return false,
+            }
+        }
+        false
+    }
+
+    /// Makes a folder, empty if it is new.
+    pub(crate) fn insert_directory(&mut self, path: &str) {
+        self.directory_at(path);
+    }
+
+    fn insert(&mut self, path: &str, node: Node) {
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        if !matches!(name, "" | "." | "..")
+            && let Some(directory) = self.directory_at(folder)
+        {
+            directory.insert(name.into(), node);
+        }
+    }
+
+    /// A folder, made with those above it where missing; `None` where a file or link stands in the way.
+    fn directory_at(&mut self, path: &str) -> Option<&mut BTreeMap<Box<str>, Node>> {
+        let mut directory = &mut self.top;
+        for name in parts(path) {
+            let node = directory.entry(name.into()).or_insert_with(|| Node::Directory(BTreeMap::new()));
+            match node {
+                Node::Directory(inner) => directory = inner,
+                _ => return None,
+            }
+        }
+        Some(directory)
+    }
+
+    pub(super) fn read(&self, path: &str, limit: usize) -> Look<Vec<u8>> {
+        match self.find(path, true) {
+            Found::Node(Node::File(contents)) if contents.len() > limit => {
+                Look::Refused(format!("it is longer than {limit} octets"))
+            }
+            Found::Node(Node::File(contents)) => Look::Found(contents.to_vec()),
+            Found::Node(Node::Denied) => Look::NotPermitted,
+            Found::Node(Node::Unasked) => Look::NotAsked,
+            Found::Node(Node::Refused) => Look::Refused("reading it gave nothing, or too much".into()),
+            Found::Node(_) | Found::Top => Look::Refused("it is a directory".into()),
+            Found::Nothing => Look::Absent,
+            Found::Loop => Look::Refused("too many symbolic links".into()),
+        }
+    }
+
+    pub(super) fn list(&self, path: &str, directories: bool) -> Look<Vec<String>> {
+        let names = |directory: &BTreeMap<Box<str>, Node>| {
+            let wanted = directory.iter().filter(|(_, node)| !directories || matches!(node, Node::Directory(_)));
+            wanted.map(|(name, _)| name.to_string()).collect()
+        };
+        match self.find(path, true) {
+            Found::Top => Look::Found(names(&self.top)),
+            Found::Node(Node::Directory(directory)) => Look::Found(names(directory)),
+            Found::Node(Node::Denied) => Look::NotPermitted,
+            Found::Node(_) => Look::Refused("it is no directory".into()),
+            Found::Nothing => Look::Absent,
+            Found::Loop => Look::Refused("too many symbolic links".into()),
+        }
+    }
+
+    pub(super) fn link(&self, path: &str) -> Look<String> {
+        if let Some(target) = self.links.get(&clean(path)) {
+            return Look::Found(target.clone());
+        }
+        match self.find(path, false) {
+            Found::Node(Node::Link(target)) => Look::Found(target.to_string()),
+            Found::Node(Node::Denied) => Look::NotPermitted,
+            Found::Node(_) | Found::Top => Look::Refused("it is no symbolic link".into()),
+            Found::Nothing => Look::Absent,
+            Found::Loop => Look::Refused("too many symbolic links".into()),
+        }
+    }
+
+    /// Walks a path as if the tree's top were `/`; the last part's link is followed if `follow`.
+    fn find(&self, path: &str, follow: bool) -> Found<'_> {
+        let mut rest: Vec<String> = parts(path).rev().map(str::to_owned).collect();
+        let mut way: Vec<&Node> = Vec::new();
+        let mut links = 0;
+        while let Some(name) = rest.pop() {
+            if name == ".." {
+                way.pop();
+                continue;
+            }
+            let directory = match way.last() {
+                None => &self.top,
+                Some(Node::Directory(directory)) => directory,
+                Some(Node::Denied) => return Found::Node(&Node::Denied),
+                Some(_) => return Found::Nothing,
+            };
+            match directory.get(name.as_str()) {
+                None => return Found::Nothing,
+                Some(Node::Link(target)) if follow || !rest.is_empty() => {
+                    links += 1;
+                    if links > MAX_LINKS {
+                        return Found::Loop;
+                    }
+                    if target.starts_with('/') {
+                        way.clear();
+                    }
+                    rest.extend(parts(target).rev().map(str::to_owned));
+                }
+                Some(node) => way.push(node),
+            }
+        }
+        way.last().map_or(Found::Top, |node| Found::Node(node))
+    }
+}
+
+enum Found<'a> {
+    Top,
+    Node(&'a Node),
+    Nothing,
+    Loop,
+}
+
+fn clean(path: &str) -> String {
+    parts(path).collect::<Vec<_>>().join("/")
+}
+
+/// The parts of a path, without empty ones and dots.
+fn parts(path: &str) -> impl DoubleEndedIterator<Item = &str> {
+    path.split('/').filter(|part| !part.is_empty() && *part != ".")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(tree: &Tree, path: &str) -> String {
+        match tree.read(path, 100) {
+            Look::Found(octets) => String::from_utf8(octets).unwrap(),
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn links_are_followed_inside_and_never_outside() {
+        let mut tree = Tree::default();
+        tree.insert_file("sys/devices/pci/dev/vendor", b"1");
+        tree.insert_link("sys/bus/dev", "../devices/pci/dev");
+        tree.insert_link("absolute", "/sys/bus/dev/vendor");
+        tree.insert_link("outside", "../../../../sys/devices/pci/dev/vendor");
+        tree.insert_link("loop/a", "b");
+        tree.insert_link("loop/b", "a");
+        for path in ["/sys/bus/dev/vendor", "absolute", "outside", "sys/./devices//pci/dev/../dev/vendor"] {
+            assert_eq!(text(&tree, path), "1", "{path}");
+        }
+        assert!(text(&tree, "loop/a").contains("too many symbolic links"));
+        assert!(matches!(tree.link("sys/bus/dev"), Look::Found(target) if target == "../devices/pci/dev"));
+        assert!(matches!(tree.list("sys/bus/dev", false), Look::Found(names) if names == ["vendor"]));
+        assert!(matches!(tree.list("sys/bus", true), Look::Found(names) if names.is_empty()));
+    }
+
+    #[test]
+    fn what_is_there_and_cannot_be_read_says_why() {
+        let mut tree = Tree::default();
+        tree.insert_denied("sys/kernel/debug");
+        tree.insert_file("proc/long", &[b'x'; 101]);
+        tree.insert_file("proc/long/below", b"");
+        assert!(matches!(tree.read("sys/kernel/debug/sched/x", 9), Look::NotPermitted));
+        assert!(text(&tree, "proc/long").contains("longer than 100 octets"));
+        assert!(text(&tree, "proc").contains("directory"));
+        assert!(matches!(tree.read("proc/long/below", 9), Look::Absent));
+    }
+
+    #[test]
+    fn the_hosts_root_is_found_below_folders_of_their_own() {
+        let mut tree = Tree::default();
+        tree.insert_file("sosreport-x/host/proc/cmdline", b"quiet");
+        assert!(tree.descend(&["proc"], 4));
+        assert_eq!(text(&tree, "proc/cmdline"), "quiet");
+        let mut two = Tree::default();
+        two.insert_file("a/proc/x", b"");
+        two.insert_file("b/proc/x", b"");
+        assert!(!two.descend(&["proc"], 4));
+    }
+}

@@ -1,0 +1,61 @@
+//! Files that hold one value.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use super::Root;
+use crate::facts::{CpuSet, Fact};
+
+impl Root {
+    /// A number.
+    pub(crate) fn number<T: FromStr<Err: Display>>(&self, path: &str) -> Fact<T> {
+        self.text(path).parse(|text| text.parse())
+    }
+
+    /// `0` or `1`, `N` or `Y`.
+    pub(crate) fn switch(&self, path: &str) -> Fact<bool> {
+        self.text(path).parse(|text| match text.as_str() {
+            "0" | "N" | "n" => Ok(false),
+            "1" | "Y" | "y" => Ok(true),
+            other => Err(format!("{:?} is neither 0 nor 1", start(other))),
+        })
+    }
+
+    /// A CPU list.
+    pub(crate) fn cpu_list(&self, path: &str) -> Fact<CpuSet> {
+        self.text(path).parse(|text| CpuSet::parse_list(&text))
+    }
+
+    /// A mask of CPUs.
+    pub(crate) fn cpu_mask(&self, path: &str) -> Fact<CpuSet> {
+        self.text(path).parse(|text| CpuSet::parse_mask(&text))
+    }
+}
+
+fn start(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_what_they_should_be_or_not_understood() {
+        let root = Root::given([
+            ("n", "42\n"),
+            ("on", "Y\n"),
+            ("off", "0"),
+            ("list", "0-2\n"),
+            ("mask", "6"),
+            ("text", "maybe"),
+        ]);
+        assert_eq!((root.number::<u32>("n").get(), root.number::<i64>("n").get()), (Some(42), Some(42)));
+        assert_eq!((root.switch("on").get(), root.switch("off").get()), (Some(true), Some(false)));
+        assert_eq!(root.cpu_list("list").value(), Some(&CpuSet::from([0, 1, 2])));
+        assert_eq!(root.cpu_mask("mask").value(), Some(&CpuSet::from([1, 2])));
+        for unknown in [root.number::<u8>("text").why(), root.switch("n").why(), root.cpu_list("text").why()] {
+            assert!(matches!(unknown, Some(crate::facts::Why::Malformed(_))), "{unknown:?}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! What a snapshot takes that is no file, from the readers that know how.
+
+use std::collections::BTreeMap;
+
+use units::Nanos;
+
+use super::live::{self, Housekeeping, Netlink};
+use super::read;
+use super::{Context, CpuSet, Ethtool, Fact, Facts, MemoryModule, Msrs, Queues, Reading, Root};
+
+/// Interfaces of the live host.
+pub(crate) struct LiveLinks;
+
+impl LiveLinks {
+    /// What ethtool says of each, and their queues.
+    pub(crate) fn all(root: &Root) -> Vec<(String, Ethtool, Queues)> {
+        let mut netlink = Netlink::open();
+        let ask = |name: String| {
+            let index = root.number::<u32>(&format!("sys/class/net/{name}/ifindex")).get()?;
+            let said = netlink.ethtool(&name, index);
+            let queues = netlink.queues(index);
+            Some((name, said, queues))
+        };
+        root.list("sys/class/net").into_value().unwrap_or_default().into_iter().filter_map(ask).collect()
+    }
+
+    /// Their drivers' counters.
+    pub(crate) fn statistics() -> Vec<(String, BTreeMap<String, u64>)> {
+        let names = Root::live().list("sys/class/net").into_value().unwrap_or_default();
+        let counts = names.into_iter().map(|name| (name.clone(), live::statistics(&name)));
+        counts.filter(|(_, counts)| !counts.is_empty()).collect()
+    }
+}
+
+/// Outputs that are not of interfaces.
+#[derive(Debug)]
+pub(crate) struct Outputs {
+    pub dma_latency: Fact<Nanos>,
+    pub dma_latency_holders: Fact<Vec<String>>,
+    pub modules: Fact<Vec<MemoryModule>>,
+}
+
+impl Facts {
+    pub(crate) fn outputs(root: &Root) -> Outputs {
+        Outputs {
+            dma_latency: live::dma_latency(),
+            dma_latency_holders: live::holders(),
+            modules: read::memory_modules(root),
+        }
+    }
+
+    /// Every known register of every CPU that is online.
+    pub(crate) fn registers(root: &Root) -> Msrs {
+        let online = root.cpu_list("sys/devices/system/cpu/online").into_value().unwrap_or_default();
+        read::registers(&Context::new(root, Reading { msrs: true, interval: None }), &online)
+    }
+
+    /// Does reading /proc/cpuinfo leave these CPUs alone?
+    pub(crate) fn cpuinfo_is_quiet(root: &Root, spared: &CpuSet) -> bool {
+        read::cpuinfo_is_quiet(root, spared)
+    }
+}
+
+impl Root {
+    /// The kernel's release.
+    pub(crate) fn kernel_release(&self) -> Fact<String> {
+        let cmdline = self.text("proc/cmdline").map(|text| super::CommandLine::parse(&text));
+        read::release(self, &cmdline)
+    }
+}
+
+/// The CPUs that are kept for applications.
+pub(crate) fn isolated_cpus(root: &Root) -> CpuSet {
+    read::isolated(root)
+}
+
+/// Keeps the calling thread off the isolated CPUs until it is dropped.
+pub(crate) fn away_from_isolated() -> Housekeeping {
+    Housekeeping::enter(&isolated_cpus(&Root::live()))
+}
+
+/// Names that readers ask for.
+#[cfg(test)]
+pub(crate) fn sysctls() -> impl Iterator<Item = &'static str> {
+    read::SYSCTLS.into_iter()
+}
+
+/// The same of modules' parameters.
+#[cfg(test)]
+pub(crate) fn parameters() -> impl Iterator<Item = &'static str> {
+    read::PARAMETERS.into_iter()
+}

@@ -1,0 +1,162 @@
+//! Records as lines: each with its number, and a checksum that covers it and all before it.
+//!
+//! ```text
+//! 5f2c9a10 0 {"record":"begin",…}
+//! 8e01b7d3 1 {"record":"intent",…}
+//! ```
+//!
+//! The checksum is the CRC-32 of IEEE 802.3 over the line's number and text, begun with the checksum of the line
+//! before: a line that is damaged, missing, doubled or out of place does not fit.
+
+use crate::journal::Record;
+
+/// What a journal's octets say.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Read {
+    /// The records that are whole.
+    pub records: Vec<Record>,
+    /// The octets that they take.
+    pub length: u64,
+    /// The checksum of the last of them.
+    pub chain: u32,
+    /// What comes after them.
+    pub rest: Rest,
+}
+
+/// What comes after the records that are whole.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Rest {
+    /// Nothing.
+    Nothing,
+    /// The beginning of a record whose writer was killed: what it announced was not begun.
+    Torn,
+    /// Something that is no record, or a record that does not fit.
+    Damaged {
+        /// In which line, counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+}
+
+/// A record as a line, after the line with the checksum `chain`. Returns the line's own checksum too.
+pub fn write(record: &Record, sequence: u64, chain: u32) -> Result<(String, u32), serde_json::Error> {
+    let body = format!("{sequence} {}", serde_json::to_string(record)?);
+    let sum = checksum(chain, &body);
+    Ok((format!("{sum:08x} {body}\n"), sum))
+}
+
+/// Reads a journal.
+pub fn read(octets: &[u8]) -> Read {
+    let mut read = Read { records: Vec::new(), length: 0, chain: 0, rest: Rest::Nothing };
+    let mut lines = octets.split_inclusive(|octet| *octet == b'\n').peekable();
+    while let Some(line) = lines.next() {
+        match record(line, read.records.len() as u64, read.chain) {
+            Ok((record, sum)) => {
+                read.records.push(record);
+                read.length += line.len() as u64;
+                read.chain = sum;
+            }
+            Err(why) => {
+                // A record is written in one piece, and nothing is written after it before it is on disk. So only
+                // the last one can be torn: it has no end, or holes where the disk did not get it.
+                let torn = lines.peek().is_none() && (!line.ends_with(b"\n") || line.contains(&0));
+                let number = read.records.len() + 1;
+                read.rest = if torn { Rest::Torn } else { Rest::Damaged { line: number, why } };
+                break;
+            }
+        }
+    }
+    read
+}
+
+fn record(line: &[u8], sequence: u64, chain: u32) -> Result<(Record, u32), &'static str> {
+    let line = line.strip_suffix(b"\n").ok_or("it has no end")?;
+    let line = std::str::from_utf8(line).map_err(|_| "it is no text")?;
+    let (sum, body) = line.split_once(' ').ok_or("it has no checksum")?;
+    let right = checksum(chain, body);
+    if sum != format!("{right:08x}") {
+        return Err("its checksum does not fit");
+    }
+    let (number, json) = body.split_once(' ').ok_or("it has no number")?;
+    if number.parse() != Ok(sequence) {
+        return Err("its number is out of sequence");
+    }
+    let record = serde_json::from_str(json).map_err(|_| "this version of apus does not know such a record")?;
+    Ok((record, right))
+}
+
+fn checksum(chain: u32, body: &str) -> u32 {
+    let mut hasher = crc32fast::Hasher::new_with_initial(chain);
+    hasher.update(body.as_bytes());
+    hasher.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::knob::Value;
+
+    fn journal(records: &[Record]) -> String {
+        let (mut text, mut chain) = (String::new(), 0);
+        for (sequence, record) in (0..).zip(records) {
+            let (line, sum) = write(record, sequence, chain).unwrap();
+            text.push_str(&line);
+            chain = sum;
+        }
+        text
+    }
+
+    fn some() -> Vec<Record> {
+        vec![Record::Done { number: 0, now: Value::text("a") }, Record::Undone { number: 0 }, Record::Kept]
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let text = journal(&some());
+        let read = read(text.as_bytes());
+        assert_eq!((read.records, read.rest, read.length), (some(), Rest::Nothing, text.len() as u64));
+    }
+
+    #[test]
+    fn a_journal_cut_anywhere_is_torn_there() {
+        let text = journal(&some());
+        for end in 0..text.len() {
+            let read = read(&text.as_bytes()[..end]);
+            let whole = text[..end].matches('\n').count();
+            assert_eq!(read.records, some()[..whole], "cut at {end}");
+            let at_a_line = end == 0 || text[..end].ends_with('\n');
+            assert_eq!(read.rest, if at_a_line { Rest::Nothing } else { Rest::Torn }, "cut at {end}");
+        }
+        let mut holes = text.clone().into_bytes();
+        let last = text.trim_end().rfind('\n').unwrap() + 5;
+        holes[last..].fill(0);
+        assert_eq!(read(&holes).rest, Rest::Torn, "zeroes where the disk did not get it");
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let text = journal(&some());
+        for place in 0..text.len() {
+            for bit in 0..8 {
+                let mut octets = text.clone().into_bytes();
+                octets[place] ^= 1 << bit;
+                let read = read(&octets);
+                let whole = text[..place].matches('\n').count();
+                assert_eq!(read.records, some()[..whole], "bit {bit} of octet {place}");
+                assert_ne!(read.rest, Rest::Nothing, "bit {bit} of octet {place}");
+            }
+        }
+    }
+
+    #[test]
+    fn lines_out_of_place_are_noticed() {
+        let text = journal(&some());
+        let lines: Vec<&str> = text.split_inclusive('\n').collect();
+        for wrong in
+            [[lines[0], lines[2]].concat(), [lines[0], lines[0], lines[1]].concat(), [lines[1], lines[0]].concat()]
+        {
+            assert!(matches!(read(wrong.as_bytes()).rest, Rest::Damaged { .. }), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! One transaction at a time.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{Read as _, Seek as _, Write as _};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::knob::{Error, Thread};
+use crate::vault::Vault;
+
+const NAME: &str = "lock";
+
+/// Held while a transaction changes or takes back something; ends with the process at the latest (flock(2)).
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+/// Who holds the lock, as far as it says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Owner {
+    /// The process.
+    pub pid: u32,
+    /// What it does.
+    pub command: String,
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} ({})", self.pid, self.command)
+    }
+}
+
+impl Lock {
+    /// Takes the lock; waits `patience` at the most for another to give it back.
+    pub fn take(vault: &Vault, command: &str, patience: Duration) -> Result<Self, Error> {
+        /// How often to look; a transaction takes milliseconds to seconds.
+        const PAUSE: Duration = Duration::from_millis(20);
+        let what = || format!("take the lock {}", vault.show(NAME));
+        let mut file = vault.ensure(NAME)?;
+        let end = Instant::now() + patience;
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < end => std::thread::sleep(PAUSE),
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    let owner = owner(&mut file).map_or("another process".into(), |owner| owner.to_string());
+                    return Err(Error::Refused {
+                        what: "change the machine's settings".into(),
+                        why: format!("{owner} does so now"),
+                        fix: "wait for it (--wait 30s), or end it".into(),
+                    });
+                }
+                Err(e) => return Err(Error::of(what(), &e.into())),
+            }
+        }
+        let me = std::process::id();
+        let text = format!("{me} {}\n", command.replace('\n', " "));
+        let access = vault.access();
+        access
+            .act("truncate", vault.show(NAME), || file.set_len(0))
+            .and_then(|()| file.rewind())
+            .and_then(|()| access.act("write", vault.show(NAME), || file.write_all(text.as_bytes())))
+            .map_err(|e| Error::of(what(), &e))?;
+        Ok(Self { _file: file })
+    }
+}
+
+fn owner(file: &mut File) -> Option<Owner> {
+    let mut text = String::new();
+    file.rewind().ok()?;
+    file.read_to_string(&mut text).ok()?;
+    let (pid, command) = text.trim().split_once(' ')?;
+    Some(Owner { pid: pid.parse().ok()?, command: command.to_owned() })
+}
+
+/// When the process `pid` of the running machine started; `None` if there is none.
+pub(crate) fn started(pid: u32) -> Option<u64> {
+    let access = crate::knob::Access::live().ok()?;
+    Thread::find(&access, pid).ok()?.map(|thread| thread.started)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Folder;
+
+    #[test]
+    fn the_second_waits_or_learns_who() {
+        let folder = Folder::new(&[]);
+        let vault = Vault::create(&folder.access()).unwrap();
+        let first = Lock::take(&vault, "the first", Duration::ZERO).unwrap();
+        let error = Lock::take(&vault, "the second", Duration::ZERO).unwrap_err();
+        assert!(error.to_string().contains("(the first)"), "{error}");
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| Lock::take(&vault, "the second", Duration::from_secs(60)));
+            drop(first);
+            second.join().unwrap().unwrap();
+        });
+    }
+
+    #[test]
+    fn processes_are_told_apart_by_their_start() {
+        assert!(started(std::process::id()).is_some());
+        assert_eq!(started(u32::MAX), None);
+    }
+}

@@ -1,0 +1,228 @@
+//! The journal: what was before, on disk before it is changed.
+//!
+//! One file a transaction, in `/var/lib/apus/tune`: root's, mode 0600, of one record a line
+//! ([`mod@line`]). A record is written and synced (the file, and when it is new its folder) before the change that it
+//! announces; so whatever is found in a journal after a crash was begun at most, and whatever was begun is found.
+//!
+//! All transactions lie in that one folder, also those whose changes a reboot undoes: after a reboot the boot's
+//! identity in the first record tells that they are over, and a person can be told what is gone.
+//!
+//! A transaction that was taken back has no file any more.
+
+mod line;
+mod lock;
+mod record;
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+
+use rustix::fs::OFlags;
+
+use crate::knob::Error;
+use crate::vault::Vault;
+
+pub use line::Rest;
+pub(crate) use lock::started;
+pub use lock::{Lock, Owner};
+pub use record::{Begin, FORMAT, Intent, Lease, Record};
+
+/// A transaction's journal, open for adding.
+#[derive(Debug)]
+pub struct Journal {
+    file: File,
+    id: u32,
+    sequence: u64,
+    chain: u32,
+    length: u64,
+}
+
+/// A transaction's journal as found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// The transaction's number.
+    pub id: u32,
+    /// Its records.
+    pub records: Vec<Record>,
+    /// What comes after them.
+    pub rest: Rest,
+}
+
+/// When a record has to be on disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Durable {
+    /// Before anything else happens.
+    Now,
+    /// With the next record that has to be there at once.
+    Soon,
+}
+
+const SUFFIX: &str = ".journal";
+
+fn name(id: u32) -> String {
+    format!("{id:06}{SUFFIX}")
+}
+
+/// The numbers of the transactions that have a journal, the oldest first.
+pub fn ids(vault: &Vault) -> Result<Vec<u32>, Error> {
+    let names = vault.names()?;
+    Ok(names.iter().filter_map(|name| name.strip_suffix(SUFFIX)?.parse().ok()).collect())
+}
+
+/// Reads the journal of transaction `id`; `None` if there is none.
+pub fn find(vault: &Vault, id: u32) -> Result<Option<Found>, Error> {
+    let Some(mut file) = vault.file(&name(id), OFlags::RDONLY)? else { return Ok(None) };
+    let read = read(vault, id, &mut file)?;
+    Ok(Some(Found { id, records: read.records, rest: read.rest }))
+}
+
+/// Removes the journal of transaction `id`: there is nothing to take back any more.
+pub fn close(vault: &Vault, id: u32) -> Result<(), Error> {
+    vault.remove(&name(id))?;
+    vault.sync()
+}
+
+/// Where the journal of transaction `id` lies.
+pub fn path(vault: &Vault, id: u32) -> String {
+    vault.show(&name(id))
+}
+
+fn read(vault: &Vault, id: u32, file: &mut File) -> Result<line::Read, Error> {
+    let mut octets = Vec::new();
+    file.read_to_end(&mut octets).map_err(|e| Error::of(format!("read {}", path(vault, id)), &e))?;
+    Ok(line::read(&octets))
+}
+
+impl Journal {
+    /// Begins the journal of a new transaction.
+    pub fn create(vault: &Vault, begin: Begin) -> Result<Self, Error> {
+        let id = ids(vault)?.last().map_or(1, |last| last + 1);
+        let mut journal = Self { file: vault.make(&name(id))?, id, sequence: 0, chain: 0, length: 0 };
+        let begun = journal.append(vault, &Record::Begin(begin), Durable::Now).and_then(|()| vault.sync());
+        match begun {
+            Ok(()) => Ok(journal),
+            Err(error) => {
+                // Nothing was changed: the file says nothing.
+                let _ = vault.remove(&name(id));
+                Err(error)
+            }
+        }
+    }
+
+    /// Opens the journal of transaction `id` for adding, and cuts off a torn record at its end. A damaged one is
+    /// refused.
+    pub fn open(vault: &Vault, id: u32) -> Result<(Self, Vec<Record>), Error> {
+        let what = || format!("open {}", path(vault, id));
+        let gone =
+            || Error::NotThere { what: what(), why: "there is no such transaction; see apus tune status".into() };
+        let mut file = vault.file(&name(id), OFlags::RDWR | OFlags::APPEND)?.ok_or_else(gone)?;
+        let read = read(vault, id, &mut file)?;
+        match read.rest {
+            Rest::Nothing => {}
+            Rest::Torn => vault
+                .access()
+                .act("truncate", path(vault, id), || file.set_len(read.length))
+                .map_err(|e| Error::of(what(), &e))?,
+            Rest::Damaged { line, why } => return Err(damaged(vault, id, line, why)),
+        }
+        let sequence = read.records.len() as u64;
+        Ok((Self { file, id, sequence, chain: read.chain, length: read.length }, read.records))
+    }
+
+    /// The transaction's number.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Adds a record. If that fails (a full disk), the journal is as before.
+    pub fn append(&mut self, vault: &Vault, record: &Record, durable: Durable) -> Result<(), Error> {
+        let access = vault.access();
+        let path = path(vault, self.id);
+        let mut append = || -> io::Result<u32> {
+            let (line, sum) = line::write(record, self.sequence, self.chain).map_err(io::Error::other)?;
+            access.act("write", &path, || self.file.write_all(line.as_bytes()))?;
+            if durable == Durable::Now {
+                access.act("fsync", &path, || self.file.sync_all())?;
+            }
+            self.length += line.len() as u64;
+            Ok(sum)
+        };
+        match append() {
+            Ok(sum) => {
+                self.sequence += 1;
+                self.chain = sum;
+                Ok(())
+            }
+            Err(error) => {
+                // Should this fail too, the half record is torn, and says so.
+                let _ = access.act("truncate", &path, || self.file.set_len(self.length));
+                Err(Error::System {
+                    what: format!("write the journal {path}"),
+                    why: format!("{error}; nothing is changed without it: make room on the disk"),
+                })
+            }
+        }
+    }
+}
+
+/// The error of a journal that cannot be trusted.
+pub fn damaged(vault: &Vault, id: u32, line: usize, why: &str) -> Error {
+    Error::System {
+        what: format!("read the journal {}", path(vault, id)),
+        why: format!(
+            "line {line} is damaged ({why}); nothing was touched. `apus tune rollback {id} --damaged` takes back what the \
+             lines before it say; look at the rest by hand"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Folder, begin};
+
+    #[test]
+    fn journals_are_numbered_and_reopened() {
+        let folder = Folder::new(&[]);
+        let vault = Vault::create(&folder.access()).unwrap();
+        let mut first = Journal::create(&vault, begin("a")).unwrap();
+        let second = Journal::create(&vault, begin("b")).unwrap();
+        assert_eq!((first.id(), second.id(), ids(&vault).unwrap()), (1, 2, vec![1, 2]));
+        first.append(&vault, &Record::Kept, Durable::Now).unwrap();
+        let path = "var/lib/apus/tune/000001.journal";
+        let torn = format!("{}0000", folder.read(path));
+        folder.put(path, &torn);
+        assert_eq!(find(&vault, 1).unwrap().unwrap().rest, Rest::Torn);
+        let (mut again, records) = Journal::open(&vault, 1).unwrap();
+        assert_eq!(records.len(), 2);
+        again.append(&vault, &Record::Undone { number: 0 }, Durable::Now).unwrap();
+        assert_eq!(find(&vault, 1).unwrap().unwrap().records.len(), 3, "the torn piece is gone");
+        close(&vault, 1).unwrap();
+        assert_eq!(find(&vault, 1).unwrap(), None);
+    }
+
+    #[test]
+    fn a_damaged_journal_is_not_opened() {
+        let folder = Folder::new(&[]);
+        let vault = Vault::create(&folder.access()).unwrap();
+        let mut journal = Journal::create(&vault, begin("a")).unwrap();
+        journal.append(&vault, &Record::Kept, Durable::Now).unwrap();
+        let path = "var/lib/apus/tune/000001.journal";
+        folder.put(path, &folder.read(path).replace("\"a\"", "\"b\""));
+        let error = Journal::open(&vault, 1).unwrap_err();
+        assert!(error.to_string().contains("line 1 is damaged"), "{error}");
+    }
+
+    /// A descriptor that refuses writes fails at the same place as a full disk, which tests/transaction.rs has.
+    #[test]
+    fn a_write_that_fails_leaves_the_journal_as_it_was() {
+        let folder = Folder::new(&[]);
+        let vault = Vault::create(&folder.access()).unwrap();
+        let mut journal = Journal::create(&vault, begin("a")).unwrap();
+        let before = folder.read("var/lib/apus/tune/000001.journal");
+        journal.file = File::open(folder.path("var/lib/apus/tune/000001.journal")).unwrap();
+        let error = journal.append(&vault, &Record::Kept, Durable::Now).unwrap_err();
+        assert!(error.to_string().contains("nothing is changed without it"), "{error}");
+        assert_eq!(folder.read("var/lib/apus/tune/000001.journal"), before);
+        assert_eq!(journal.sequence, 1);
+    }
+}

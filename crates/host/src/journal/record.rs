@@ -1,0 +1,99 @@
+//! What the journal says, record by record.
+
+use serde::{Deserialize, Serialize};
+
+use crate::knob::{AnySetting, Value};
+
+/// The version of the format. A journal of another version is not touched.
+pub const FORMAT: u32 = 1;
+
+/// One record.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+#[serde(tag = "record", rename_all = "snake_case")]
+pub enum Record {
+    /// A transaction begins. The first record, and no other.
+    Begin(Begin),
+    /// A setting is about to be changed.
+    Intent(Intent),
+    /// It was changed.
+    Done {
+        /// The intent's number.
+        number: u32,
+        /// What was read back.
+        now: Value,
+    },
+    /// A setting already was as wanted.
+    Already {
+        /// Which.
+        setting: AnySetting,
+        /// What was wanted.
+        wanted: Value,
+    },
+    /// All that was wanted is done, and stays.
+    Kept,
+    /// A change was taken back, or there is nothing left to take back.
+    Undone {
+        /// The intent's number.
+        number: u32,
+    },
+}
+
+/// A transaction.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Begin {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// The version of Apus.
+    pub apus: String,
+    /// What it is called: a profile's name, or that of a command.
+    pub name: String,
+    /// What was typed.
+    pub command: String,
+    /// When, in seconds since 1970-01-01 UTC, for people.
+    pub at_unix_s: u64,
+    /// The boot in which it was (`/proc/sys/kernel/random/boot_id`); `None` below another root that does not say.
+    pub boot: Option<String>,
+    /// The network namespace in which it was (`net:[4026531840]`); `None` below another root.
+    pub network: Option<String>,
+    /// That namespace's cookie, which unlike its number is not given again before the next boot; `None` before Linux 5.14,
+    /// or below another root.
+    #[serde(default)]
+    pub network_cookie: Option<u64>,
+    /// That namespace's file handle, in hexadecimal digits; `None` before Linux 6.18, or below another root.
+    #[serde(default)]
+    pub network_handle: Option<String>,
+    /// How long it is to last.
+    pub lease: Lease,
+}
+
+/// How long a transaction is to last.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum Lease {
+    /// Until someone takes it back.
+    Open,
+    /// As long as a process lives, which takes it back. If it died before that, anyone does.
+    Process {
+        /// The process.
+        pid: u32,
+        /// When it started, in clock ticks after the boot.
+        started: u64,
+    },
+}
+
+/// A change that is about to be made.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Intent {
+    /// Its number in the transaction.
+    pub number: u32,
+    /// Which setting.
+    pub setting: AnySetting,
+    /// Which device it belongs to, if there could be another one of that name.
+    pub identity: Option<String>,
+    /// What it is.
+    pub before: Value,
+    /// What it is to be.
+    pub wanted: Value,
+}

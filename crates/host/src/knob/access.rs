@@ -1,0 +1,327 @@
+//! The way to the machine's files: all of them below one root folder.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+
+use super::{Error, Holder, config};
+
+/// The machine below a root folder: `/` is the running one, any other a recorded, generated or
+/// mounted one.
+///
+/// No path leads out of the root, neither by `..` nor by a symbolic link (openat2(2),
+/// `RESOLVE_IN_ROOT`). What has no file (ethtool, netlink, thread settings, held requests) exists
+/// on the running machine alone.
+///
+/// Model-specific registers are `/dev/cpu/N/msr` on the running machine (msr(4)); below another
+/// root they are `msr/0xADDRESS`, with a line `CPU 0xVALUE` for each CPU.
+#[derive(Clone)]
+pub struct Access {
+    root: Arc<OwnedFd>,
+    path: PathBuf,
+    gate: Arc<dyn Gate>,
+    holder: Option<Arc<Holder>>,
+}
+
+/// One operation that changes something, just before it is done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Act {
+    /// The system call or its like: `write`, `fsync`, `rename`, `netlink`.
+    pub operation: &'static str,
+    /// On what.
+    pub object: String,
+}
+
+/// Stands before every operation that changes something, here and in the journal: sees it, may
+/// print it or count it, and cannot forbid it.
+pub trait Gate: Send + Sync {
+    /// `act` is about to be done.
+    fn before(&self, act: &Act);
+}
+
+/// Lets everything pass unseen.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Open;
+
+impl Gate for Open {
+    fn before(&self, _: &Act) {}
+}
+
+/// File systems whose files are the kernel's own: one write is one change, and there is nothing
+/// to cut off. Magic numbers of include/uapi/linux/magic.h.
+const KERNEL_FILE_SYSTEMS: [u64; 9] = [
+    0x6265_6572, // sysfs
+    0x9fa0,      // proc
+    0x0027_e0eb, // cgroup
+    0x6367_7270, // cgroup2
+    0x6462_6720, // debugfs
+    0x7472_6163, // tracefs
+    0x7365_6375, // securityfs
+    0x6265_6570, // configfs
+    0x0765_5821, // resctrl
+];
+
+/// Files longer than this are not what they should be (the longest known, /proc/interrupts of a
+/// large server, has 3 MB).
+const LONGEST: u64 = 64 << 20;
+
+impl Access {
+    /// The running machine.
+    pub fn live() -> Result<Self, Error> {
+        Self::below(Path::new("/"))
+    }
+
+    /// The machine below `root`.
+    pub fn below(root: &Path) -> Result<Self, Error> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::open(root, flags, Mode::empty())
+            .map_err(|e| Error::of(format!("open the root folder {}", root.display()), &e.into()))?;
+        let path = root.canonicalize().map_err(|e| Error::of(format!("find {}", root.display()), &e))?;
+        Ok(Self { root: Arc::new(folder), path, gate: Arc::new(Open), holder: None })
+    }
+
+    /// The same, with `gate` before every change.
+    #[must_use]
+    pub fn with_gate(mut self, gate: Arc<dyn Gate>) -> Self {
+        self.gate = gate;
+        self
+    }
+
+    /// The same, able to make requests that a process must hold.
+    #[must_use]
+    pub fn with_holder(mut self, holder: Holder) -> Self {
+        self.holder = Some(Arc::new(holder));
+        self
+    }
+
+    pub(super) fn holder(&self) -> Option<&Holder> {
+        self.holder.as_deref()
+    }
+
+    /// Whether this is the running machine.
+    pub fn is_live(&self) -> bool {
+        self.path == Path::new("/")
+    }
+
+    /// The root folder.
+    pub fn root(&self) -> &Path {
+        &self.path
+    }
+
+    /// A path as a person finds it: with the root before it.
+    pub fn show(&self, path: &str) -> String {
+        self.path.join(path.trim_start_matches('/')).display().to_string()
+    }
+
+    /// Does what changes something, past the gate.
+    pub fn act<T, E>(
+        &self,
+        operation: &'static str,
+        object: impl fmt::Display,
+        what: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.gate.before(&Act { operation, object: object.to_string() });
+        what()
+    }
+
+    /// Opens a file below the root.
+    pub(crate) fn open(&self, path: &str, flags: OFlags, mode: Mode) -> io::Result<File> {
+        let relative = path.trim_start_matches('/');
+        let relative = if relative.is_empty() { "." } else { relative };
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        // openat2 refuses O_PATH together with flags that mean nothing to it.
+        let always = if flags.contains(OFlags::PATH) { OFlags::CLOEXEC } else { OFlags::CLOEXEC | OFlags::NOCTTY };
+        Ok(openat2(self.root.as_fd(), relative, flags | always, mode, resolve)?.into())
+    }
+
+    /// The content of a file; `None` if there is no such file.
+    pub fn read(&self, path: &str) -> Result<Option<String>, Error> {
+        let what = || format!("read {}", self.show(path));
+        let mut text = Vec::new();
+        match self.open(path, OFlags::RDONLY, Mode::empty()).and_then(|f| f.take(LONGEST).read_to_end(&mut text)) {
+            Ok(_) => String::from_utf8(text)
+                .map(Some)
+                .map_err(|e| Error::unreadable(what(), &String::from_utf8_lossy(e.as_bytes()), "text")),
+            Err(e) => match Error::of(what(), &e) {
+                Error::NotThere { .. } => Ok(None),
+                error => Err(error),
+            },
+        }
+    }
+
+    /// The content of a file without the newline at its end; `None` if there is no such file.
+    pub fn line(&self, path: &str) -> Result<Option<String>, Error> {
+        Ok(self.read(path)?.map(|text| text.trim_end_matches('\n').to_owned()))
+    }
+
+    /// A whole number from a file; `None` if there is no such file.
+    pub fn number(&self, path: &str) -> Result<Option<u64>, Error> {
+        let Some(text) = self.line(path)? else { return Ok(None) };
+        let number = text.trim().parse();
+        number.map(Some).map_err(|_| Error::unreadable(format!("read {}", self.show(path)), &text, "a whole number"))
+    }
+
+    /// Whether there is something at `path`.
+    pub fn exists(&self, path: &str) -> bool {
+        self.open(path, OFlags::PATH, Mode::empty()).is_ok()
+    }
+
+    /// Whether this process may write to the file at `path`, judged without writing.
+    pub fn writable(&self, path: &str) -> bool {
+        self.open(path, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()).is_ok()
+    }
+
+    /// The names in a folder, sorted; `None` if there is no such folder.
+    pub fn list(&self, path: &str) -> Result<Option<Vec<String>>, Error> {
+        let what = || format!("list {}", self.show(path));
+        let folder = match self.open(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()) {
+            Ok(folder) => folder,
+            Err(e) => {
+                return match Error::of(what(), &e) {
+                    Error::NotThere { .. } => Ok(None),
+                    error => Err(error),
+                };
+            }
+        };
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::new(folder).map_err(|e| Error::of(what(), &e.into()))? {
+            let entry = entry.map_err(|e| Error::of(what(), &e.into()))?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name != "." && name != ".." {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(Some(names))
+    }
+
+    /// The numbers `N` of the entries `prefixN` of a folder, ascending; none if there is no folder.
+    pub fn numbered(&self, path: &str, prefix: &str) -> Result<Vec<u32>, Error> {
+        let names = self.list(path)?.unwrap_or_default();
+        let mut numbers: Vec<u32> = names.iter().filter_map(|name| name.strip_prefix(prefix)?.parse().ok()).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// Sets a file that exists to `text` and a newline.
+    ///
+    /// A file of the kernel's gets one write. An ordinary file (of a recorded host) is replaced as a whole, so that no
+    /// moment shows half of it; it keeps its habit of ending with a newline or not.
+    pub fn write(&self, path: &str, text: &str) -> Result<(), Error> {
+        let what = || format!("write {text} to {}", self.show(path));
+        let failed = |e: io::Error| Error::of(what(), &e);
+        let file =
+            self.open(path, OFlags::RDWR, Mode::empty()).or_else(|_| self.open(path, OFlags::WRONLY, Mode::empty()));
+        let mut file = file.map_err(failed)?;
+        if is_kernels(&file).map_err(failed)? {
+            let line = format!("{text}\n");
+            return match self.act("write", self.show(path), || file.write(line.as_bytes())).map_err(failed)? {
+                n if n == line.len() => Ok(()),
+                _ => Err(Error::System { what: what(), why: "the kernel took a part of it".into() }),
+            };
+        }
+        let mut before = String::new();
+        file.read_to_string(&mut before).map_err(failed)?;
+        let newline = if before.is_empty() || before.ends_with('\n') { "\n" } else { "" };
+        self.replace(path, &format!("{}{newline}", recorded(&before, text)))
+    }
+
+    /// Replaces an ordinary file of a recorded host; at once, but no more durable than a setting of the kernel's.
+    pub(crate) fn replace(&self, path: &str, whole: &str) -> Result<(), Error> {
+        if self.is_live() {
+            let what = format!("write to {}", self.show(path));
+            return Err(Error::System { what, why: "it is no file of the kernel's".into() });
+        }
+        config::replace_by(self, path, DRAFT, Some(whole), false)
+    }
+
+    /// Removes what a killed replacement left.
+    pub(crate) fn settle(&self) -> Result<(), Error> {
+        if !self.is_live() && self.exists(DRAFT) { config::replace_by(self, DRAFT, DRAFT, None, false) } else { Ok(()) }
+    }
+}
+
+/// Under this name the ordinary files of a recorded host are written before they take their place; one at a time, under
+/// the transactions' lock.
+const DRAFT: &str = "/.apus-new";
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Access").field(&self.path).finish()
+    }
+}
+
+/// Whether a file is the kernel's rather than an ordinary one.
+fn is_kernels(file: &File) -> io::Result<bool> {
+    if !file.metadata()?.is_file() {
+        return Ok(true); // a device
+    }
+    let kind = rustix::fs::fstatfs(file)?.f_type;
+    Ok(KERNEL_FILE_SYSTEMS.contains(&(kind as u64)))
+}
+
+/// What a file whose content was recorded as `before` shows after `text` was written to it. The
+/// kernel shows a choice as all of its words, with brackets around the one in force.
+fn recorded(before: &str, text: &str) -> String {
+    let words: Vec<&str> = before.split_whitespace().collect();
+    let bare = |word: &&str| word.trim_matches(['[', ']']) == text;
+    if words.iter().any(|word| word.starts_with('[') && word.ends_with(']')) && words.iter().any(bare) {
+        let words = words
+            .iter()
+            .map(|word| if bare(word) { format!("[{text}]") } else { word.trim_matches(['[', ']']).to_owned() });
+        return words.collect::<Vec<_>>().join(" ");
+    }
+    text.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Folder;
+
+    #[test]
+    fn no_path_leads_out_of_the_root() {
+        let folder = Folder::new(&[("sys/a", "1\n")]);
+        std::os::unix::fs::symlink("/etc/passwd", folder.path("sys/link")).unwrap();
+        let access = Access::below(&folder.path("")).unwrap();
+        assert_eq!(access.line("/sys/a").unwrap().as_deref(), Some("1"));
+        assert_eq!(access.read("/sys/link").unwrap(), None, "the link points to etc/passwd below the root");
+        assert_eq!(access.read("/../../../../../../etc/passwd").unwrap(), None);
+        assert!(access.write("/sys/link", "x").unwrap_err().is_absent());
+        assert!(!access.is_live() && Access::live().unwrap().is_live());
+    }
+
+    #[test]
+    fn an_ordinary_file_is_replaced_whole() {
+        let folder = Folder::new(&[("a", "35000000\n"), ("b", "no newline"), ("c", "always [madvise] never\n")]);
+        let access = Access::below(&folder.path("")).unwrap();
+        access.write("a", "80").unwrap();
+        access.write("b", "x").unwrap();
+        access.write("c", "never").unwrap();
+        assert_eq!(folder.read("a"), "80\n");
+        assert_eq!(folder.read("b"), "x");
+        assert_eq!(folder.read("c"), "always madvise [never]\n");
+        assert!(access.write("d", "1").unwrap_err().is_absent(), "no file is created");
+    }
+
+    #[test]
+    fn every_change_passes_the_gate() {
+        #[derive(Default)]
+        struct Seen(std::sync::Mutex<Vec<&'static str>>);
+        impl Gate for Seen {
+            fn before(&self, act: &Act) {
+                self.0.lock().unwrap().push(act.operation);
+            }
+        }
+        let folder = Folder::new(&[("a", "10\n")]);
+        let seen = Arc::new(Seen::default());
+        let access = Access::below(&folder.path("")).unwrap().with_gate(seen.clone());
+        access.write("a", "5").unwrap();
+        assert_eq!(*seen.0.lock().unwrap(), ["create", "chown", "chmod", "write", "rename"]);
+    }
+}

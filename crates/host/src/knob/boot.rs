@@ -1,0 +1,130 @@
+//! Arguments of the kernel's command line, as a fragment for the bootloader.
+//!
+//! Source: GRUB manual, "Simple configuration handling"; Debian's grub-mkconfig, which reads
+//! /etc/default/grub.d/*.cfg.
+
+use serde::{Deserialize, Serialize};
+
+use super::file::text;
+use super::{Access, Error, Lasts, Setting, Value, config};
+
+/// The arguments in our fragment for GRUB: `none` (no fragment), or the arguments, separated by spaces.
+///
+/// The fragment adds to what is configured and replaces nothing. It takes effect after `update-grub` and a reboot,
+/// which are left to a person. Where GRUB reads no fragments (BLS entries, systemd-boot), the setting is not there;
+/// the arguments can be shown and added by hand.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct BootFragment {}
+
+const FOLDER: &str = "/etc/default/grub.d";
+const FRAGMENT: &str = "/etc/default/grub.d/60-apus.cfg";
+const NONE: &str = "none";
+const HEAD: &str = "# Written by apus tune; apus tune rollback removes it. In force after update-grub and a reboot.\n";
+const BEFORE: &str = "GRUB_CMDLINE_LINUX_DEFAULT=\"$GRUB_CMDLINE_LINUX_DEFAULT ";
+const AFTER: &str = "\"\n";
+
+impl BootFragment {
+    /// Where it lies.
+    pub const PATH: &str = FRAGMENT;
+
+    /// The whole file for `arguments`.
+    pub fn content(arguments: &str) -> String {
+        format!("{HEAD}{BEFORE}{arguments}{AFTER}")
+    }
+
+    /// Which of `arguments` the running kernel was not started with; `None` if its command line is not to be had.
+    pub fn missing(access: &Access, arguments: &str) -> Result<Option<Vec<String>>, Error> {
+        let Some(line) = access.line("/proc/cmdline")? else { return Ok(None) };
+        let running: Vec<&str> = line.split_whitespace().collect();
+        let missing = arguments.split_whitespace().filter(|argument| !running.contains(argument));
+        Ok(Some(missing.map(str::to_owned).collect()))
+    }
+}
+
+impl Setting for BootFragment {
+    fn label(&self) -> String {
+        format!("kernel arguments in {FRAGMENT}")
+    }
+
+    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
+        if let Some(content) = access.read(FRAGMENT)? {
+            let arguments = content.strip_prefix(HEAD).and_then(|rest| rest.strip_prefix(BEFORE)?.strip_suffix(AFTER));
+            // A file of that name that someone else wrote, or edited, is shown as it is.
+            return Ok(Some(Value::Text(arguments.map_or_else(|| content.clone(), str::to_owned))));
+        }
+        Ok(access.exists(FOLDER).then(|| Value::text(NONE)))
+    }
+
+    fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
+        let arguments = value.as_text().ok_or_else(|| Error::invalid(self.label(), "takes one line"))?;
+        if arguments == NONE {
+            return config::replace(access, FRAGMENT, None);
+        }
+        // What someone else wrote there is put back as it was.
+        let foreign = arguments.contains('\n');
+        let content = if foreign { arguments.to_owned() } else { Self::content(arguments) };
+        config::replace(access, FRAGMENT, Some(&content))
+    }
+
+    fn check(&self, access: &Access, value: &Value) -> Result<(), Error> {
+        let arguments = text(&self.label(), value)?;
+        if arguments.trim().is_empty()
+            || arguments.contains(['"', '$', '`', '\\', '\'', ';', '&', '|', '<', '>', '(', ')'])
+        {
+            let why = format!(
+                "{arguments:?}: expected arguments such as isolcpus=managed_irq,domain,2-5 without shell characters"
+            );
+            return Err(Error::invalid(self.label(), why));
+        }
+        match self.read(access)? {
+            Some(Value::Text(now)) if now.contains('\n') => Err(Error::Refused {
+                what: format!("write {FRAGMENT}"),
+                why: "there is a file of that name that apus did not write".into(),
+                fix: "move it away".into(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn lasts(&self) -> Lasts {
+        Lasts::AcrossReboots
+    }
+
+    fn settle(&self, access: &Access) -> Result<(), Error> {
+        config::settle(access, FRAGMENT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::knob::{Knob, Theirs};
+    use crate::testing::Folder;
+
+    #[test]
+    fn a_fragment_is_written_and_removed() {
+        let folder = Folder::new(&[("etc/default/grub.d/50-x.cfg", ""), ("proc/cmdline", "quiet nohz_full=2-5\n")]);
+        let (access, knob) = (folder.access(), Knob(BootFragment {}));
+        let wanted = "isolcpus=managed_irq,domain,2-5 nohz_full=2-5";
+        let change = knob.set(&access, &Value::text(wanted)).unwrap();
+        assert!(change.verdict.is_good(), "{change:?}");
+        let content = folder.read(FRAGMENT);
+        assert!(content.ends_with(&format!("=\"$GRUB_CMDLINE_LINUX_DEFAULT {wanted}\"\n")), "{content}");
+        let missing = BootFragment::missing(&access, wanted).unwrap();
+        assert_eq!(missing, Some(vec!["isolcpus=managed_irq,domain,2-5".to_owned()]));
+        knob.restore(&access, &change.before, change.verdict.now(), Theirs::Keep).unwrap();
+        assert!(!folder.path(FRAGMENT).exists());
+    }
+
+    #[test]
+    fn nothing_reaches_the_shell() {
+        let folder = Folder::new(&[("etc/default/grub.d/50-x.cfg", "")]);
+        for wrong in ["a\"; rm -rf /", "$(x)", "`x`", "", "a\nb"] {
+            assert!(Knob(BootFragment {}).set(&folder.access(), &Value::text(wrong)).is_err(), "{wrong:?} was taken");
+        }
+        folder.put(FRAGMENT, "someone's\n");
+        assert!(Knob(BootFragment {}).set(&folder.access(), &Value::text("quiet")).is_err());
+        assert_eq!(folder.read(FRAGMENT), "someone's\n");
+    }
+}

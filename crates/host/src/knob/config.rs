@@ -1,0 +1,94 @@
+//! Files of configuration below /etc: replaced as a whole, so that a reader never sees half of one.
+
+use std::io::{self, Write as _};
+
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
+
+use super::{Access, Error};
+
+/// Replaces the file at `path` with `text`, or makes it; `None` removes it.
+pub(super) fn replace(access: &Access, path: &str, text: Option<&str>) -> Result<(), Error> {
+    replace_by(access, path, &draft(path), text, true)
+}
+
+/// The same, with the name under which the new file is written first, and whether it is to be on disk before anything
+/// else happens.
+pub(super) fn replace_by(
+    access: &Access,
+    path: &str,
+    draft: &str,
+    text: Option<&str>,
+    durable: bool,
+) -> Result<(), Error> {
+    let what = || format!("write {}", access.show(path));
+    let (folder, name) = path.rsplit_once('/').unwrap_or(("/", path));
+    let replace = || -> io::Result<()> {
+        let folder = access.open(folder, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+        match text {
+            None => match access
+                .act("unlink", access.show(path), || rustix::fs::unlinkat(&folder, name, AtFlags::empty()))
+            {
+                Err(rustix::io::Errno::NOENT) => {}
+                other => other?,
+            },
+            Some(text) => {
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW;
+                let mode = Mode::from_raw_mode(0o644);
+                let mut file = access.act("create", access.show(draft), || access.open(draft, flags, mode))?;
+                if let Ok(before) = access.open(path, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty()) {
+                    let stat = rustix::fs::fstat(&before)?;
+                    access.act("chown", access.show(draft), || {
+                        rustix::fs::fchown(&file, Some(Uid::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid)))
+                    })?;
+                    let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+                    access.act("chmod", access.show(draft), || rustix::fs::fchmod(&file, mode))?;
+                }
+                access.act("write", access.show(draft), || file.write_all(text.as_bytes()))?;
+                if durable {
+                    access.act("fsync", access.show(draft), || file.sync_all())?;
+                }
+                let (from, draft_name) = draft.rsplit_once('/').unwrap_or(("", draft));
+                let from = access.open(from, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+                access.act("rename", access.show(path), || rustix::fs::renameat(&from, draft_name, &folder, name))?;
+            }
+        }
+        if durable { access.act("fsync", access.show(path), || folder.sync_all()) } else { Ok(()) }
+    };
+    replace().map_err(|e| Error::of(what(), &e))
+}
+
+/// Removes the draft that a killed [`replace`] left.
+pub(super) fn settle(access: &Access, path: &str) -> Result<(), Error> {
+    let draft = draft(path);
+    if access.exists(&draft) { replace(access, &draft, None) } else { Ok(()) }
+}
+
+/// The name under which a file is written before it takes the place of `path`. It ends so that neither a shell
+/// glob `*.cfg` nor a person takes it for the real one.
+fn draft(path: &str) -> String {
+    format!("{path}.apus-new")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Folder;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
+    #[test]
+    fn mode_is_kept_and_drafts_go() {
+        let folder = Folder::new(&[("etc/a", "1\n"), ("etc/a.apus-new", "half")]);
+        std::fs::set_permissions(folder.path("etc/a"), std::fs::Permissions::from_mode(0o640)).unwrap();
+        let access = folder.access();
+        replace(&access, "/etc/a", Some("22\n")).unwrap();
+        assert_eq!(folder.read("etc/a"), "22\n");
+        assert_eq!(folder.path("etc/a").metadata().unwrap().mode() & 0o777, 0o640);
+        assert!(!folder.path("etc/a.apus-new").exists());
+        folder.put("etc/a.apus-new", "half");
+        settle(&access, "/etc/a").unwrap();
+        assert!(!folder.path("etc/a.apus-new").exists());
+        replace(&access, "/etc/a", None).unwrap();
+        replace(&access, "/etc/a", None).unwrap();
+        assert!(!folder.path("etc/a").exists());
+    }
+}

@@ -1,0 +1,363 @@
+//! CPU frequency policies: governors, limits, a set speed.
+//!
+//! Source: kernel documentation, admin-guide/pm/cpufreq, "Policy Interface in sysfs".
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use units::Hertz;
+
+use super::file::text;
+use super::{Access, Cpus, Error, Setting, Value};
+
+const FOLDER: &str = "/sys/devices/system/cpu/cpufreq";
+
+/// The governor of a policy: `powersave`, or `userspace 800000` with the speed in kHz that it is to keep.
+///
+/// The two are one setting because `scaling_setspeed` exists only under that governor.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Governor {
+    /// The policy's number: that of its first CPU.
+    pub policy: u32,
+}
+
+/// The limits of a policy, fields `min` and `max`, in kHz.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// The policy's number.
+    pub policy: u32,
+}
+
+/// The numbers of the frequency policies; none where there is no cpufreq.
+pub fn policies(access: &Access) -> Result<Vec<u32>, Error> {
+    access.numbered(FOLDER, "policy")
+}
+
+/// The CPUs of a policy, online or not; none if there is no such policy.
+pub fn policy_cpus(access: &Access, policy: u32) -> Result<Cpus, Error> {
+    let list = access.line(&file(policy, "related_cpus"))?.unwrap_or_default();
+    // Separated by spaces (drivers/cpufreq/cpufreq.c, cpufreq_show_cpus).
+    let wrong = || Error::unreadable(file(policy, "related_cpus"), &list, "CPU numbers separated by spaces");
+    list.split_whitespace().map(|cpu| cpu.parse().map_err(|_| wrong())).collect()
+}
+
+pub(super) fn file(policy: u32, name: &str) -> String {
+    format!("{FOLDER}/policy{policy}/{name}")
+}
+
+impl Governor {
+    /// The governor of policy `policy`.
+    pub const fn new(policy: u32) -> Self {
+        Self { policy }
+    }
+
+    /// The value that keeps one speed, rounded down to kHz, as the user space governor does.
+    pub fn set_speed(speed: Hertz) -> Value {
+        Value::text(format_args!("userspace {}", speed.as_hertz() / 1_000))
+    }
+}
+
+impl Setting for Governor {
+    fn label(&self) -> String {
+        format!("governor of CPU policy {}", self.policy)
+    }
+
+    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
+        let Some(governor) = access.line(&file(self.policy, "scaling_governor"))? else { return Ok(None) };
+        if governor != "userspace" {
+            return Ok(Some(Value::Text(governor)));
+        }
+        let speed = access.line(&file(self.policy, "scaling_setspeed"))?;
+        let speed = speed.filter(|speed| speed.parse::<u64>().is_ok());
+        Ok(Some(Value::Text(speed.map_or(governor.clone(), |speed| format!("{governor} {speed}")))))
+    }
+
+    fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
+        let text = text(&self.label(), value)?;
+        let (governor, speed) = text.split_once(' ').map_or((text, None), |(governor, speed)| (governor, Some(speed)));
+        let path = file(self.policy, "scaling_governor");
+        if access.line(&path)?.as_deref() != Some(governor) {
+            access.write(&path, governor)?;
+        }
+        match speed {
+            Some(speed) => access.write(&file(self.policy, "scaling_setspeed"), speed),
+            None => Ok(()),
+        }
+    }
+
+    fn check(&self, access: &Access, value: &Value) -> Result<(), Error> {
+        let text = text(&self.label(), value)?;
+        let (governor, speed) = text.split_once(' ').map_or((text, None), |(governor, speed)| (governor, Some(speed)));
+        if speed.is_some_and(|speed| governor != "userspace" || speed.parse::<u64>().is_err()) {
+            return Err(Error::invalid(
+                self.label(),
+                format!("{text:?}: expected a governor, or userspace and a speed in kHz"),
+            ));
+        }
+        if let Some(known) = access.line(&file(self.policy, "scaling_available_governors"))?
+            && !known.split_whitespace().any(|word| word == governor)
+        {
+            return Err(Error::Refused {
+                what: format!("set the governor {governor} on CPU policy {}", self.policy),
+                why: format!("there are {known}"),
+                fix: "choose one of these, or another driver (intel_pstate=passive, amd_pstate=passive)".into(),
+            });
+        }
+        Ok(())
+    }
+
+    fn explain(&self, access: &Access, _: &Value, _: &Value) -> Option<String> {
+        limited(access, self.policy)
+    }
+
+    /// The governor `performance` asks for the highest frequency, and `userspace` for its own: a lower limit of the
+    /// firmware is obeyed instead, and the governor's name does not show that.
+    fn overruled(&self, access: &Access, wanted: &Value, _: &Value) -> Result<Option<String>, Error> {
+        let Some(limit) = access.number(&file(self.policy, "bios_limit"))? else { return Ok(None) };
+        let words: Vec<&str> = wanted.as_text().unwrap_or_default().split(' ').collect();
+        let asked = match words[..] {
+            // What the limits allow: `scaling_max_freq` is no more than the firmware's limit, but may be less by wish.
+            ["performance"] => match access.number(&file(self.policy, "scaling_max_freq"))? {
+                Some(most) if most < limit => Some(most),
+                _ => access.number(&file(self.policy, "cpuinfo_max_freq"))?,
+            },
+            ["userspace", speed] => speed.parse().ok(),
+            _ => None,
+        };
+        Ok(asked.filter(|asked| *asked > limit).and_then(|_| limited(access, self.policy)))
+    }
+
+    fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
+        let text = text(&self.label(), wanted)?;
+        let (governor, speed) = text.split_once(' ').map_or((text, None), |(governor, speed)| (governor, Some(speed)));
+        let speed = speed.map(|speed| (file(self.policy, "scaling_setspeed"), speed.to_owned()));
+        Ok([(file(self.policy, "scaling_governor"), governor.to_owned())].into_iter().chain(speed).collect())
+    }
+}
+
+impl Limits {
+    /// The limits of policy `policy`.
+    pub const fn new(policy: u32) -> Self {
+        Self { policy }
+    }
+
+    /// The value that keeps the frequency between `min` and `max`, both rounded down to kHz.
+    pub fn value(min: Hertz, max: Hertz) -> Value {
+        Value::fields([("min", min.as_hertz() / 1_000), ("max", max.as_hertz() / 1_000)])
+    }
+
+    /// What the hardware can do, in kHz: `cpuinfo_min_freq` and `cpuinfo_max_freq`.
+    pub fn hardware(&self, access: &Access) -> Result<Option<(u64, u64)>, Error> {
+        let min = access.number(&file(self.policy, "cpuinfo_min_freq"))?;
+        let max = access.number(&file(self.policy, "cpuinfo_max_freq"))?;
+        Ok(min.zip(max))
+    }
+}
+
+impl Setting for Limits {
+    fn label(&self) -> String {
+        format!("frequency limits of CPU policy {}, in kHz", self.policy)
+    }
+
+    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
+        read_limits(access, &file(self.policy, "scaling_min_freq"), &file(self.policy, "scaling_max_freq"))
+    }
+
+    fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
+        write_limits(access, value, &file(self.policy, "scaling_min_freq"), &file(self.policy, "scaling_max_freq"))
+    }
+
+    fn check(&self, access: &Access, value: &Value) -> Result<(), Error> {
+        check_limits(&self.label(), value)?;
+        let Some((least, most)) = self.hardware(access)? else { return Ok(()) };
+        for (field, value) in value.as_fields().into_iter().flatten() {
+            if value.parse::<u64>().is_ok_and(|n| !(least..=most).contains(&n)) {
+                return Err(Error::Refused {
+                    what: format!("set {field}={value} kHz on CPU policy {}", self.policy),
+                    why: format!("the hardware does {least} to {most} kHz"),
+                    fix: "choose a frequency in between".into(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The write only asks; a work item changes the policy later (drivers/cpufreq/cpufreq.c, `cpufreq_notifier_max`).
+    fn shows_within(&self) -> Duration {
+        Duration::from_millis(500)
+    }
+
+    fn explain(&self, access: &Access, _: &Value, _: &Value) -> Option<String> {
+        limited(access, self.policy)
+    }
+
+    fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
+        Ok(limit_files(wanted, file(self.policy, "scaling_min_freq"), file(self.policy, "scaling_max_freq")))
+    }
+}
+
+/// What the firmware forbids: `bios_limit`, in kHz, of ACPI's _PPC.
+fn limited(access: &Access, policy: u32) -> Option<String> {
+    let limit = access.number(&file(policy, "bios_limit")).ok()??;
+    let most = access.number(&file(policy, "cpuinfo_max_freq")).ok()??;
+    (limit < most).then(|| format!("the firmware limits the frequency to {limit} kHz of {most} (bios_limit)"))
+}
+
+/// Two files that hold a lower and an upper limit.
+pub(super) fn read_limits(access: &Access, min: &str, max: &str) -> Result<Option<Value>, Error> {
+    let limits = access.line(min)?.zip(access.line(max)?);
+    Ok(limits.map(|(least, most)| Value::fields([("min", least), ("max", most)])))
+}
+
+/// Writes a lower and an upper limit in the order in which the lower never exceeds the upper:
+/// the kernel refuses or bends it otherwise.
+pub(super) fn write_limits(access: &Access, value: &Value, min: &str, max: &str) -> Result<(), Error> {
+    let (least, most) = (value.field("min"), value.field("max"));
+    let upper_now = access.number(max)?;
+    let rises = least.and_then(|n| n.parse::<u64>().ok()).zip(upper_now).is_some_and(|(least, upper)| least > upper);
+    let lower = |access: &Access| least.map_or(Ok(()), |least| access.write(min, least));
+    let upper = |access: &Access| most.map_or(Ok(()), |most| access.write(max, most));
+    if rises {
+        upper(access)?;
+        lower(access)
+    } else {
+        lower(access)?;
+        upper(access)
+    }
+}
+
+/// The same for someone who does not know what the limits are: the upper one first, and again at the end, so that the
+/// lower one finds room whatever was.
+pub(super) fn limit_files(wanted: &Value, min: String, max: String) -> Vec<(String, String)> {
+    let upper = wanted.field("max").map(|most| (max, most.to_owned()));
+    let lower = wanted.field("min").map(|least| (min, least.to_owned()));
+    [upper.clone(), lower, upper].into_iter().flatten().collect()
+}
+
+/// Fields `min` and `max`, whole numbers, in that order.
+pub(super) fn check_limits(what: &str, value: &Value) -> Result<(), Error> {
+    let wrong = || Error::invalid(what, format!("{value}: expected min and max as whole numbers, min <= max"));
+    let fields = value.as_fields().filter(|fields| !fields.is_empty()).ok_or_else(wrong)?;
+    let number = |name: &str| fields.get(name).map(|text| text.parse::<u64>().map_err(|_| wrong())).transpose();
+    let (least, most) = (number("min")?, number("max")?);
+    let known = fields.keys().all(|field| field == "min" || field == "max");
+    if known && least.zip(most).is_none_or(|(least, most)| least <= most) { Ok(()) } else { Err(wrong()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::knob::access::{Act, Gate};
+    use crate::knob::{Knob, Restored, Theirs, Verdict};
+    use crate::testing::Folder;
+    use std::sync::{Arc, Mutex};
+
+    fn policy(governor: &str) -> Folder {
+        let file = |name: &str| format!("sys/devices/system/cpu/cpufreq/policy2/{name}");
+        let folder = Folder::new(&[]);
+        for (name, text) in [
+            ("scaling_governor", governor),
+            ("scaling_setspeed", "<unsupported>"),
+            ("scaling_available_governors", "performance powersave userspace"),
+            ("scaling_min_freq", "800000"),
+            ("scaling_max_freq", "2000000"),
+            ("cpuinfo_min_freq", "800000"),
+            ("cpuinfo_max_freq", "3500000"),
+        ] {
+            folder.put(&file(name), &format!("{text}\n"));
+        }
+        folder
+    }
+
+    #[derive(Default)]
+    struct Writes(Mutex<Vec<String>>);
+    impl Gate for Writes {
+        fn before(&self, act: &Act) {
+            if act.operation == "rename" {
+                self.0.lock().unwrap().push(act.object.rsplit('/').next().unwrap().to_owned());
+            }
+        }
+    }
+
+    #[test]
+    fn a_set_speed_belongs_to_its_governor() {
+        let folder = policy("powersave");
+        let access = folder.access();
+        let knob = Knob(Governor::new(2));
+        assert_eq!(knob.read(&access).unwrap(), Some(Value::text("powersave")), "an unsupported speed is no speed");
+        let change = knob.set(&access, &Governor::set_speed(Hertz::new(800_000_000))).unwrap();
+        assert_eq!(change.verdict, Verdict::AsWanted { now: Value::text("userspace 800000") });
+        let restored = knob.restore(&access, &change.before, change.verdict.now(), Theirs::Keep).unwrap();
+        assert_eq!(restored, Restored::Restored);
+        assert_eq!(knob.read(&access).unwrap(), Some(Value::text("powersave")));
+    }
+
+    #[test]
+    fn governors_that_are_not_there_are_named() {
+        let folder = policy("powersave");
+        let error = Knob(Governor::new(2)).set(&folder.access(), &Value::text("ondemand")).unwrap_err();
+        assert!(error.to_string().contains("performance powersave userspace"), "{error}");
+        assert!(Knob(Governor::new(2)).set(&folder.access(), &Value::text("performance 800000")).is_err());
+        assert!(Knob(Governor::new(7)).set(&folder.access(), &Value::text("performance")).unwrap_err().is_absent());
+    }
+
+    #[test]
+    fn limits_never_cross() {
+        let folder = policy("powersave");
+        for (min, max, order) in [
+            (2_500_000, 3_000_000, ["scaling_max_freq", "scaling_min_freq"]),
+            (900_000, 1_000_000, ["scaling_min_freq", "scaling_max_freq"]),
+        ] {
+            let writes = Arc::new(Writes::default());
+            let access = folder.access().with_gate(writes.clone());
+            let wanted = Limits::value(Hertz::new(min * 1_000), Hertz::new(max * 1_000));
+            assert!(Knob(Limits::new(2)).set(&access, &wanted).unwrap().verdict.is_good());
+            assert_eq!(*writes.0.lock().unwrap(), order);
+        }
+    }
+
+    #[test]
+    fn limits_are_those_of_the_hardware() {
+        let folder = policy("powersave");
+        let access = folder.access();
+        let error = Knob(Limits::new(2)).set(&access, &Value::fields([("max", 4_000_000)])).unwrap_err();
+        assert!(error.to_string().contains("3500000"), "{error}");
+        assert!(Knob(Limits::new(2)).set(&access, &Value::fields([("min", 2), ("max", 1)])).is_err());
+        assert!(Knob(Limits::new(2)).set(&access, &Value::fields([("mux", 900_000)])).is_err());
+    }
+
+    #[test]
+    fn a_firmware_limit_is_named() {
+        let folder = policy("performance");
+        folder.put("sys/devices/system/cpu/cpufreq/policy2/bios_limit", "1800000\n");
+        let knob = Knob(Limits::new(2));
+        let verdict = knob.verify(&folder.access(), &Value::fields([("max", 3_500_000)]), None).unwrap();
+        let Verdict::Otherwise { why: Some(why), .. } = verdict else { panic!("{verdict:?}") };
+        assert!(why.contains("1800000"), "{why}");
+    }
+
+    #[test]
+    fn a_governor_that_the_firmware_overrules_is_no_success() {
+        let folder = policy("powersave");
+        let access = folder.access();
+        let file = |name: &str| format!("sys/devices/system/cpu/cpufreq/policy2/{name}");
+        folder.put(&file("scaling_max_freq"), "1800000\n");
+        folder.put(&file("bios_limit"), "1800000\n");
+        let set = |wanted: &str| Knob(Governor::new(2)).set(&access, &Value::text(wanted)).unwrap().verdict;
+        let Verdict::Otherwise { now, why: Some(why) } = set("performance") else { panic!("called a success") };
+        assert!(
+            now == Value::text("performance") && why.contains("limits the frequency to 1800000 kHz"),
+            "{now} {why}"
+        );
+        assert!(!set("userspace 2000000").is_good());
+        assert!(set("userspace 1800000").is_good() && set("powersave").is_good());
+        // Whoever asks for less than the firmware allows gets it.
+        folder.put(&file("scaling_max_freq"), "1200000\n");
+        assert!(set("performance").is_good());
+        folder.put(&file("bios_limit"), "3500000\n");
+        folder.put(&file("scaling_max_freq"), "3500000\n");
+        assert!(Knob(Governor::new(2)).verify(&access, &Value::text("performance"), None).unwrap().is_good());
+    }
+}

@@ -1,0 +1,136 @@
+//! Idle states of CPUs.
+//!
+//! Source: kernel documentation, admin-guide/pm/cpuidle, "Representation of Idle States".
+
+use rustix::thread::CapabilitySet;
+use serde::{Deserialize, Serialize};
+use units::Nanos;
+
+use super::file::text;
+use super::{Access, Error, Setting, Value};
+
+const CPUS: &str = "/sys/devices/system/cpu";
+
+/// Whether an idle state is disabled on a CPU: `1` or `0`.
+///
+/// Disabled, it is not *asked for* any more; a state that the hardware enters by itself (C1E, package states)
+/// is not told.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct IdleState {
+    /// The CPU.
+    pub cpu: u32,
+    /// The state's number there.
+    pub state: u32,
+}
+
+/// An idle state, as the kernel describes it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct State {
+    /// Its number on its CPU; higher ones are deeper.
+    pub number: u32,
+    /// Its name: POLL, C1, C6; `None` where the driver gives none.
+    pub name: Option<String>,
+    /// The exit latency that the kernel reckons with; `None` where the driver gives none.
+    pub latency: Option<Nanos>,
+    /// How often it was asked for since boot.
+    pub usage: Option<u64>,
+    /// The time spent since it was asked for, since boot: requested, not achieved.
+    pub time: Option<Nanos>,
+    /// Whether it is disabled.
+    pub disabled: Option<bool>,
+}
+
+/// The idle states of a CPU, the shallowest first; none where there is no cpuidle.
+pub fn states(access: &Access, cpu: u32) -> Result<Vec<State>, Error> {
+    let folder = format!("{CPUS}/cpu{cpu}/cpuidle");
+    let mut states = Vec::new();
+    for number in access.numbered(&folder, "state")? {
+        let file = |name: &str| format!("{folder}/state{number}/{name}");
+        states.push(State {
+            number,
+            name: access.line(&file("name"))?,
+            latency: access.number(&file("latency"))?.map(Nanos::from_micros),
+            usage: access.number(&file("usage"))?,
+            time: access.number(&file("time"))?.map(Nanos::from_micros),
+            disabled: access.number(&file("disable"))?.map(|n| n != 0),
+        });
+    }
+    Ok(states)
+}
+
+impl IdleState {
+    /// State `state` of CPU `cpu`.
+    pub const fn new(cpu: u32, state: u32) -> Self {
+        Self { cpu, state }
+    }
+
+    /// The value that disables it, or enables it.
+    pub fn disabled(disabled: bool) -> Value {
+        Value::text(u8::from(disabled))
+    }
+
+    fn file(&self, name: &str) -> String {
+        format!("{CPUS}/cpu{}/cpuidle/state{}/{name}", self.cpu, self.state)
+    }
+}
+
+impl Setting for IdleState {
+    fn label(&self) -> String {
+        format!("idle state {} of CPU {} disabled", self.state, self.cpu)
+    }
+
+    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
+        Ok(access.line(&self.file("disable"))?.map(Value::Text))
+    }
+
+    fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
+        access.write(&self.file("disable"), text(&self.label(), value)?)
+    }
+
+    fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
+        match text(&self.label(), value)? {
+            "0" | "1" => Ok(()),
+            _ => Err(Error::invalid(self.label(), "expected 1 (disabled) or 0")),
+        }
+    }
+
+    fn capability(&self) -> CapabilitySet {
+        CapabilitySet::SYS_ADMIN // drivers/cpuidle/sysfs.c, `store_state_disable`
+    }
+
+    /// Another idle driver numbers its states differently.
+    fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
+        access.line(&self.file("name"))
+    }
+
+    fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
+        super::one_file(self.file("disable"), wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::knob::Knob;
+    use crate::testing::Folder;
+
+    #[test]
+    fn states_are_read_and_disabled() {
+        let folder = Folder::new(&[
+            ("sys/devices/system/cpu/cpu3/cpuidle/state0/name", "POLL\n"),
+            ("sys/devices/system/cpu/cpu3/cpuidle/state10/name", "C6\n"),
+            ("sys/devices/system/cpu/cpu3/cpuidle/state10/latency", "170\n"),
+            ("sys/devices/system/cpu/cpu3/cpuidle/state10/disable", "0\n"),
+        ]);
+        let access = folder.access();
+        let states = states(&access, 3).unwrap();
+        assert_eq!(states.iter().map(|s| s.number).collect::<Vec<_>>(), [0, 10]);
+        assert_eq!((states[0].latency, states[1].latency), (None, Some(Nanos::from_micros(170))));
+        let knob = Knob(IdleState::new(3, 10));
+        assert!(knob.set(&access, &IdleState::disabled(true)).unwrap().verdict.is_good());
+        assert_eq!(folder.read("sys/devices/system/cpu/cpu3/cpuidle/state10/disable"), "1\n");
+        assert!(Knob(IdleState::new(3, 0)).read(&access).unwrap().is_none());
+        assert!(knob.set(&access, &Value::text("2")).is_err());
+    }
+}

@@ -1,0 +1,150 @@
+//! What can come in the way of reading or changing a setting; each text says what to do next.
+
+use std::io;
+
+/// A setting that could not be read or changed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Error {
+    /// The process may not.
+    #[error("{what}: not permitted ({why})\nfix: {fix}")]
+    NotPermitted {
+        /// What was tried, with its object: "write 0 to /proc/sys/kernel/nmi_watchdog".
+        what: String,
+        /// What the kernel said.
+        why: String,
+        /// What to do next.
+        fix: String,
+    },
+    /// The machine, the kernel or the driver has no such setting.
+    #[error("{what}: not there ({why})")]
+    NotThere {
+        /// What was tried.
+        what: String,
+        /// How that showed.
+        why: String,
+    },
+    /// It lies on a file system that is mounted read-only, or is a read-only file.
+    #[error(
+        "{what}: read-only\nfix: mount it writable (a container needs the host's /proc/sys and /sys), or apply on the host"
+    )]
+    ReadOnly {
+        /// What was tried.
+        what: String,
+    },
+    /// The kernel, the driver or the device does not take this value.
+    #[error("{what}: refused ({why})\nfix: {fix}")]
+    Refused {
+        /// What was tried.
+        what: String,
+        /// What the kernel said.
+        why: String,
+        /// What to do next.
+        fix: String,
+    },
+    /// There is no such value of this setting.
+    #[error("{what}: {why}")]
+    Invalid {
+        /// Which setting.
+        what: String,
+        /// What is wrong and what would be right.
+        why: String,
+    },
+    /// What was read is not in the format that the kernel documents.
+    #[error("{what}: cannot make sense of {text:?}; expected {expected}")]
+    Unreadable {
+        /// What was read.
+        what: String,
+        /// The text, shortened.
+        text: String,
+        /// The documented format.
+        expected: String,
+    },
+    /// The system failed in a way that has no remedy of its own.
+    #[error("{what}: {why}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        why: String,
+    },
+}
+
+impl Error {
+    /// What an error number means for a setting.
+    pub(crate) fn of(what: impl Into<String>, error: &io::Error) -> Self {
+        let what = what.into();
+        let why = error.to_string();
+        match error.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => Self::NotPermitted { what, why, fix: permission().into() },
+            Some(libc::EROFS) => Self::ReadOnly { what },
+            Some(libc::ENOENT | libc::ENODEV | libc::ENXIO | libc::ENOTDIR | libc::ESRCH) => {
+                Self::NotThere { what, why }
+            }
+            Some(libc::EOPNOTSUPP | libc::ENOSYS) => {
+                Self::Refused { what, why, fix: "leave this setting out: the driver or the kernel has none".into() }
+            }
+            Some(libc::EINVAL | libc::ERANGE | libc::EDOM | libc::E2BIG) => {
+                Self::Refused { what, why, fix: "choose a value that the kernel's documentation allows here".into() }
+            }
+            Some(libc::EBUSY) => {
+                Self::Refused { what, why, fix: "another setting or user holds it; see apus tune status".into() }
+            }
+            Some(libc::EIO | libc::ENOSPC | libc::EAGAIN) => Self::Refused {
+                what,
+                why,
+                fix: "the device or the kernel cannot do this now; leave this setting out".into(),
+            },
+            _ => Self::System { what, why },
+        }
+    }
+
+    pub(crate) fn unreadable(what: impl Into<String>, text: &str, expected: impl Into<String>) -> Self {
+        let mut short: String = text.chars().take(60).collect();
+        if short.len() < text.len() {
+            short.push('…');
+        }
+        Self::Unreadable { what: what.into(), text: short, expected: expected.into() }
+    }
+
+    pub(crate) fn invalid(what: impl Into<String>, why: impl Into<String>) -> Self {
+        Self::Invalid { what: what.into(), why: why.into() }
+    }
+
+    /// Whether the environment lacks something (exit status 3) rather than the use being wrong (2).
+    pub fn lacks(&self) -> bool {
+        !matches!(self, Self::Invalid { .. })
+    }
+
+    /// Whether the setting does not exist here.
+    pub fn is_absent(&self) -> bool {
+        matches!(self, Self::NotThere { .. })
+    }
+}
+
+/// Root that is refused is refused by something else than its identity.
+fn permission() -> &'static str {
+    if rustix::process::geteuid().is_root() {
+        "root was refused: the firmware, kernel lockdown, a security module or a missing capability forbids it; \
+         leave this setting out"
+    } else {
+        "run as root"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_numbers_get_their_meaning() {
+        let of = |number| Error::of("write 1 to /x", &io::Error::from_raw_os_error(number));
+        assert!(matches!(of(libc::EACCES), Error::NotPermitted { .. }));
+        assert!(matches!(of(libc::EROFS), Error::ReadOnly { .. }));
+        assert!(of(libc::ENODEV).is_absent());
+        for number in [libc::EINVAL, libc::EOPNOTSUPP, libc::EBUSY, libc::EIO] {
+            assert!(matches!(of(number), Error::Refused { .. }), "{number}");
+        }
+        assert!(matches!(of(libc::EMFILE), Error::System { .. }));
+        assert!(of(libc::EROFS).to_string().contains("fix:"));
+    }
+}

@@ -1,0 +1,207 @@
+//! Offloads and private flags: what is on or off, by name.
+//!
+//! Source: kernel documentation, networking/ethtool-netlink, "FEATURES_GET", "PRIVFLAGS_GET";
+//! networking/netdev-features for what is wanted and what is active.
+
+use rustix::thread::CapabilitySet;
+use serde::{Deserialize, Serialize};
+
+use super::message::{Attributes, Bits, Message};
+use super::{get, identity};
+use crate::knob::{Access, Error, Setting, Value};
+
+/// Offloads of a device, by the kernel's names (`rx-gro`, `tx-tcp-segmentation`, as `ethtool -k` shows them
+/// indented): `on` or `off`; `off (wanted on)` and the like where another setting decides otherwise for now.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Features {
+    /// The interface's name.
+    pub interface: String,
+}
+
+/// A driver's own flags, by its names: `on` or `off`.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct PrivateFlags {
+    /// The interface's name.
+    pub interface: String,
+}
+
+const FEATURES_GET: u8 = 11;
+const FEATURES_SET: u8 = 12;
+const FEATURES_HW: u16 = 2;
+const FEATURES_WANTED: u16 = 3;
+const FEATURES_ACTIVE: u16 = 4;
+const FEATURES_NOCHANGE: u16 = 5;
+
+const FLAGS_GET: u8 = 13;
+const FLAGS_SET: u8 = 14;
+const FLAGS: u16 = 2;
+
+/// The names of the command ethtool that stand for a feature of the kernel.
+const OLD_NAMES: [(&str, &str); 8] = [
+    ("gro", "rx-gro"),
+    ("lro", "rx-lro"),
+    ("gso", "tx-generic-segmentation"),
+    ("tso", "tx-tcp-segmentation"),
+    ("rx", "rx-checksum"),
+    ("ntuple", "rx-ntuple-filter"),
+    ("rxhash", "rx-hashing"),
+    ("sg", "tx-scatter-gather"),
+];
+
+impl Features {
+    /// Of the interface called `interface`.
+    pub fn new(interface: impl Into<String>) -> Self {
+        Self { interface: interface.into() }
+    }
+
+    fn ask(&self, access: &Access) -> Result<Option<Attributes>, Error> {
+        get(access, FEATURES_GET, &self.interface, "features")
+    }
+}
+
+impl PrivateFlags {
+    /// Of the interface called `interface`.
+    pub fn new(interface: impl Into<String>) -> Self {
+        Self { interface: interface.into() }
+    }
+}
+
+/// What a switch is to be: `on`, `off`, and `off (wanted on)` where it was that.
+fn wish(text: &str) -> Option<bool> {
+    match text {
+        "on" | "off (wanted on)" => Some(true),
+        "off" | "on (wanted off)" => Some(false),
+        _ => None,
+    }
+}
+
+fn word(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
+}
+
+fn wishes<'a>(what: &str, value: &'a Value) -> Result<Vec<(&'a str, bool)>, Error> {
+    let wrong = |name: &str, text: &str| Error::invalid(what, format!("{name}={text}: expected on or off"));
+    let fields = value.as_fields().filter(|fields| !fields.is_empty());
+    let fields = fields.ok_or_else(|| Error::invalid(what, "expected switches such as rx-gro=off"))?;
+    fields.iter().map(|(name, text)| Ok((name.as_str(), wish(text).ok_or_else(|| wrong(name, text))?))).collect()
+}
+
+impl Setting for Features {
+    fn label(&self) -> String {
+        format!("offloads of {}", self.interface)
+    }
+
+    /// Those that can be changed.
+    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
+        let Some(answer) = self.ask(access)? else { return Ok(None) };
+        let bits = |number| answer.nest(number).map(|set| Bits::of(&set));
+        let Some(((able, fixed), (wanted, active))) =
+            bits(FEATURES_HW).zip(bits(FEATURES_NOCHANGE)).zip(bits(FEATURES_WANTED).zip(bits(FEATURES_ACTIVE)))
+        else {
+            return Ok(None);
+        };
+        let changeable = able.listed.iter().filter(|(name, able)| *able && fixed.is_on(name) != Some(true));
+        let shown = changeable.map(|(name, _)| {
+            let on = |bits: &Bits| bits.is_on(name) == Some(true);
+            let (active, wanted) = (on(&active), on(&wanted));
+            let text = word(active).to_owned();
+            (name, if active == wanted { text } else { format!("{text} (wanted {})", word(wanted)) })
+        });
+        Ok(Some(Value::fields(shown)))
+    }
+
+    fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
+        let wishes = wishes(&self.label(), value)?;
+        let mut message = Message::new(FEATURES_SET, &self.interface);
+        Bits::push(&mut message, FEATURES_WANTED, wishes.into_iter());
+        message.set(access, &format!("set offloads of {} to {value}", self.interface))
+    }
+
+    fn check(&self, access: &Access, value: &Value) -> Result<(), Error> {
+        let now = self.read(access)?;
+        for (name, _) in wishes(&self.label(), value)? {
+            if now.as_ref().is_some_and(|now| now.field(name).is_none()) {
+                let hint = OLD_NAMES.iter().find(|(old, _)| *old == name);
+                let fix = match hint {
+                    Some((_, new)) => format!("the kernel's name is {new}"),
+                    None => "see ethtool -k: it is [fixed] there, or has another name".into(),
+                };
+                return Err(Error::Refused {
+                    what: format!("switch {name} of {}", self.interface),
+                    why: "the driver has no such offload that can be switched".into(),
+                    fix,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// What is active counts; where a wish stays without effect, the reading says so.
+    fn same(&self, _: Option<&str>, a: &str, b: &str) -> bool {
+        a == b
+    }
+
+    fn capability(&self) -> CapabilitySet {
+        CapabilitySet::NET_ADMIN
+    }
+
+    fn is_of_network(&self) -> bool {
+        true
+    }
+
+    fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
+        Ok(identity(access, &self.interface))
+    }
+
+    fn explain(&self, _: &Access, wanted: &Value, now: &Value) -> Option<String> {
+        let stuck =
+            wanted.as_fields()?.iter().find(|(name, _)| now.field(name).is_some_and(|now| now.contains("wanted")))?;
+        Some(format!("{} depends on another offload, or the driver holds it", stuck.0))
+    }
+}
+
+impl Setting for PrivateFlags {
+    fn label(&self) -> String {
+        format!("private flags of {}", self.interface)
+    }
+
+    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
+        let Some(answer) = get(access, FLAGS_GET, &self.interface, "private flags")? else { return Ok(None) };
+        let Some(flags) = answer.nest(FLAGS).map(|set| Bits::of(&set)) else { return Ok(None) };
+        Ok((!flags.listed.is_empty()).then(|| Value::fields(flags.listed.iter().map(|(name, on)| (name, word(*on))))))
+    }
+
+    fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
+        let wishes = wishes(&self.label(), value)?;
+        let mut message = Message::new(FLAGS_SET, &self.interface);
+        Bits::push(&mut message, FLAGS, wishes.into_iter());
+        message.set(access, &format!("set private flags of {} to {value}", self.interface))
+    }
+
+    fn check(&self, access: &Access, value: &Value) -> Result<(), Error> {
+        let now = self.read(access)?;
+        for (name, _) in wishes(&self.label(), value)? {
+            if let Some(Value::Fields(now)) = &now
+                && !now.contains_key(name)
+            {
+                let known: Vec<&str> = now.keys().map(String::as_str).collect();
+                return Err(Error::invalid(self.label(), format!("{name}: there are {}", known.join(", "))));
+            }
+        }
+        Ok(())
+    }
+
+    fn capability(&self) -> CapabilitySet {
+        CapabilitySet::NET_ADMIN
+    }
+
+    fn is_of_network(&self) -> bool {
+        true
+    }
+
+    fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
+        Ok(identity(access, &self.interface))
+    }
+}

@@ -1,0 +1,56 @@
+//! On a veth pair in a network namespace of the test's own, as root.
+
+use super::*;
+use crate::knob::{AnySetting, Knob, Napi, Restored, Theirs, napi_queues};
+use crate::testing::in_own_namespace;
+
+fn back_and_forth(setting: impl Into<AnySetting>, wanted: &Value) {
+    let (access, knob) = (Access::live().unwrap(), Knob(setting.into()));
+    let change = knob.set(&access, wanted).unwrap();
+    assert!(change.verdict.is_good(), "{}: {change:?}", knob.0.label());
+    assert!(!knob.holds(&change.before, wanted), "{}: was {} before", knob.0.label(), change.before);
+    let restored = knob.restore(&access, &change.before, change.verdict.now(), Theirs::Keep).unwrap();
+    assert_eq!(restored, Restored::Restored, "{}", knob.0.label());
+    assert_eq!(knob.read(&access).unwrap(), Some(change.before));
+}
+
+#[test]
+fn veth_takes_and_gives_back() {
+    in_own_namespace(|| {
+        back_and_forth(Channels::new("v0"), &Value::fields([("rx", 2), ("tx", 2)]));
+        back_and_forth(Features::new("v0"), &Value::fields([("rx-gro", "on"), ("tx-tcp-segmentation", "off")]));
+        let access = Access::live().unwrap();
+        Knob(Features::new("v0")).set(&access, &Value::fields([("rx-gro", "on")])).unwrap();
+        assert_eq!(napi_queues(&access, "v0").unwrap().first(), Some(&0), "GRO makes veth use NAPI");
+        let wanted = [
+            ("defer-hard-irqs", 2),
+            ("gro-flush-timeout", 200_000),
+            ("irq-suspend-timeout", 20_000_000),
+            ("threaded", 1),
+        ];
+        back_and_forth(Napi::new("v0", 0), &Value::fields(wanted));
+    });
+}
+
+#[test]
+fn what_veth_does_not_have_is_not_there() {
+    in_own_namespace(|| {
+        let access = Access::live().unwrap();
+        assert_eq!(Knob(Coalesce::new("v0")).read(&access).unwrap(), None);
+        assert_eq!(Knob(CoalesceQueue::new("v0", 0)).read(&access).unwrap(), None);
+        assert_eq!(Knob(Rings::new("v0")).read(&access).unwrap(), None);
+        assert_eq!(Knob(PrivateFlags::new("v0")).read(&access).unwrap(), None);
+        assert_eq!(Knob(Channels::new("nowhere")).read(&access).unwrap(), None);
+        let error = Knob(Coalesce::new("v0")).set(&access, &Value::fields([("rx-usecs", 0)])).unwrap_err();
+        assert!(error.is_absent(), "{error}");
+        let refused =
+            |setting: AnySetting, name, value| Knob(setting).set(&access, &Value::fields([(name, value)])).unwrap_err();
+        let error = refused(Features::new("v0").into(), "gro", "on");
+        assert!(error.to_string().contains("rx-gro"), "{error}");
+        let error = refused(Channels::new("v0").into(), "rx", "100000");
+        assert!(error.to_string().contains("at the most"), "{error}");
+        Knob(Features::new("v0")).set(&access, &Value::fields([("rx-gro", "on")])).unwrap();
+        let error = refused(Napi::new("v0", 0).into(), "threaded", "7");
+        assert!(matches!(error, Error::Refused { .. }), "{error}");
+    });
+}

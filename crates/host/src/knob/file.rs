@@ -1,0 +1,147 @@
+//! A file of sysfs or procfs.
+
+use rustix::thread::CapabilitySet;
+use serde::{Deserialize, Serialize};
+
+use super::{Access, Error, Setting, Value};
+
+/// A file below `/sys` or `/proc` with one value.
+///
+/// Where the kernel shows all words of a choice and brackets the one in force
+/// (`always [madvise] never`: transparent huge pages, KSM's advisor, I/O schedulers), the value is that word.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct File {
+    /// Its path on the machine.
+    pub path: String,
+}
+
+impl File {
+    /// The file at `path`.
+    pub fn new(path: impl Into<String>) -> Self {
+        Self { path: path.into() }
+    }
+}
+
+impl Setting for File {
+    fn label(&self) -> String {
+        self.path.clone()
+    }
+
+    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
+        Ok(access.line(&self.path)?.map(|line| Value::Text(chosen(&line).unwrap_or(&line).to_owned())))
+    }
+
+    fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
+        access.write(&self.path, text(&self.path, value)?)
+    }
+
+    fn check(&self, access: &Access, value: &Value) -> Result<(), Error> {
+        let path = &self.path;
+        if !path.starts_with("/sys/") && !path.starts_with("/proc/") || path.split('/').any(|part| part == "..") {
+            return Err(Error::invalid(path, "only files below /sys and /proc are settings"));
+        }
+        let wanted = text(path, value)?;
+        if let Some(line) = access.line(path)?
+            && chosen(&line).is_some()
+            && !words(&line).any(|word| word == wanted)
+        {
+            let known: Vec<&str> = words(&line).collect();
+            return Err(Error::invalid(path, format!("{wanted} is no choice; there are {}", known.join(", "))));
+        }
+        Ok(())
+    }
+
+    fn same(&self, _: Option<&str>, a: &str, b: &str) -> bool {
+        let parameter = self.path.starts_with("/sys/module/");
+        match (yes(a), yes(b)) {
+            (Some(a), Some(b)) if parameter => a == b,
+            _ => a.split_whitespace().eq(b.split_whitespace()),
+        }
+    }
+
+    fn capability(&self) -> CapabilitySet {
+        // net/core/net-sysfs.c asks for it, besides the file's mode.
+        if super::is_file_of_network(&self.path) { CapabilitySet::NET_ADMIN } else { CapabilitySet::empty() }
+    }
+
+    fn is_of_network(&self) -> bool {
+        super::is_file_of_network(&self.path)
+    }
+
+    fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
+        super::one_file(self.path.clone(), wanted)
+    }
+}
+
+/// The text of a value that must be one.
+pub(super) fn text<'a>(what: &str, value: &'a Value) -> Result<&'a str, Error> {
+    let text = value.as_text().ok_or_else(|| Error::invalid(what, "takes one value, not fields"))?;
+    if text.contains(['\n', '\0']) {
+        return Err(Error::invalid(what, "a value is one line"));
+    }
+    Ok(text)
+}
+
+/// The bracketed word of a choice.
+fn chosen(line: &str) -> Option<&str> {
+    let mut bracketed = line.split_whitespace().filter_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
+    let word = bracketed.next()?;
+    (bracketed.next().is_none() && !word.is_empty()).then_some(word)
+}
+
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    line.split_whitespace().map(|word| word.trim_matches(['[', ']']))
+}
+
+/// A boolean module parameter is shown as Y or N and written in several ways (kernel/params.c, `param_set_bool`).
+fn yes(text: &str) -> Option<bool> {
+    match text {
+        "Y" | "y" | "1" => Some(true),
+        "N" | "n" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::knob::{Knob, Verdict};
+    use crate::testing::Folder;
+
+    const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+
+    #[test]
+    fn a_choice_is_its_bracketed_word() {
+        let folder = Folder::new(&[(THP, "always [madvise] never\n")]);
+        let (knob, access) = (Knob(File::new(THP)), folder.access());
+        assert_eq!(knob.read(&access).unwrap(), Some(Value::text("madvise")));
+        let change = knob.set(&access, &Value::text("never")).unwrap();
+        assert_eq!(change.before, Value::text("madvise"));
+        assert!(change.verdict.is_good());
+        let error = knob.set(&access, &Value::text("sometimes")).unwrap_err();
+        assert!(error.to_string().contains("always, madvise, never"), "{error}");
+    }
+
+    #[test]
+    fn module_parameters_are_booleans() {
+        let path = "/sys/module/kvm/parameters/nx_huge_pages";
+        let folder = Folder::new(&[(path, "Y\n"), ("/sys/x", "Y\n")]);
+        let verify = |path| Knob(File::new(path)).verify(&folder.access(), &Value::text("1"), None).unwrap();
+        assert!(verify(path).is_good());
+        assert!(matches!(verify("/sys/x"), Verdict::Otherwise { .. }));
+        assert_eq!(verify("/sys/y"), Verdict::Gone);
+    }
+
+    #[test]
+    fn other_places_are_no_settings() {
+        let folder = Folder::new(&[("etc/passwd", "root\n")]);
+        for path in ["/etc/passwd", "/sys/../etc/passwd"] {
+            assert!(matches!(
+                Knob(File::new(path)).set(&folder.access(), &Value::text("x")),
+                Err(Error::Invalid { .. } | Error::NotThere { .. })
+            ));
+        }
+        assert_eq!(folder.read("etc/passwd"), "root\n");
+    }
+}

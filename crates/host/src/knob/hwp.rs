@@ -1,0 +1,158 @@
+//! The hardware-managed P-states (HWP) request of a CPU.
+//!
+//! Source: Intel SDM volume 3, "Hardware-Controlled Performance States": IA32_PM_ENABLE (0x770),
+//! IA32_HWP_CAPABILITIES (0x771), IA32_HWP_REQUEST (0x774); and the Intel P-state guide (637284-001US), which
+//! asks for 800 MHz on core 21 with `wrmsr -p 21 0x774 0x0808`.
+
+use rustix::thread::CapabilitySet;
+use serde::{Deserialize, Serialize};
+use units::Hertz;
+
+use super::{Access, Error, Setting, Value, msr};
+
+const PM_ENABLE: u32 = 0x770;
+const CAPABILITIES: u32 = 0x771;
+const REQUEST: u32 = 0x774;
+
+/// Fields of IA32_HWP_REQUEST, with their first and last bit.
+const FIELDS: [(&str, u32, u32); 4] = [("min", 0, 7), ("max", 8, 15), ("desired", 16, 23), ("epp", 24, 31)];
+
+/// The request of one CPU: fields `min`, `max` and `desired` (performance levels, see [`ratio`]; desired 0
+/// leaves it to the hardware), and `epp`, 0 (performance) to 255. All other bits of the register stay.
+///
+/// The intel_pstate driver in active mode writes the same register whenever a policy changes.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct HwpRequest {
+    /// The CPU.
+    pub cpu: u32,
+}
+
+/// The performance level of a frequency: its multiple of 100 MHz, which is what a level is on Xeon
+/// processors (Intel P-state guide; client parts with two kinds of cores differ). `None` if it is none, or
+/// above 255.
+pub fn ratio(frequency: Hertz) -> Option<u8> {
+    const STEP: u64 = 100_000_000;
+    let hertz = frequency.as_hertz();
+    (hertz.is_multiple_of(STEP) && hertz > 0).then(|| u8::try_from(hertz / STEP).ok()).flatten()
+}
+
+impl HwpRequest {
+    /// The request of CPU `cpu`.
+    pub const fn new(cpu: u32) -> Self {
+        Self { cpu }
+    }
+
+    /// The value that fixes one performance level: bits 7:0 and 15:8 both `level`.
+    pub fn fixed(level: u8) -> Value {
+        Value::fields([("min", level), ("max", level)])
+    }
+}
+
+impl Setting for HwpRequest {
+    fn label(&self) -> String {
+        format!("HWP request of CPU {} (MSR {REQUEST:#x})", self.cpu)
+    }
+
+    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
+        let register = msr::read(access, self.cpu, REQUEST)?;
+        Ok(register.map(|r| Value::fields(FIELDS.map(|(name, first, last)| (name, msr::bits(r, first, last))))))
+    }
+
+    fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
+        let absent =
+            || Error::NotThere { what: self.label(), why: "no such register; is the module msr loaded?".into() };
+        let mut register = msr::read(access, self.cpu, REQUEST)?.ok_or_else(absent)?;
+        for (name, first, last) in FIELDS {
+            if let Some(level) = value.field(name).and_then(|text| text.parse::<u8>().ok()) {
+                register = msr::with_bits(register, first, last, level.into());
+            }
+        }
+        msr::write(access, &[self.cpu].into_iter().collect(), REQUEST, register)
+    }
+
+    fn check(&self, access: &Access, value: &Value) -> Result<(), Error> {
+        let wrong = |why: String| Error::invalid(self.label(), why);
+        let fields = value.as_fields().ok_or_else(|| wrong("expected fields min, max, desired, epp".into()))?;
+        for (name, text) in fields {
+            if !FIELDS.iter().any(|(field, ..)| field == name) || text.parse::<u8>().is_err() {
+                return Err(wrong(format!("{name}={text}: expected min, max, desired or epp with 0 to 255")));
+            }
+        }
+        let refused = |why: String, fix: &str| Err(Error::Refused { what: self.label(), why, fix: fix.into() });
+        if msr::read(access, self.cpu, PM_ENABLE)?.is_some_and(|enable| enable & 1 == 0) {
+            return refused(
+                "HWP is not enabled (MSR 0x770 bit 0)".into(),
+                "use --via cpufreq, or boot with intel_pstate=active",
+            );
+        }
+        if let Some(capabilities) = msr::read(access, self.cpu, CAPABILITIES)? {
+            let (lowest, highest) = (msr::bits(capabilities, 24, 31), msr::bits(capabilities, 0, 7));
+            for name in ["min", "max"] {
+                let level = fields.get(name).and_then(|text| text.parse::<u64>().ok());
+                if level.is_some_and(|level| !(lowest..=highest).contains(&level)) {
+                    return refused(
+                        format!("{name}={} is not within {lowest} to {highest} (MSR 0x771)", fields[name]),
+                        "choose a frequency that the processor can do",
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn capability(&self) -> CapabilitySet {
+        CapabilitySet::SYS_RAWIO
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::knob::{Knob, Restored, Theirs};
+    use crate::testing::Folder;
+
+    fn recorded() -> Folder {
+        Folder::new(&[
+            ("msr/0x770", "20 0x1\n21 0x1\n22 0x0\n"),
+            ("msr/0x771", "20 0x8081523\n21 0x8081523\n22 0x8081523\n"),
+            ("msr/0x774", "20 0x80002308\n21 0x3ff80002308\n22 0x80002308\n"),
+        ])
+    }
+
+    #[test]
+    fn the_guides_example() {
+        let folder = recorded();
+        let level = ratio("800MHz".parse().unwrap()).unwrap();
+        let knob = Knob(HwpRequest::new(21));
+        let change = knob.set(&folder.access(), &HwpRequest::fixed(level)).unwrap();
+        assert!(change.verdict.is_good());
+        assert_eq!(
+            folder.read("msr/0x774"),
+            "20 0x80002308\n21 0x3ff80000808\n22 0x80002308\n",
+            "bits 15:0, and no others"
+        );
+        let restored = knob.restore(&folder.access(), &change.before, change.verdict.now(), Theirs::Keep).unwrap();
+        assert_eq!(restored, Restored::Restored);
+        assert_eq!(folder.read("msr/0x774"), recorded().read("msr/0x774"));
+    }
+
+    #[test]
+    fn what_the_processor_cannot_do_is_refused() {
+        let folder = recorded();
+        let error = Knob(HwpRequest::new(21)).set(&folder.access(), &HwpRequest::fixed(0x24)).unwrap_err();
+        assert!(error.to_string().contains("8 to 35"), "{error}");
+        let error = Knob(HwpRequest::new(22)).set(&folder.access(), &HwpRequest::fixed(8)).unwrap_err();
+        assert!(error.to_string().contains("0x770"), "{error}");
+        assert!(Knob(HwpRequest::new(23)).set(&folder.access(), &HwpRequest::fixed(8)).unwrap_err().is_absent());
+        assert_eq!(folder.read("msr/0x774"), recorded().read("msr/0x774"));
+    }
+
+    #[test]
+    fn levels_are_multiples_of_100_mhz() {
+        assert_eq!(ratio(Hertz::new(2_100_000_000)), Some(0x15));
+        for hertz in [0, 850_000_000, 25_600_000_000] {
+            assert_eq!(ratio(Hertz::new(hertz)), None);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Where interrupts go.
+//!
+//! Source: kernel documentation, core-api/irq/irq-affinity.
+
+use serde::{Deserialize, Serialize};
+
+use super::file::text;
+use super::{Access, Cpus, Error, Setting, Value};
+
+const FOLDER: &str = "/proc/irq";
+
+/// The CPUs that may serve interrupt `irq`, as a list.
+///
+/// A managed interrupt (NVMe, virtio and others that spread their queues themselves) refuses with EIO.
+/// What is in force is `effective_affinity_list`: usually one CPU of those allowed.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct IrqAffinity {
+    /// The interrupt's number.
+    pub irq: u32,
+}
+
+/// The CPUs that interrupts get that are set up from now on, as a mask.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct IrqDefaultAffinity {}
+
+/// The numbers of the machine's interrupts that have an affinity.
+pub fn irqs(access: &Access) -> Result<Vec<u32>, Error> {
+    access.numbered(FOLDER, "")
+}
+
+impl IrqAffinity {
+    /// Interrupt `irq`.
+    pub const fn new(irq: u32) -> Self {
+        Self { irq }
+    }
+
+    fn file(&self, name: &str) -> String {
+        format!("{FOLDER}/{}/{name}", self.irq)
+    }
+
+    /// Where it is served now; `None` where the kernel does not say.
+    pub fn effective(&self, access: &Access) -> Result<Option<Cpus>, Error> {
+        Ok(access.line(&self.file("effective_affinity_list"))?.and_then(|list| list.parse().ok()))
+    }
+}
+
+impl Setting for IrqAffinity {
+    fn label(&self) -> String {
+        format!("CPUs of interrupt {}", self.irq)
+    }
+
+    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
+        Ok(access.line(&self.file("smp_affinity_list"))?.map(Value::Text))
+    }
+
+    fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
+        let list = text(&self.label(), value)?;
+        access.write(&self.file("smp_affinity_list"), list).map_err(|error| match error {
+            Error::Refused { what, why, .. } => Error::Refused {
+                what,
+                why,
+                fix: "a managed interrupt cannot be moved: boot with isolcpus=managed_irq, or give the device fewer queues"
+                    .into(),
+            },
+            other => other,
+        })
+    }
+
+    fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
+        check_list(&self.label(), value)
+    }
+
+    fn same(&self, _: Option<&str>, a: &str, b: &str) -> bool {
+        same_list(a, b)
+    }
+
+    /// A device that comes back may get the number of another's interrupt: its name tells.
+    fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
+        let entries = access.list(&format!("{FOLDER}/{}", self.irq))?.unwrap_or_default();
+        let known = [
+            "affinity_hint",
+            "effective_affinity",
+            "effective_affinity_list",
+            "node",
+            "smp_affinity",
+            "smp_affinity_list",
+            "spurious",
+        ];
+        let actions: Vec<String> = entries.into_iter().filter(|entry| !known.contains(&entry.as_str())).collect();
+        Ok((!actions.is_empty()).then(|| actions.join(",")))
+    }
+
+    fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
+        super::one_file(self.file("smp_affinity_list"), wanted)
+    }
+}
+
+impl Setting for IrqDefaultAffinity {
+    fn label(&self) -> String {
+        "CPUs of interrupts to come".into()
+    }
+
+    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
+        Ok(access.line(&format!("{FOLDER}/default_smp_affinity"))?.map(Value::Text))
+    }
+
+    fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
+        access.write(&format!("{FOLDER}/default_smp_affinity"), text(&self.label(), value)?)
+    }
+
+    fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
+        check_mask(&self.label(), value)
+    }
+
+    fn same(&self, _: Option<&str>, a: &str, b: &str) -> bool {
+        same_mask(a, b)
+    }
+
+    fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
+        super::one_file(format!("{FOLDER}/default_smp_affinity"), wanted)
+    }
+}
+
+/// A list of CPUs that names at least one.
+pub(super) fn check_list(what: &str, value: &Value) -> Result<(), Error> {
+    match text(what, value)?.parse::<Cpus>() {
+        Ok(cpus) if cpus.is_empty() => Err(Error::invalid(what, "needs at least one CPU")),
+        Ok(_) => Ok(()),
+        Err(error) => Err(Error::invalid(what, error.to_string())),
+    }
+}
+
+/// A mask of CPUs that names at least one.
+pub(super) fn check_mask(what: &str, value: &Value) -> Result<(), Error> {
+    match Cpus::from_mask(text(what, value)?) {
+        Some(cpus) if cpus.is_empty() => Err(Error::invalid(what, "needs at least one CPU")),
+        Some(_) => Ok(()),
+        None => Err(Error::invalid(what, "expected a mask of CPUs such as f or ff,00000003")),
+    }
+}
+
+pub(super) fn same_list(a: &str, b: &str) -> bool {
+    matches!((a.parse::<Cpus>(), b.parse::<Cpus>()), (Ok(a), Ok(b)) if a == b)
+}
+
+pub(super) fn same_mask(a: &str, b: &str) -> bool {
+    matches!((Cpus::from_mask(a), Cpus::from_mask(b)), (Some(a), Some(b)) if a == b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::knob::Knob;
+    use crate::testing::Folder;
+
+    #[test]
+    fn affinities_are_sets() {
+        let folder = Folder::new(&[
+            ("proc/irq/default_smp_affinity", "00000000,000000ff\n"),
+            ("proc/irq/24/smp_affinity_list", "0-7\n"),
+            ("proc/irq/24/effective_affinity_list", "3\n"),
+            ("proc/irq/24/ACPI:Ged/x", ""),
+        ]);
+        let access = folder.access();
+        assert_eq!(irqs(&access).unwrap(), [24]);
+        let irq = Knob(IrqAffinity::new(24));
+        assert_eq!(irq.0.identity(&access).unwrap().as_deref(), Some("ACPI:Ged"));
+        assert_eq!(irq.0.effective(&access).unwrap(), Some("3".parse().unwrap()));
+        assert!(irq.verify(&access, &Value::text("0,1,2,3,4,5,6,7"), None).unwrap().is_good());
+        assert!(irq.set(&access, &Value::text("")).is_err(), "an interrupt goes somewhere");
+        let default = Knob(IrqDefaultAffinity {});
+        assert!(default.verify(&access, &Value::text("ff"), None).unwrap().is_good());
+    }
+}

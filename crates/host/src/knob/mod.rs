@@ -1,0 +1,516 @@
+//! Knobs: the settings of the machine, all read, changed, verified and restored by the same code.
+//!
+//! A kind of setting is a type that implements [`Setting`]: where it lies, how it is read and
+//! written, and nothing else. [`Knob`] is the code that they share. [`AnySetting`] is one of any
+//! kind, as it stands in a plan and in the journal.
+//!
+//! ```text
+//!   read ──► before ──► write wanted ──► read back ──► as wanted │ otherwise │ unmoved │ gone
+//!                 └──────────────── restore ◄── only what is still ours
+//! ```
+
+mod access;
+mod any;
+mod boot;
+mod cgroup;
+mod config;
+mod cpufreq;
+mod cpuidle;
+mod cpus;
+pub mod effect;
+mod epp;
+mod error;
+mod ethtool;
+mod file;
+pub mod hold;
+mod hwp;
+mod irq;
+mod irqbalance;
+pub mod memory;
+mod msr;
+mod napi;
+mod pmqos;
+mod sysctl;
+mod thread;
+mod turbo;
+mod uncore;
+mod value;
+mod workqueue;
+
+pub use access::{Access, Act, Gate, Open};
+pub use any::AnySetting;
+pub use boot::BootFragment;
+pub use cgroup::{CgroupController, CgroupFile, CgroupFolder, CpusetMount, cpuset_mount};
+pub use cpufreq::{Governor, Limits, policies, policy_cpus};
+pub use cpuidle::{IdleState, State, states};
+pub use cpus::{Cpus, NoCpus};
+pub use epp::Epp;
+pub use error::Error;
+pub use ethtool::{Channels, Coalesce, CoalesceQueue, Features, Pause, PrivateFlags, Rings};
+pub use file::File;
+pub use hold::{DmaLatency, Holder};
+pub use hwp::{HwpRequest, ratio};
+pub use irq::{IrqAffinity, IrqDefaultAffinity, irqs};
+pub use irqbalance::IrqbalanceBans;
+pub use memory::HugePages;
+pub use napi::{Napi, NapiDeferral, napi_queues, napis_of};
+pub use pmqos::{CpuLatency, ResumeLatency};
+pub use sysctl::Sysctl;
+pub use thread::{Thread, ThreadAffinity, ThreadClass, threads};
+pub use turbo::Turbo;
+pub use uncore::{UncoreLimits, UncoreMsr, uncore_dies, uncore_domains};
+pub use value::Value;
+pub use workqueue::CpuMask;
+
+use std::time::{Duration, Instant};
+
+use rustix::thread::CapabilitySet;
+
+/// The CPUs that are online.
+///
+/// Where the kernel's list was not recorded, the folders of CPUs that do not say `0` in their file `online`.
+pub fn online(access: &Access) -> Result<Cpus, Error> {
+    const FOLDER: &str = "/sys/devices/system/cpu";
+    if let Some(list) = access.line(&format!("{FOLDER}/online"))? {
+        let what = || format!("read {}", access.show(&format!("{FOLDER}/online")));
+        return list.parse().map_err(|_| Error::unreadable(what(), &list, "a list of CPUs such as 0-3"));
+    }
+    let mut cpus = Vec::new();
+    for cpu in access.numbered(FOLDER, "cpu")? {
+        if access.line(&format!("{FOLDER}/cpu{cpu}/online"))?.as_deref() != Some("0") {
+            cpus.push(cpu);
+        }
+    }
+    if cpus.is_empty() {
+        let why = "it shows no CPU: is this the root folder of a machine?".into();
+        return Err(Error::NotThere { what: format!("read {}", access.show(FOLDER)), why });
+    }
+    Ok(cpus.into_iter().collect())
+}
+
+/// A kind of setting of the machine.
+pub trait Setting {
+    /// What a person calls it: "governor of CPU policy 3".
+    fn label(&self) -> String;
+
+    /// What it is set to; `None` if the machine has no such setting.
+    fn read(&self, access: &Access) -> Result<Option<Value>, Error>;
+
+    /// Sets it. A value of fields may name some of them; the others stay as they are.
+    fn write(&self, access: &Access, value: &Value) -> Result<(), Error>;
+
+    /// Refuses a value that no machine takes, or that this one says it does not take, before
+    /// anything is changed.
+    fn check(&self, _access: &Access, _value: &Value) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Whether two texts of it (or of its field `field`) mean the same.
+    fn same(&self, _field: Option<&str>, a: &str, b: &str) -> bool {
+        a.split_whitespace().eq(b.split_whitespace())
+    }
+
+    /// What a field stood at that was not shown before, but is now: some drivers show a field only
+    /// when it is not zero.
+    fn unshown(&self, _field: &str) -> Option<&'static str> {
+        None
+    }
+
+    /// How long a change of it lasts.
+    fn lasts(&self) -> Lasts {
+        Lasts::UntilReboot
+    }
+
+    /// What a process needs besides being root by user id, so that all else can be given up.
+    fn capability(&self) -> CapabilitySet {
+        CapabilitySet::empty()
+    }
+
+    /// Whether it belongs to the calling thread's network namespace rather than to the whole machine.
+    fn is_of_network(&self) -> bool {
+        false
+    }
+
+    /// Which device it belongs to, so that another device of the same name is recognised; `None` if
+    /// there is nothing to confuse.
+    fn identity(&self, _access: &Access) -> Result<Option<String>, Error> {
+        Ok(None)
+    }
+
+    /// Why the machine shows `now` though `wanted` was written, if it says.
+    fn explain(&self, _access: &Access, _wanted: &Value, _now: &Value) -> Option<String> {
+        None
+    }
+
+    /// Why `now`, which is as wanted, is not obeyed, if the machine says so: a firmware that has the last word.
+    fn overruled(&self, _access: &Access, _wanted: &Value, _now: &Value) -> Result<Option<String>, Error> {
+        Ok(None)
+    }
+
+    /// The files that someone else would write for it, with what, in this order; none if it is no matter of
+    /// files.
+    fn files(&self, _access: &Access, _wanted: &Value) -> Result<Vec<(String, String)>, Error> {
+        Ok(Vec::new())
+    }
+
+    /// Within how long the machine shows a change that it took: some are carried out after the write has returned.
+    fn shows_within(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Removes what a write left behind that was killed half-way.
+    fn settle(&self, _access: &Access) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+impl<S: Setting + ?Sized> Setting for &S {
+    fn label(&self) -> String {
+        (**self).label()
+    }
+    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
+        (**self).read(access)
+    }
+    fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
+        (**self).write(access, value)
+    }
+    fn check(&self, access: &Access, value: &Value) -> Result<(), Error> {
+        (**self).check(access, value)
+    }
+    fn same(&self, field: Option<&str>, a: &str, b: &str) -> bool {
+        (**self).same(field, a, b)
+    }
+    fn unshown(&self, field: &str) -> Option<&'static str> {
+        (**self).unshown(field)
+    }
+    fn lasts(&self) -> Lasts {
+        (**self).lasts()
+    }
+    fn capability(&self) -> CapabilitySet {
+        (**self).capability()
+    }
+    fn is_of_network(&self) -> bool {
+        (**self).is_of_network()
+    }
+    fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
+        (**self).identity(access)
+    }
+    fn explain(&self, access: &Access, wanted: &Value, now: &Value) -> Option<String> {
+        (**self).explain(access, wanted, now)
+    }
+    fn overruled(&self, access: &Access, wanted: &Value, now: &Value) -> Result<Option<String>, Error> {
+        (**self).overruled(access, wanted, now)
+    }
+    fn files(&self, access: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
+        (**self).files(access, wanted)
+    }
+    fn shows_within(&self) -> Duration {
+        (**self).shows_within()
+    }
+    fn settle(&self, access: &Access) -> Result<(), Error> {
+        (**self).settle(access)
+    }
+}
+
+/// How long a change lasts by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lasts {
+    /// The kernel keeps it, and forgets it at the next boot.
+    UntilReboot,
+    /// It lies on a disk.
+    AcrossReboots,
+    /// A process holds it, and it ends with that process.
+    WhileHeld,
+}
+
+/// The one way to use a setting.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Knob<S>(pub S);
+
+/// What a setting turned out to be after something was wanted of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// As wanted.
+    AsWanted {
+        /// What is read.
+        now: Value,
+    },
+    /// The kernel, the driver or the firmware made something else of it: rounded, limited, changed
+    /// together with something else; or it reads as wanted and is not obeyed.
+    Otherwise {
+        /// What is read.
+        now: Value,
+        /// The reason, where the machine says it.
+        why: Option<String>,
+    },
+    /// The write was taken and did nothing.
+    Unmoved {
+        /// What is read.
+        now: Value,
+        /// The reason, where the machine says it.
+        why: Option<String>,
+    },
+    /// There is no such setting any more.
+    Gone,
+}
+
+impl Verdict {
+    /// Whether it is as wanted.
+    pub fn is_good(&self) -> bool {
+        matches!(self, Self::AsWanted { .. })
+    }
+
+    /// What is read.
+    pub fn now(&self) -> Option<&Value> {
+        match self {
+            Self::AsWanted { now } | Self::Otherwise { now, .. } | Self::Unmoved { now, .. } => Some(now),
+            Self::Gone => None,
+        }
+    }
+}
+
+/// What restoring did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Restored {
+    /// It is as it was before; it was written.
+    Restored,
+    /// It already was as before.
+    Already,
+    /// Someone else changed it since; that was kept.
+    Theirs {
+        /// What it is now.
+        now: Value,
+    },
+    /// It is gone: the device, the CPU or the thread it belonged to.
+    Gone,
+    /// It was written, and the machine shows something else.
+    Failed {
+        /// What is read.
+        now: Value,
+    },
+}
+
+/// What to do with values that someone else set since.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Theirs {
+    /// They stay, and are reported.
+    #[default]
+    Keep,
+    /// They are overwritten with what was before.
+    Overwrite,
+}
+
+impl<S: Setting> Knob<S> {
+    /// What it is set to; `None` if the machine has no such setting.
+    pub fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
+        self.0.read(access)
+    }
+
+    /// Sets what was `before`, and reads it back.
+    ///
+    /// The caller answers for the way back: outside of this crate that is the journal's task.
+    pub(crate) fn change(&self, access: &Access, wanted: &Value, before: &Value) -> Result<Verdict, Error> {
+        self.0.write(access, wanted)?;
+        self.read_written(access, wanted)?;
+        self.verify(access, wanted, Some(before))
+    }
+
+    /// Reads what was just written: again and again while the machine may still be about to show it.
+    fn read_written(&self, access: &Access, wanted: &Value) -> Result<Option<Value>, Error> {
+        let until = Instant::now() + self.0.shows_within();
+        loop {
+            let now = self.read(access)?;
+            if now.as_ref().is_none_or(|now| self.holds(now, wanted)) || Instant::now() >= until {
+                return Ok(now);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Compares what is with what is wanted. With `before`, a write without effect is told apart
+    /// from one that came out differently.
+    pub fn verify(&self, access: &Access, wanted: &Value, before: Option<&Value>) -> Result<Verdict, Error> {
+        let Some(now) = self.read(access)? else { return Ok(Verdict::Gone) };
+        if self.holds(&now, wanted) {
+            return Ok(match self.0.overruled(access, wanted, &now)? {
+                None => Verdict::AsWanted { now },
+                why => Verdict::Otherwise { now, why },
+            });
+        }
+        let why = self.0.explain(access, wanted, &now);
+        Ok(match before {
+            Some(before) if self.holds(&now, before) => Verdict::Unmoved { now, why },
+            _ => Verdict::Otherwise { now, why },
+        })
+    }
+
+    /// Whether `now` is as `wanted`, in all that `wanted` names.
+    pub fn holds(&self, now: &Value, wanted: &Value) -> bool {
+        match (now, wanted) {
+            (Value::Text(now), Value::Text(wanted)) => self.0.same(None, now, wanted),
+            (Value::Fields(now), Value::Fields(wanted)) => wanted.iter().all(|(field, wanted)| {
+                let now = now.get(field).map(String::as_str).or_else(|| self.0.unshown(field));
+                now.is_some_and(|now| self.0.same(Some(field), now, wanted))
+            }),
+            _ => false,
+        }
+    }
+
+    /// The error of a setting that is as wanted and not obeyed; `None` if it is obeyed.
+    pub(crate) fn vain(&self, access: &Access, wanted: &Value, now: &Value) -> Result<Option<Error>, Error> {
+        let why = self.0.overruled(access, wanted, now)?;
+        Ok(why.map(|why| Error::Refused {
+            what: format!("set {} to {wanted}", self.0.label()),
+            why: format!("it is so already, and {why}"),
+            fix: "see to the firmware's power limit, or ask for less".into(),
+        }))
+    }
+
+    /// Puts back `before`, as far as what is there is still `ours`.
+    ///
+    /// `ours` is what was read after our change; `None` if that is in doubt because we were killed
+    /// around it: then everything that differs from `before` counts as ours.
+    pub fn restore(
+        &self,
+        access: &Access,
+        before: &Value,
+        ours: Option<&Value>,
+        theirs: Theirs,
+    ) -> Result<Restored, Error> {
+        if ours.is_none() {
+            self.0.settle(access)?;
+        }
+        let Some(now) = self.read(access)? else { return Ok(Restored::Gone) };
+        let ours = if theirs == Theirs::Overwrite { None } else { ours };
+        let way_back = self.way_back(before, ours, &now);
+        if let Some(write) = &way_back.write {
+            self.0.write(access, write)?;
+            let Some(now) = self.read_written(access, write)? else { return Ok(Restored::Gone) };
+            if !self.holds(&now, write) {
+                return Ok(Restored::Failed { now });
+            }
+        }
+        Ok(match way_back {
+            WayBack { theirs: true, .. } => Restored::Theirs { now },
+            WayBack { write: Some(_), .. } => Restored::Restored,
+            WayBack { write: None, .. } => Restored::Already,
+        })
+    }
+
+    /// The error of a setting that is not there.
+    pub(crate) fn absent(&self) -> Error {
+        Error::NotThere { what: self.0.label(), why: "this machine has no such setting".into() }
+    }
+
+    /// A comparison of three: what was, what we made of it, what is.
+    fn way_back(&self, before: &Value, ours: Option<&Value>, now: &Value) -> WayBack {
+        match (before, now) {
+            (Value::Fields(before), Value::Fields(now)) => {
+                let mut write = std::collections::BTreeMap::new();
+                let mut theirs = false;
+                for (field, now) in now {
+                    let same = |a: &str, b: &str| self.0.same(Some(field), a, b);
+                    let Some(before) = before.get(field).map(String::as_str).or_else(|| self.0.unshown(field)) else {
+                        continue;
+                    };
+                    let is_ours = ours.is_none_or(|ours| ours.field(field).is_none_or(|ours| same(ours, now)));
+                    if same(before, now) {
+                    } else if is_ours {
+                        write.insert(field.clone(), before.to_owned());
+                    } else {
+                        theirs = true;
+                    }
+                }
+                WayBack { write: (!write.is_empty()).then_some(Value::Fields(write)), theirs }
+            }
+            _ if self.holds(now, before) => WayBack { write: None, theirs: false },
+            _ if ours.is_none_or(|ours| self.holds(now, ours)) => {
+                WayBack { write: Some(before.clone()), theirs: false }
+            }
+            _ => WayBack { write: None, theirs: true },
+        }
+    }
+}
+
+/// What a setting was, and what became of it.
+#[cfg(test)]
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Change {
+    pub(crate) before: Value,
+    pub(crate) verdict: Verdict,
+}
+
+#[cfg(test)]
+impl<S: Setting> Knob<S> {
+    /// What a transaction does with one setting, without a journal.
+    pub(crate) fn set(&self, access: &Access, wanted: &Value) -> Result<Change, Error> {
+        let before = self.read(access)?.ok_or_else(|| self.absent())?;
+        self.0.check(access, wanted)?;
+        let verdict = self.change(access, wanted, &before)?;
+        Ok(Change { before, verdict })
+    }
+}
+
+/// A wish that is one file with the wish's text.
+fn one_file(path: String, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
+    let text = file::text(&path, wanted)?.to_owned();
+    Ok(vec![(path, text)])
+}
+
+/// Whether a file of sysfs or procfs shows the calling thread's network namespace (sysfs(5), "/sys/class/net";
+/// proc_sys(5), "/proc/sys/net").
+fn is_file_of_network(path: &str) -> bool {
+    ["/sys/class/net/", "/proc/sys/net/", "/proc/net/"].iter().any(|folder| path.starts_with(folder))
+        || path.starts_with("/sys/devices/") && path.contains("/net/")
+}
+
+struct WayBack {
+    write: Option<Value>,
+    theirs: bool,
+}
+
+#[cfg(test)]
+mod tests;
+
+#[cfg(test)]
+mod late {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::testing::Folder;
+
+    /// A setting that shows what was written only after two more looks.
+    #[derive(Debug)]
+    struct Late {
+        looks: Cell<u32>,
+        within: Duration,
+    }
+
+    impl Setting for Late {
+        fn label(&self) -> String {
+            "a late one".into()
+        }
+        fn read(&self, _: &Access) -> Result<Option<Value>, Error> {
+            self.looks.set(self.looks.get().saturating_sub(1));
+            Ok(Some(Value::text(if self.looks.get() > 0 { "before" } else { "wanted" })))
+        }
+        fn write(&self, _: &Access, _: &Value) -> Result<(), Error> {
+            self.looks.set(3);
+            Ok(())
+        }
+        fn shows_within(&self) -> Duration {
+            self.within
+        }
+    }
+
+    #[test]
+    fn what_is_carried_out_after_the_write_is_waited_for() {
+        let access = Folder::new(&[]).access();
+        let change = |within| {
+            let knob = Knob(Late { looks: Cell::new(0), within });
+            knob.change(&access, &Value::text("wanted"), &Value::text("before")).unwrap()
+        };
+        assert!(change(Duration::from_secs(10)).is_good());
+        assert!(matches!(change(Duration::ZERO), Verdict::Unmoved { .. }));
+    }
+}

@@ -1,0 +1,102 @@
+//! Kernel parameters below /proc/sys.
+
+use rustix::thread::CapabilitySet;
+use serde::{Deserialize, Serialize};
+
+use super::file::text;
+use super::{Access, Error, Setting, Value};
+
+/// A kernel parameter: `net.core.busy_poll`.
+///
+/// Dots separate; a slash stands for a dot inside a part (`net.ipv4.conf.eth0/100.rp_filter`), as sysctl(8) has
+/// it. Those below `net` belong to the network namespace of the calling thread.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Sysctl {
+    /// Its name.
+    pub name: String,
+}
+
+impl Sysctl {
+    /// The parameter `name`.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into() }
+    }
+
+    fn path(&self) -> String {
+        let swapped = self.name.chars().map(|c| match c {
+            '.' => '/',
+            '/' => '.',
+            other => other,
+        });
+        format!("/proc/sys/{}", swapped.collect::<String>())
+    }
+}
+
+impl Setting for Sysctl {
+    fn label(&self) -> String {
+        format!("sysctl {}", self.name)
+    }
+
+    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
+        Ok(access.line(&self.path())?.map(Value::Text))
+    }
+
+    fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
+        access.write(&self.path(), text(&self.name, value)?)
+    }
+
+    fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
+        let parts: Vec<&str> = self.name.split('.').collect();
+        if parts.len() < 2 || parts.iter().any(|part| part.is_empty()) || self.name.contains("//") {
+            return Err(Error::invalid(self.label(), "expected a name such as net.core.busy_poll"));
+        }
+        text(&self.name, value).map(|_| ())
+    }
+
+    fn capability(&self) -> CapabilitySet {
+        // Handlers of kernel/sysctl.c that ask for more than the file's mode does (proc_dointvec_minmax_sysadmin).
+        const OF_THE_ADMINISTRATOR: [&str; 3] = ["kernel.printk", "kernel.dmesg_restrict", "kernel.kptr_restrict"];
+        match self.name.as_str() {
+            name if name.starts_with("net.") => CapabilitySet::NET_ADMIN,
+            name if OF_THE_ADMINISTRATOR.contains(&name) => CapabilitySet::SYS_ADMIN,
+            _ => CapabilitySet::empty(),
+        }
+    }
+
+    fn is_of_network(&self) -> bool {
+        self.name.starts_with("net.")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::knob::Knob;
+    use crate::testing::Folder;
+
+    #[test]
+    fn names_become_paths() {
+        assert_eq!(Sysctl::new("kernel.nmi_watchdog").path(), "/proc/sys/kernel/nmi_watchdog");
+        assert_eq!(
+            Sysctl::new("net.ipv4.conf.eth0/100.rp_filter").path(),
+            "/proc/sys/net/ipv4/conf/eth0.100/rp_filter"
+        );
+    }
+
+    #[test]
+    fn lists_of_numbers_are_compared_as_such() {
+        let folder = Folder::new(&[("proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n")]);
+        let knob = Knob(Sysctl::new("net.ipv4.tcp_rmem"));
+        assert!(knob.verify(&folder.access(), &Value::text("4096 131072 6291456"), None).unwrap().is_good());
+    }
+
+    #[test]
+    fn no_name_leads_out() {
+        let folder = Folder::new(&[("proc/sys/kernel/a", "1\n"), ("proc/b", "1\n")]);
+        for name in ["kernel", "", ".", "kernel..a", "//.b"] {
+            assert!(Knob(Sysctl::new(name)).set(&folder.access(), &Value::text("2")).is_err(), "{name:?} was taken");
+        }
+        assert_eq!(folder.read("proc/b"), "1\n");
+    }
+}

@@ -1,0 +1,84 @@
+//! What a setting is set to: one text, or several fields that belong together.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The value of a setting. One that is not there is `None` around it, never a number that stands for that.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+#[serde(untagged)]
+pub enum Value {
+    /// One text, as the kernel shows and takes it, without the newline.
+    Text(String),
+    /// Fields that are read in one go and depend on each other, such as the smallest and the largest
+    /// frequency. As a wish it may name some of them; the others are to stay.
+    Fields(BTreeMap<String, String>),
+}
+
+impl Value {
+    /// A text.
+    pub fn text(text: impl fmt::Display) -> Self {
+        Self::Text(text.to_string())
+    }
+
+    /// Fields.
+    pub fn fields<K: fmt::Display, V: fmt::Display>(fields: impl IntoIterator<Item = (K, V)>) -> Self {
+        Self::Fields(fields.into_iter().map(|(k, v)| (k.to_string(), v.to_string())).collect())
+    }
+
+    /// The text, if it is one.
+    pub fn as_text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Fields(_) => None,
+        }
+    }
+
+    /// The fields, if it is some.
+    pub fn as_fields(&self) -> Option<&BTreeMap<String, String>> {
+        match self {
+            Self::Fields(fields) => Some(fields),
+            Self::Text(_) => None,
+        }
+    }
+
+    /// A field's text.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.as_fields()?.get(name).map(String::as_str)
+    }
+}
+
+/// `performance`, or `max=3500000 min=800000`.
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) if text.is_empty() => f.write_str("(empty)"),
+            Self::Text(text) => f.write_str(text),
+            Self::Fields(fields) => {
+                for (n, (key, value)) in fields.iter().enumerate() {
+                    write!(f, "{}{key}={value}", if n > 0 { " " } else { "" })?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn survives_json() {
+        for value in [Value::text("a b"), Value::text(""), Value::fields([("min", 1), ("max", 2)])] {
+            let text = serde_json::to_string(&value).unwrap();
+            assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
+        }
+    }
+
+    #[test]
+    fn shows_fields_in_order() {
+        assert_eq!(Value::fields([("min", "1"), ("max", "2")]).to_string(), "max=2 min=1");
+    }
+}

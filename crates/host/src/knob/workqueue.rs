@@ -1,0 +1,96 @@
+//! Files that hold a mask of CPUs: workqueues, writeback, RPS and XPS.
+//!
+//! Source: kernel documentation, core-api/workqueue, "Affinity Scopes", and
+//! admin-guide/kernel-per-CPU-kthreads.
+
+use rustix::thread::CapabilitySet;
+use serde::{Deserialize, Serialize};
+
+use super::file::text;
+use super::irq::{check_mask, same_mask};
+use super::{Access, Cpus, Error, Setting, Value};
+
+/// A file of sysfs that holds a mask of CPUs.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct CpuMask {
+    /// Its path.
+    pub path: String,
+}
+
+impl CpuMask {
+    /// The mask in the file at `path`.
+    pub fn new(path: impl Into<String>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// Where work goes that is bound to no CPU.
+    pub fn workqueues() -> Self {
+        Self::new("/sys/devices/virtual/workqueue/cpumask")
+    }
+
+    /// Where the work of the workqueue `name` goes: `writeback`, `efi_runtime`.
+    pub fn workqueue(name: &str) -> Self {
+        Self::new(format!("/sys/devices/virtual/workqueue/{name}/cpumask"))
+    }
+
+    /// The value that means `cpus`.
+    pub fn value(cpus: &Cpus) -> Value {
+        Value::Text(cpus.to_mask())
+    }
+}
+
+impl Setting for CpuMask {
+    fn label(&self) -> String {
+        self.path.clone()
+    }
+
+    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
+        Ok(access.line(&self.path)?.map(Value::Text))
+    }
+
+    fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
+        access.write(&self.path, text(&self.path, value)?)
+    }
+
+    /// RPS and XPS may be empty: off. A workqueue may not (the kernel refuses).
+    fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
+        if self.path.contains("/queues/") && text(&self.path, value).is_ok_and(|text| Cpus::from_mask(text).is_some()) {
+            return Ok(());
+        }
+        check_mask(&self.path, value)
+    }
+
+    fn same(&self, _: Option<&str>, a: &str, b: &str) -> bool {
+        same_mask(a, b)
+    }
+
+    fn capability(&self) -> CapabilitySet {
+        // net/core/net-sysfs.c asks for it, besides the file's mode.
+        if super::is_file_of_network(&self.path) { CapabilitySet::NET_ADMIN } else { CapabilitySet::empty() }
+    }
+
+    fn is_of_network(&self) -> bool {
+        super::is_file_of_network(&self.path)
+    }
+
+    fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
+        super::one_file(self.path.clone(), wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::knob::Knob;
+    use crate::testing::Folder;
+
+    #[test]
+    fn padded_and_bare_masks_are_equal() {
+        let folder = Folder::new(&[("sys/devices/virtual/workqueue/writeback/cpumask", "00000000,00000003\n")]);
+        let knob = Knob(CpuMask::workqueue("writeback"));
+        let wanted = CpuMask::value(&"0-1".parse().unwrap());
+        assert!(knob.verify(&folder.access(), &wanted, None).unwrap().is_good());
+        assert!(knob.set(&folder.access(), &Value::text("0")).is_err());
+    }
+}

@@ -1,0 +1,76 @@
+//! Giving up what is not needed.
+
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set, remove_capability_from_bounding_set,
+    set_capabilities, set_no_new_privs,
+};
+
+use crate::knob::{AnySetting, Error, Lasts, Setting as _};
+
+/// The capabilities (capabilities(7)) with which root changes these settings and keeps its journal.
+pub fn needed<'a>(settings: impl IntoIterator<Item = &'a AnySetting>) -> CapabilitySet {
+    settings.into_iter().fold(CapabilitySet::empty(), |needed, setting| {
+        // A replaced file of configuration keeps its owner and its mode.
+        let owner = CapabilitySet::CHOWN | CapabilitySet::FOWNER;
+        let files = if setting.lasts() == Lasts::AcrossReboots { owner } else { CapabilitySet::empty() };
+        needed | setting.capability() | files
+    })
+}
+
+/// Gives up all capabilities but those of `keep` that the process has, for good: also programs that it starts get no
+/// others. For a process of one thread.
+pub fn keep_only(keep: CapabilitySet) -> Result<(), Error> {
+    let failed = |e: rustix::io::Errno| Error::of("give up capabilities", &e.into());
+    let now = capabilities(None).map_err(failed)?.permitted;
+    let keep = keep & now;
+    // Whoever may not lower the bound has gone through this before: it is as low as it was then, and what is given up
+    // below does not come back (prctl(2), PR_SET_NO_NEW_PRIVS).
+    let others = CapabilitySet::all().iter().filter(|capability| !keep.contains(*capability));
+    for capability in others.filter(|_| now.contains(CapabilitySet::SETPCAP)) {
+        // The kernel may know fewer than we.
+        if capability_is_in_bounding_set(capability).unwrap_or(false) {
+            remove_capability_from_bounding_set(capability).map_err(failed)?;
+        }
+    }
+    let sets = CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
+    set_capabilities(None, sets).map_err(failed)?;
+    set_no_new_privs(true).map_err(failed)
+}
+
+/// The names of capabilities, for people.
+pub fn names(set: CapabilitySet) -> Vec<String> {
+    set.iter_names().map(|(name, _)| format!("CAP_{name}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::knob::{BootFragment, HwpRequest, IrqAffinity, Sysctl};
+
+    #[test]
+    fn only_what_the_settings_need() {
+        let of = |setting: AnySetting| names(needed([&setting]));
+        assert!(of(IrqAffinity::new(1).into()).is_empty());
+        assert_eq!(of(Sysctl::new("net.core.busy_poll").into()), ["CAP_NET_ADMIN"]);
+        assert_eq!(of(HwpRequest::new(1).into()), ["CAP_SYS_RAWIO"]);
+        assert_eq!(of(BootFragment {}.into()), ["CAP_CHOWN", "CAP_FOWNER"]);
+    }
+
+    #[test]
+    fn what_is_given_up_is_gone() {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIPPED: needs root");
+            return;
+        }
+        // In a thread of its own: capabilities are the thread's.
+        std::thread::spawn(|| {
+            keep_only(CapabilitySet::NET_ADMIN).unwrap();
+            let now = capabilities(None).unwrap();
+            assert_eq!((now.effective, now.permitted), (CapabilitySet::NET_ADMIN, CapabilitySet::NET_ADMIN));
+            assert!(!capability_is_in_bounding_set(CapabilitySet::SYS_ADMIN).unwrap());
+            assert!(rustix::system::sethostname(b"x").is_err());
+        })
+        .join()
+        .unwrap();
+    }
+}

@@ -1,0 +1,98 @@
+//! Frequencies of cores and of the uncore, fixed by hand.
+
+use units::Hertz;
+
+use crate::knob::{
+    Access, Cpus, Error, HwpRequest, Limits, UncoreLimits, UncoreMsr, Value, policies, policy_cpus, ratio, uncore_dies,
+    uncore_domains,
+};
+use crate::transaction::Plan;
+
+/// What is to be fixed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Power {
+    /// The cores.
+    pub cpus: Cpus,
+    /// Their frequency; `None` leaves them.
+    pub frequency: Option<Hertz>,
+    /// The uncore's frequency, of all dies; `None` leaves it.
+    pub uncore: Option<Hertz>,
+    /// How.
+    pub via: Via,
+}
+
+/// How a frequency is fixed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Via {
+    /// By registers: the HWP request (0x774) of each core, the uncore ratio limit (0x620) of each die.
+    Hwp,
+    /// By the kernel: the limits of the frequency policies, and of the uncore's domains.
+    Cpufreq,
+}
+
+impl Power {
+    /// The plan for this machine.
+    pub fn plan(&self, access: &Access) -> Result<Plan, Error> {
+        let mut plan = Plan::new("power");
+        if let Some(frequency) = self.frequency {
+            plan = match self.via {
+                Via::Hwp => self.by_register(plan, frequency)?,
+                Via::Cpufreq => self.by_policy(access, plan, frequency)?,
+            };
+        }
+        match self.uncore {
+            Some(uncore) => self.uncore(access, plan, uncore),
+            None => Ok(plan),
+        }
+    }
+
+    fn by_register(&self, plan: Plan, frequency: Hertz) -> Result<Plan, Error> {
+        let level = level(frequency)?;
+        Ok(self.cpus.iter().fold(plan, |plan, cpu| plan.with(HwpRequest::new(cpu), HwpRequest::fixed(level))))
+    }
+
+    fn by_policy(&self, access: &Access, mut plan: Plan, frequency: Hertz) -> Result<Plan, Error> {
+        let mut left = self.cpus.clone();
+        for policy in policies(access)? {
+            let cpus = policy_cpus(access, policy)?;
+            if !cpus.and(&self.cpus).is_empty() {
+                plan = plan.with(Limits::new(policy), Limits::value(frequency, frequency));
+                left = left.without(&cpus);
+            }
+        }
+        if left.is_empty() {
+            return Ok(plan);
+        }
+        Err(Error::NotThere {
+            what: format!("frequency policy of CPU {left}"),
+            why: "the machine has no cpufreq for it".into(),
+        })
+    }
+
+    fn uncore(&self, access: &Access, mut plan: Plan, frequency: Hertz) -> Result<Plan, Error> {
+        if self.via == Via::Cpufreq {
+            let domains = uncore_domains(access)?;
+            if domains.is_empty() {
+                let why = "the driver intel_uncore_frequency is not loaded; --via hwp writes the register".into();
+                return Err(Error::NotThere { what: "uncore frequency".into(), why });
+            }
+            let wanted = Limits::value(frequency, frequency);
+            return Ok(domains
+                .into_iter()
+                .fold(plan, |plan, domain| plan.with(UncoreLimits::new(domain), wanted.clone())));
+        }
+        let ratio = level(frequency)?;
+        for die in uncore_dies(access)? {
+            if let Some(cpu) = die.iter().next() {
+                plan = plan.with(UncoreMsr::new(cpu), Value::fields([("min", ratio), ("max", ratio)]));
+            }
+        }
+        Ok(plan)
+    }
+}
+
+fn level(frequency: Hertz) -> Result<u8, Error> {
+    let wrong =
+        || Error::invalid(format!("{} Hz", frequency.as_hertz()), "registers take multiples of 100 MHz up to 25.5 GHz");
+    ratio(frequency).ok_or_else(wrong)
+}

@@ -1,0 +1,341 @@
+//! A profile on a machine: which settings it means there.
+
+mod cpu;
+mod network;
+
+use toml::Spanned;
+
+use super::file::{Layer, Scalar};
+use super::{Error, Profile};
+use crate::knob::{
+    Access, AnySetting, BootFragment, CgroupFile, CgroupFolder, CpuMask, Cpus, DmaLatency, Error as KnobError, File,
+    HugePages, IrqAffinity, IrqDefaultAffinity, IrqbalanceBans, Sysctl, ThreadAffinity, ThreadClass, Turbo, Value,
+    cpuset_mount, irqs, memory, online, threads,
+};
+use crate::transaction::{Item, OnRefusal, Plan};
+
+/// What the machine is for: a profile speaks of isolated CPUs and of interfaces without knowing which.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Purpose {
+    /// The CPUs for the application; `None` takes those that the kernel has isolated.
+    pub isolated: Option<Cpus>,
+    /// The interfaces that `*` means; none named means all that have a device.
+    pub interfaces: Vec<String>,
+}
+
+/// A profile on a machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Resolved {
+    /// The settings.
+    pub plan: Plan,
+    /// The arguments for the kernel's command line, in their order.
+    pub arguments: Vec<String>,
+    /// The CPUs for the application.
+    pub isolated: Cpus,
+    /// All other CPUs that are online.
+    pub housekeeping: Cpus,
+    /// What of the profile means nothing here, and why.
+    pub notes: Vec<String>,
+}
+
+impl Profile {
+    /// Which settings it means on the machine. Reads, and changes nothing.
+    ///
+    /// A setting that the machine does not have stands in the plan all the same where it is named by itself; where it
+    /// is one of "all" (policies, interrupts, domains), there is none to name.
+    pub fn resolve(&self, access: &Access, purpose: &Purpose) -> Result<Resolved, Error> {
+        let of_machine = |e: KnobError| Error { place: self.name.clone(), why: e.to_string() };
+        let all = online(access).map_err(of_machine)?;
+        let isolated = match &purpose.isolated {
+            Some(cpus) => cpus.clone(),
+            None => isolated(access).map_err(of_machine)?,
+        };
+        let housekeeping = all.without(&isolated);
+        let resolved =
+            Resolved { plan: Plan::new(&self.name), arguments: Vec::new(), isolated, housekeeping, notes: Vec::new() };
+        let mut work = Work { access, purpose, all, resolved };
+        work.sound(&self.name)?;
+        for layer in &self.layers {
+            work.layer(layer)?;
+        }
+        work.arguments();
+        Ok(work.resolved)
+    }
+}
+
+fn isolated(access: &Access) -> Result<Cpus, KnobError> {
+    const PATH: &str = "/sys/devices/system/cpu/isolated";
+    let list = access.line(PATH)?.unwrap_or_default();
+    list.parse().map_err(|_| KnobError::unreadable(PATH, &list, "a list of CPUs"))
+}
+
+/// What is being made.
+struct Work<'a> {
+    access: &'a Access,
+    purpose: &'a Purpose,
+    all: Cpus,
+    resolved: Resolved,
+}
+
+impl Work<'_> {
+    /// The split of the CPUs must leave some for the rest of the machine.
+    fn sound(&self, name: &str) -> Result<(), Error> {
+        let Resolved { isolated, housekeeping, .. } = &self.resolved;
+        let wrong = |why: String| Err(Error { place: name.to_owned(), why });
+        if !isolated.within(&self.all) {
+            return wrong(format!("CPUs {} are not online; online are {}", isolated.without(&self.all), self.all));
+        }
+        if housekeeping.is_empty() {
+            return wrong(format!("all CPUs ({}) would be isolated: leave at least one for the rest", self.all));
+        }
+        Ok(())
+    }
+
+    fn layer(&mut self, layer: &Layer) -> Result<(), Error> {
+        let file = &layer.file;
+        for (name, value) in &file.sysctl {
+            self.add(layer, value, Sysctl::new(name), Value::text(value.get_ref()))?;
+        }
+        for (path, value) in &file.sysfs {
+            self.add(layer, value, File::new(path), Value::text(value.get_ref()))?;
+        }
+        for (selector, section) in &file.cpus {
+            self.cpus_section(layer, selector, section)?;
+        }
+        self.power(layer)?;
+        self.interrupts(layer)?;
+        self.memory(layer)?;
+        for (prefix, section) in &file.threads {
+            self.threads(layer, prefix, section)?;
+        }
+        for (name, section) in &file.network {
+            self.network_section(layer, name, section)?;
+        }
+        self.cpuset(layer)?;
+        for argument in &file.kernel.arguments {
+            self.argument(layer, argument)?;
+        }
+        Ok(())
+    }
+
+    /// Adds a wish; a value that no machine takes is an error of the profile.
+    fn add<T>(
+        &mut self,
+        layer: &Layer,
+        place: &Spanned<T>,
+        setting: impl Into<AnySetting>,
+        wanted: Value,
+    ) -> Result<(), Error> {
+        self.add_as(layer, place, setting, wanted, OnRefusal::RollBack)
+    }
+
+    fn add_as<T>(
+        &mut self,
+        layer: &Layer,
+        place: &Spanned<T>,
+        setting: impl Into<AnySetting>,
+        wanted: Value,
+        on_refusal: OnRefusal,
+    ) -> Result<(), Error> {
+        use crate::knob::Setting as _;
+        let setting = setting.into();
+        // What this machine refuses is shown in the plan.
+        if let Err(error @ KnobError::Invalid { .. }) = setting.check(self.access, &wanted) {
+            return Err(layer.wrong(place, error));
+        }
+        self.resolved.plan.push(Item { setting, wanted, on_refusal, from: Some(layer.place(place)) });
+        Ok(())
+    }
+
+    fn note(&mut self, layer: &Layer, place: &Spanned<impl Sized>, why: &str) {
+        self.resolved.notes.push(format!("{}: {why}", layer.place(place)));
+    }
+
+    /// `all`, `isolated`, `housekeeping`, or a list of CPUs.
+    fn select(&self, text: &str) -> Result<Cpus, String> {
+        match text {
+            "all" => Ok(self.all.clone()),
+            "isolated" => Ok(self.resolved.isolated.clone()),
+            "housekeeping" => Ok(self.resolved.housekeeping.clone()),
+            list => match list.parse::<Cpus>() {
+                Ok(cpus) if !cpus.is_empty() => Ok(cpus),
+                _ => Err(format!("{list:?}: expected all, isolated, housekeeping or a list of CPUs such as 2-5")),
+            },
+        }
+    }
+
+    /// The CPUs that a value names; `None`, with a note, if that is none.
+    fn cpus(&mut self, layer: &Layer, text: &Spanned<String>) -> Result<Option<Cpus>, Error> {
+        let cpus = self.select(text.get_ref()).map_err(|why| layer.wrong(text, why))?;
+        if cpus.is_empty() {
+            self.note(layer, text, "no CPU is isolated: name some with --isolated");
+            return Ok(None);
+        }
+        Ok(Some(cpus))
+    }
+
+    fn power(&mut self, layer: &Layer) -> Result<(), Error> {
+        let section = &layer.file.power;
+        if let Some(turbo) = &section.turbo {
+            self.add(layer, turbo, Turbo {}, Turbo::value(*turbo.get_ref()))?;
+        }
+        if let Some(latency) = &section.latency {
+            let wanted = match latency.get_ref().as_str() {
+                "none" => Value::text("none"),
+                text => DmaLatency::at_most(text.parse().map_err(|e| layer.wrong(latency, e))?),
+            };
+            self.add(layer, latency, DmaLatency {}, wanted)?;
+        }
+        self.uncore(layer)
+    }
+
+    fn interrupts(&mut self, layer: &Layer) -> Result<(), Error> {
+        let (section, queues) = (&layer.file.interrupts, &layer.file.workqueues);
+        if let Some(text) = &section.default
+            && let Some(cpus) = self.cpus(layer, text)?
+        {
+            self.add(layer, text, IrqDefaultAffinity {}, CpuMask::value(&cpus))?;
+        }
+        if let Some(text) = &section.all
+            && let Some(cpus) = self.cpus(layer, text)?
+        {
+            for irq in irqs(self.access).map_err(|e| layer.wrong(text, e))? {
+                self.add_as(layer, text, IrqAffinity::new(irq), Value::text(&cpus), OnRefusal::Report)?;
+            }
+        }
+        if let Some(text) = &section.banned {
+            if text.get_ref() == "unset" {
+                self.add(layer, text, IrqbalanceBans {}, Value::text("unset"))?;
+            } else if let Some(cpus) = self.cpus(layer, text)? {
+                self.add(layer, text, IrqbalanceBans {}, Value::text(cpus))?;
+            }
+        }
+        if let Some(text) = &queues.cpus
+            && let Some(cpus) = self.cpus(layer, text)?
+        {
+            self.add(layer, text, CpuMask::workqueues(), CpuMask::value(&cpus))?;
+        }
+        if let Some(text) = &queues.writeback
+            && let Some(cpus) = self.cpus(layer, text)?
+        {
+            self.add(layer, text, CpuMask::workqueue("writeback"), CpuMask::value(&cpus))?;
+        }
+        Ok(())
+    }
+
+    fn memory(&mut self, layer: &Layer) -> Result<(), Error> {
+        let section = &layer.file.memory;
+        for (file, text) in [("enabled", &section.transparent_huge_pages), ("defrag", &section.defrag)] {
+            if let Some(text) = text {
+                self.add(layer, text, memory::transparent_huge_pages(file), Value::text(text.get_ref()))?;
+            }
+        }
+        if let Some(run) = &section.same_page_merging {
+            self.add(layer, run, memory::kernel_same_page_merging(), Value::text(run.get_ref()))?;
+        }
+        for pages in &section.huge_pages {
+            let section = pages.get_ref();
+            let size_kb = match section.size.as_str() {
+                "2MB" => 2_048,
+                "1GB" => 1_048_576,
+                other => return Err(layer.wrong(pages, format!("size {other:?}: expected 2MB or 1GB"))),
+            };
+            self.add(layer, pages, HugePages::new(size_kb, section.node), Value::text(section.count))?;
+        }
+        Ok(())
+    }
+
+    fn threads(&mut self, layer: &Layer, prefix: &str, section: &super::file::ThreadSection) -> Result<(), Error> {
+        let Some(any) = section.cpus.as_ref().or(section.class.as_ref()) else { return Ok(()) };
+        if prefix.is_empty() {
+            return Err(layer.wrong(any, "needs the beginning of a name, such as ksoftirqd/"));
+        }
+        let found = if self.access.is_live() { threads(self.access, prefix) } else { Ok(Vec::new()) };
+        let found = found.map_err(|e| layer.wrong(any, e))?;
+        if found.is_empty() {
+            self.note(layer, any, &format!("there is no thread whose name begins with {prefix}"));
+        }
+        for thread in found {
+            if let Some(text) = &section.cpus
+                && let Some(cpus) = self.cpus(layer, text)?
+            {
+                let setting = ThreadAffinity { thread: thread.clone() };
+                // Threads that are bound to their CPU refuse.
+                self.add_as(layer, text, setting, Value::text(cpus), OnRefusal::Report)?;
+            }
+            if let Some(class) = &section.class {
+                let setting = ThreadClass { thread: thread.clone() };
+                self.add_as(layer, class, setting, Value::text(class.get_ref()), OnRefusal::Report)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A partition of its own for the application: version 2 with `cpuset.cpus.partition`, version 1 without load
+    /// balancing in it.
+    fn cpuset(&mut self, layer: &Layer) -> Result<(), Error> {
+        let Some(section) = &layer.file.cpuset else { return Ok(()) };
+        let name = section.name.get_ref();
+        if name.is_empty() || name.contains('/') || name.starts_with('.') {
+            return Err(layer.wrong(&section.name, format!("{name:?} is no name of a control group")));
+        }
+        let Some(cpus) = self.cpus(layer, &section.cpus)? else { return Ok(()) };
+        let Some(mount) = cpuset_mount(self.access).map_err(|e| layer.wrong(&section.name, e))? else {
+            self.note(layer, &section.name, "the machine has no cpuset controller mounted");
+            return Ok(());
+        };
+        let folder = format!("{}/{name}", mount.path);
+        let place = &section.cpus;
+        if mount.v2 {
+            let children = crate::knob::CgroupController { path: mount.path.clone(), controller: "cpuset".into() };
+            self.add(layer, place, children, Value::text("on"))?;
+        }
+        self.add(layer, place, CgroupFolder { path: folder.clone() }, Value::text("present"))?;
+        // The files come with the folder.
+        self.add(layer, place, CgroupFile::new(&folder, "cpuset.cpus"), Value::text(&cpus))?;
+        if mount.v2 {
+            self.add(layer, place, CgroupFile::new(&folder, "cpuset.cpus.partition"), Value::text("isolated"))
+        } else {
+            let mems = self.access.line("/sys/devices/system/node/online").ok().flatten().unwrap_or_else(|| "0".into());
+            self.add(layer, place, CgroupFile::new(&folder, "cpuset.mems"), Value::text(mems))?;
+            self.add(layer, place, CgroupFile::new(&folder, "cpuset.sched_load_balance"), Value::text(0))
+        }
+    }
+
+    fn argument(&mut self, layer: &Layer, argument: &Spanned<String>) -> Result<(), Error> {
+        let text = argument.get_ref();
+        if text.contains("{isolated}") && self.resolved.isolated.is_empty() {
+            self.note(layer, argument, "no CPU is isolated: name some with --isolated");
+            return Ok(());
+        }
+        let text = text.replace("{isolated}", &self.resolved.isolated.to_string());
+        let text = text.replace("{housekeeping}", &self.resolved.housekeeping.to_string());
+        if text.split_whitespace().count() != 1 || text.contains(['{', '}']) {
+            return Err(layer.wrong(
+                argument,
+                format!("{text:?}: expected one argument; {{isolated}} and {{housekeeping}} are filled in"),
+            ));
+        }
+        let key = |argument: &str| argument.split('=').next().unwrap_or_default().to_owned();
+        self.resolved.arguments.retain(|earlier| key(earlier) != key(&text));
+        self.resolved.arguments.push(text);
+        Ok(())
+    }
+
+    /// The arguments go into one fragment.
+    fn arguments(&mut self) {
+        if self.resolved.arguments.is_empty() {
+            return;
+        }
+        let wanted = Value::text(self.resolved.arguments.join(" "));
+        let from = Some("kernel.arguments".to_owned());
+        let setting = AnySetting::from(BootFragment {});
+        self.resolved.plan.push(Item { setting, wanted, on_refusal: OnRefusal::RollBack, from });
+    }
+}
+
+/// A scalar that may be a time: `200us` becomes nanoseconds.
+fn nanos_or_plain(scalar: &Scalar) -> String {
+    let text = scalar.to_string();
+    text.parse::<units::Nanos>().map_or(text, |time| time.as_nanos().to_string())
+}

@@ -1,0 +1,144 @@
+use super::*;
+use crate::knob::{AnySetting, Cpus, Setting as _};
+use crate::testing::Folder;
+use crate::transaction::Meets;
+
+fn layer(text: &str) -> Result<Layer, Error> {
+    Layer::parse("p.toml", None, text)
+}
+
+fn profile(text: &str) -> Profile {
+    Profile { name: "p".into(), summary: "".into(), layers: vec![layer(text).unwrap()] }
+}
+
+fn machine() -> Folder {
+    let policy = "sys/devices/system/cpu/cpufreq/policy2";
+    Folder::new(&[
+        ("sys/devices/system/cpu/online", "0-3\n"),
+        ("sys/devices/system/cpu/isolated", "2-3\n"),
+        (&format!("{policy}/related_cpus"), "2 3\n"),
+        (&format!("{policy}/scaling_governor"), "powersave\n"),
+        (&format!("{policy}/scaling_min_freq"), "800000\n"),
+        (&format!("{policy}/scaling_max_freq"), "3500000\n"),
+        (&format!("{policy}/cpuinfo_min_freq"), "800000\n"),
+        (&format!("{policy}/cpuinfo_max_freq"), "3500000\n"),
+        ("sys/devices/system/cpu/cpu2/cpuidle/state0/latency", "0\n"),
+        ("sys/devices/system/cpu/cpu2/cpuidle/state1/latency", "2\n"),
+        ("sys/devices/system/cpu/cpu2/cpuidle/state2/latency", "170\n"),
+        ("sys/devices/system/cpu/cpu2/cpuidle/state2/disable", "0\n"),
+        ("proc/irq/24/smp_affinity_list", "0-3\n"),
+        ("etc/default/grub.d/50-other.cfg", ""),
+    ])
+}
+
+fn items(resolved: &Resolved) -> Vec<String> {
+    resolved.plan.items.iter().map(|item| format!("{} = {}", item.setting.label(), item.wanted)).collect()
+}
+
+#[test]
+fn the_profiles_that_come_with_it_are_right() {
+    let machine = machine();
+    for (name, summary) in Profile::builtin() {
+        assert!(!summary.is_empty(), "{name}");
+        let resolved = Profile::load(name).unwrap().resolve(&machine.access(), &Purpose::default()).unwrap();
+        for preview in resolved.plan.preview(&machine.access()) {
+            let wrong = matches!(&preview.meets, Meets::Refused(crate::knob::Error::Invalid { .. }));
+            assert!(!wrong, "{name}: {:?}", preview.meets);
+        }
+    }
+}
+
+#[test]
+fn errors_have_file_and_line() {
+    for (text, place, part) in [
+        ("summary = \"x\"\n[sysctl]\nx = 1\n", "p.toml:3", "net.core.busy_poll"),
+        ("summary = \"x\"\n\n[cpus.isolated]\ngovenor = \"performance\"\n", "p.toml:4", "govenor"),
+        ("summary = \"x\"\n[cpus.isolated]\nidle_latency = \"10\"\n", "p.toml:3", "expected a duration"),
+        ("summary = \"x\"\n[cpus.isolated]\nmin_frequency = \"fast\"\n", "p.toml:3", "expected min, max, base"),
+        ("summary = \"x\"\n[interrupts]\ndefault = \"some\"\n", "p.toml:3", "housekeeping"),
+        ("summary = \"x\"\n[network.eth0]\ncoalesce = { rx-usec = 1 }\n", "p.toml:3", "rx-usecs"),
+        ("summary = \"x\"\n[kernel]\narguments = [\n \"a b\" ]\n", "p.toml:4", "one argument"),
+        ("summary = \"x\"\n[sysfs]\n\"/etc/passwd\" = 1\n", "p.toml:3", "below /sys"),
+        ("summary = \"x\"\n[power]\nturbo = 1\n", "p.toml:3", "boolean"),
+        ("[power]\n", "p.toml:1", "summary"),
+        ("summary = \n", "p.toml:1", ""),
+    ] {
+        let error = layer(text).and_then(|layer| {
+            let profile = Profile { name: "p".into(), summary: "".into(), layers: vec![layer] };
+            profile.resolve(&machine().access(), &Purpose::default())
+        });
+        let error = error.expect_err(text);
+        assert_eq!(error.place, place, "{error}\n{text}");
+        assert!(error.why.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn sections_mean_the_settings_of_the_machine() {
+    let text = r#"
+        summary = "x"
+        [cpus.isolated]
+        governor = "performance"
+        min_frequency = "max"
+        idle_latency = "2us"
+        [interrupts]
+        all = "housekeeping"
+        [kernel]
+        arguments = ["nohz_full={isolated}", "irqaffinity={housekeeping}"]
+    "#;
+    let resolved = profile(text).resolve(&machine().access(), &Purpose::default()).unwrap();
+    assert_eq!(
+        items(&resolved),
+        [
+            "governor of CPU policy 2 = performance",
+            "frequency limits of CPU policy 2, in kHz = min=3500000",
+            "idle state 2 of CPU 2 disabled = 1",
+            "CPUs of interrupt 24 = 0-1",
+            "kernel arguments in /etc/default/grub.d/60-apus.cfg = nohz_full=2-3 irqaffinity=0-1",
+        ]
+    );
+    assert_eq!(resolved.plan.items[0].from.as_deref(), Some("p.toml:4"));
+}
+
+#[test]
+fn later_layers_override_earlier_ones() {
+    let folder = machine();
+    folder.put(
+        "p/base.toml",
+        "summary = \"b\"\n[sysctl]\n\"a.b\" = 1\n\"a.c\" = 1\n[kernel]\narguments = [\"x=1\", \"y\"]\n",
+    );
+    folder.put(
+        "p/top.toml",
+        "summary = \"t\"\ninclude = [\"./base.toml\"]\n[sysctl]\n\"a.b\" = 2\n[kernel]\narguments = [\"x=2\"]\n",
+    );
+    let top = Profile::load(folder.path("p/top.toml").to_str().unwrap()).unwrap();
+    assert_eq!((top.name.as_str(), top.summary.as_str(), top.layers.len()), ("top", "t", 2));
+    let resolved = top.resolve(&folder.access(), &Purpose::default()).unwrap();
+    let items = items(&resolved);
+    assert_eq!(items[..2], ["sysctl a.b = 2", "sysctl a.c = 1"]);
+    assert_eq!(resolved.arguments, ["y", "x=2"]);
+    folder.put("p/loop.toml", "summary = \"l\"\ninclude = [\"./loop.toml\"]\n");
+    let error = Profile::load(folder.path("p/loop.toml").to_str().unwrap()).unwrap_err();
+    assert!(error.why.contains("include itself") && error.place.ends_with("loop.toml:2"), "{error}");
+    assert!(Profile::load("nothing").unwrap_err().why.contains("powersave"));
+    assert!(Profile::load("./nothing.toml").unwrap_err().why.contains("cannot read"));
+}
+
+#[test]
+fn a_machine_without_isolated_cpus_is_told_so() {
+    let folder = machine();
+    folder.put("sys/devices/system/cpu/isolated", "\n");
+    let poll = Profile::load("poll").unwrap();
+    let resolved = poll.resolve(&folder.access(), &Purpose::default()).unwrap();
+    assert!(
+        resolved.notes.iter().any(|note| note.starts_with("poll.toml:") && note.contains("--isolated")),
+        "{:?}",
+        resolved.notes
+    );
+    let named = |list: &str| Purpose { isolated: Some(list.parse::<Cpus>().unwrap()), ..Purpose::default() };
+    let resolved = poll.resolve(&folder.access(), &named("2")).unwrap();
+    assert!(resolved.plan.items.iter().any(|item| matches!(item.setting, AnySetting::IdleState(_))));
+    assert_eq!(resolved.housekeeping.to_string(), "0-1,3");
+    assert!(poll.resolve(&folder.access(), &named("0-3")).unwrap_err().why.contains("at least one"));
+    assert!(poll.resolve(&folder.access(), &named("9")).unwrap_err().why.contains("not online"));
+}

@@ -1,0 +1,134 @@
+//! The list of what is taken, and which files of a host it means.
+
+use crate::facts::Root;
+
+/// The list: when, how, which.
+const LIST: &str = include_str!("paths.txt");
+
+/// One line of the list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Wanted {
+    /// In both readings?
+    pub twice: bool,
+    pub how: How,
+    /// The path from the host's root, in which `*` stands for any part of a name, and `RELEASE` for the kernel's.
+    pub pattern: &'static str,
+}
+
+/// How a file is taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum How {
+    /// A text of some lines.
+    Lines,
+    /// As it is, long or not text.
+    Whole,
+    /// The same, of the unified hierarchy of control groups, if that is mounted.
+    Unified,
+    /// A text that the kernel reads from a CPU's register, which interrupts that CPU.
+    Register,
+    /// `/proc/cpuinfo`, whose reading interrupts CPUs on some kernels.
+    CpuInfo,
+    /// A command line: values that can hold a secret are masked.
+    CommandLine,
+    /// A boot loader's settings: its command lines alone, masked.
+    Loader,
+    /// Mounts of kinds that matter.
+    Mounts,
+    /// The first 256 octets of a PCI configuration space: behind them are serial numbers.
+    Config,
+    /// A symbolic link's target.
+    Link,
+    /// That it is there, and no more.
+    Names,
+    /// `key: word` lines that are not indented.
+    Plain,
+    /// The kubelet's state of CPUs without the containers.
+    CpuManager,
+    /// Limits of locked memory and real-time priority.
+    Limits,
+    /// Only where nothing is to be masked.
+    Unmasked,
+}
+
+/// The whole list.
+pub(super) fn wanted() -> impl Iterator<Item = Wanted> {
+    LIST.lines().filter(|line| !line.starts_with('#')).filter_map(parse)
+}
+
+fn parse(line: &'static str) -> Option<Wanted> {
+    let mut words = line.split(' ');
+    let (when, how, pattern) = (words.next()?, words.next()?, words.next()?);
+    let how = match how {
+        "lines" => How::Lines,
+        "unified" => How::Unified,
+        "whole" => How::Whole,
+        "register" => How::Register,
+        "cpuinfo" => How::CpuInfo,
+        "cmdline" => How::CommandLine,
+        "loader" => How::Loader,
+        "mounts" => How::Mounts,
+        "config" => How::Config,
+        "link" => How::Link,
+        "names" => How::Names,
+        "plain" => How::Plain,
+        "cpumanager" => How::CpuManager,
+        "limits" => How::Limits,
+        "unmasked" => How::Unmasked,
+        _ => return None,
+    };
+    Some(Wanted { twice: when == "twice", how, pattern })
+}
+
+/// The paths of a host that a pattern means. Whether the last part is there is left to who reads it.
+pub(super) fn expand(root: &Root, pattern: &str) -> Vec<String> {
+    let mut paths = vec![String::new()];
+    for part in pattern.split('/') {
+        let names = |path: &String| -> Vec<String> {
+            let joined = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
+            match part.split_once('*') {
+                None => vec![joined(part)],
+                Some((start, end)) => {
+                    let names = root.list(path).into_value().unwrap_or_default();
+                    let fits = |name: &&String| {
+                        name.len() >= start.len() + end.len() && name.starts_with(start) && name.ends_with(end)
+                    };
+                    names.iter().filter(fits).map(|name| joined(name)).collect()
+                }
+            }
+        };
+        paths = paths.iter().flat_map(names).collect();
+    }
+    paths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_of_the_list_is_understood() {
+        let lines = LIST.lines().filter(|line| !line.starts_with('#')).count();
+        assert_eq!(wanted().count(), lines);
+        assert!(lines > 300 && wanted().all(|wanted| !wanted.pattern.starts_with('/')));
+    }
+
+    #[test]
+    fn what_readers_ask_for_by_name_is_listed() {
+        let listed = |path: &str| wanted().any(|wanted| wanted.pattern == path);
+        for name in crate::facts::sysctls() {
+            assert!(listed(&format!("proc/sys/{}", name.replace('.', "/"))), "{name}");
+        }
+        for name in crate::facts::parameters() {
+            assert!(listed(&format!("sys/module/{}", name.replacen('.', "/parameters/", 1))), "{name}");
+        }
+    }
+
+    #[test]
+    fn patterns_mean_files() {
+        let root =
+            Root::given([("sys/cpu/cpu0/x", ""), ("sys/cpu/cpu1/x", ""), ("sys/cpu/cpufreq/x", ""), ("proc/a", "")]);
+        assert_eq!(expand(&root, "sys/cpu/cpu*/x"), ["sys/cpu/cpu0/x", "sys/cpu/cpu1/x", "sys/cpu/cpufreq/x"]);
+        assert_eq!(expand(&root, "proc/a"), ["proc/a"]);
+        assert!(expand(&root, "nowhere/*/x").is_empty());
+    }
+}

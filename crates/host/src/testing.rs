@@ -1,0 +1,88 @@
+//! What the tests of this crate share.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A root folder of a test's own, removed on drop.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    /// A folder with these files.
+    pub(crate) fn new(files: &[(&str, &str)]) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let name = format!("apus-host-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let folder = Self(std::env::temp_dir().join(name));
+        std::fs::create_dir_all(&folder.0).unwrap();
+        for (path, text) in files {
+            folder.put(path, text);
+        }
+        folder
+    }
+
+    pub(crate) fn put(&self, path: &str, text: &str) {
+        let path = self.path(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
+        self.0.join(path.trim_start_matches('/'))
+    }
+
+    pub(crate) fn read(&self, path: &str) -> String {
+        std::fs::read_to_string(self.path(path)).unwrap()
+    }
+
+    pub(crate) fn access(&self) -> crate::knob::Access {
+        crate::knob::Access::below(&self.0).unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs `test` in a network namespace of its own with the veth pair v0, v1, both up; as root only. The
+/// namespace ends with the thread.
+pub(crate) fn in_own_namespace(test: impl FnOnce() + Send) {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: a network namespace needs root");
+        return;
+    }
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            sys::own_namespace().unwrap();
+            ip(&["link", "add", "v0", "numrxqueues", "4", "numtxqueues", "4", "type", "veth", "peer", "v1"]);
+            ip(&["link", "set", "v0", "up"]);
+            ip(&["link", "set", "v1", "up"]);
+            test();
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+}
+
+/// Runs ip(8) in the calling thread's network namespace.
+pub(crate) fn ip(words: &[&str]) {
+    let output = std::process::Command::new("ip").args(words).output().unwrap();
+    assert!(output.status.success(), "ip {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+mod sys;
+
+/// A transaction called `name`.
+pub(crate) fn begin(name: &str) -> crate::journal::Begin {
+    crate::journal::Begin {
+        format: crate::journal::FORMAT,
+        apus: "0".into(),
+        name: name.into(),
+        command: "a test".into(),
+        at_unix_s: 0,
+        boot: None,
+        network: None,
+        network_cookie: None,
+        network_handle: None,
+        lease: crate::journal::Lease::Open,
+    }
+}

@@ -1,0 +1,183 @@
+//! A transaction as its journal tells it.
+
+use super::Whereabouts;
+use crate::journal::{self, Begin, Found, Intent, Lease, Record, Rest};
+use crate::knob::{Access, AnySetting, Error, Knob, Lasts, Setting as _, Value};
+use crate::vault::Vault;
+
+/// A change that a journal tells of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// What was announced.
+    pub intent: Intent,
+    /// What came of it.
+    pub state: State,
+}
+
+/// What came of an announced change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Not known: the process ended around it.
+    InDoubt,
+    /// It was made; this was read back.
+    Ours(Value),
+    /// It was taken back.
+    Undone,
+}
+
+/// A transaction that is not taken back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Transaction {
+    /// Its number.
+    pub id: u32,
+    /// How it began; `None` if not even that record is whole.
+    pub begin: Option<Begin>,
+    /// Its changes, the oldest first.
+    pub entries: Vec<Entry>,
+    /// What was as wanted, and is to stay so.
+    pub already: Vec<(AnySetting, Value)>,
+    /// Whether it was completed.
+    pub kept: bool,
+    /// What comes after its records.
+    pub rest: Rest,
+    /// Whether it is of an earlier boot.
+    pub is_past: bool,
+}
+
+/// How an entry stands on the machine now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Stands {
+    /// As we made it.
+    Ours {
+        /// What it is.
+        now: Value,
+    },
+    /// As it was before.
+    Before {
+        /// What it is.
+        now: Value,
+    },
+    /// Someone else changed it.
+    Theirs {
+        /// What it is.
+        now: Value,
+    },
+    /// It, or what it belonged to, is gone.
+    Gone,
+    /// The reboot undid it.
+    Past,
+    /// It belongs to another network namespace.
+    Elsewhere,
+    /// It ended with its network namespace.
+    NamespaceGone,
+    /// It cannot be read.
+    Unknown(Error),
+}
+
+/// All transactions that are not taken back, the oldest first.
+pub fn transactions(access: &Access) -> Result<Vec<Transaction>, Error> {
+    match Vault::open(access)? {
+        Some(vault) => all(access, &vault),
+        None => Ok(Vec::new()),
+    }
+}
+
+pub(super) fn all(access: &Access, vault: &Vault) -> Result<Vec<Transaction>, Error> {
+    let boot = super::boot(access)?;
+    let mut all = Vec::new();
+    for id in journal::ids(vault)? {
+        if let Some(found) = journal::find(vault, id)? {
+            all.push(Transaction::of(found, boot.as_deref()));
+        }
+    }
+    Ok(all)
+}
+
+impl Transaction {
+    pub(super) fn of(found: Found, boot: Option<&str>) -> Self {
+        let Found { id, records, rest } = found;
+        let mut transaction =
+            Self { id, begin: None, entries: Vec::new(), already: Vec::new(), kept: false, rest, is_past: false };
+        for record in records {
+            match record {
+                Record::Begin(begin) => {
+                    transaction.is_past = begin.boot.as_deref() != boot;
+                    transaction.begin = Some(begin);
+                }
+                Record::Intent(intent) => transaction.entries.push(Entry { intent, state: State::InDoubt }),
+                Record::Done { number, now } => transaction.set(number, State::Ours(now)),
+                Record::Undone { number } => transaction.set(number, State::Undone),
+                Record::Already { setting, wanted } => transaction.already.push((setting, wanted)),
+                Record::Kept => transaction.kept = true,
+            }
+        }
+        transaction
+    }
+
+    fn set(&mut self, number: u32, state: State) {
+        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.intent.number == number) {
+            entry.state = state;
+        }
+    }
+
+    /// Whether nobody will take it back by himself: it was not completed, or the process died for whose life it was
+    /// made.
+    pub fn is_abandoned(&self) -> bool {
+        let dead = match self.begin.as_ref().map(|begin| &begin.lease) {
+            Some(Lease::Process { pid, started }) => journal::started(*pid) != Some(*started),
+            Some(Lease::Open) | None => false,
+        };
+        !self.kept || dead
+    }
+
+    /// Its changes that are not taken back.
+    pub fn open_entries(&self) -> impl DoubleEndedIterator<Item = &Entry> {
+        self.entries.iter().filter(|entry| entry.state != State::Undone)
+    }
+}
+
+impl Entry {
+    /// Whether the reboot since has undone it.
+    pub(super) fn ended_with_the_boot(&self) -> bool {
+        self.intent.setting.lasts() != Lasts::AcrossReboots
+    }
+
+    /// Whether it was of a network namespace that exists no more.
+    pub(super) fn ended_with(&self, place: &Whereabouts) -> bool {
+        self.intent.setting.is_of_network() && matches!(place, Whereabouts::Gone { .. })
+    }
+
+    /// How it stands now; `is_past` and `place` are its transaction's.
+    pub fn stands(&self, access: &Access, is_past: bool, place: &Whereabouts) -> Stands {
+        let Intent { setting, before, identity, .. } = &self.intent;
+        if is_past && self.ended_with_the_boot() {
+            return Stands::Past;
+        }
+        if setting.is_of_network() {
+            match place {
+                Whereabouts::Here => {}
+                Whereabouts::Elsewhere { .. } => return Stands::Elsewhere,
+                Whereabouts::Gone { .. } => return Stands::NamespaceGone,
+            }
+        }
+        let knob = Knob(setting);
+        let looked = || -> Result<Stands, Error> {
+            let Some(now) = knob.read(access)? else { return Ok(Stands::Gone) };
+            if identity.is_some() && setting.identity(access)? != *identity {
+                return Ok(Stands::Gone);
+            }
+            let ours = match &self.state {
+                State::Ours(ours) => ours,
+                State::InDoubt | State::Undone => &self.intent.wanted,
+            };
+            Ok(if knob.holds(&now, before) {
+                Stands::Before { now }
+            } else if knob.holds(&now, ours) {
+                Stands::Ours { now }
+            } else {
+                Stands::Theirs { now }
+            })
+        };
+        looked().unwrap_or_else(Stands::Unknown)
+    }
+}

@@ -1,0 +1,157 @@
+//! Settings for the time of a process.
+
+use std::fs::File;
+use std::os::fd::AsFd as _;
+use std::time::Duration;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::apply::{Applied, Options, apply};
+use super::network::network;
+use super::rollback::{self, RolledBack, Which, rollback};
+use super::{Error, Plan};
+use crate::journal::{Lease, Lock, started};
+use crate::knob::{Access, AnySetting, Error as KnobError, NapiDeferral, Theirs, Value, napis_of};
+use crate::vault::Vault;
+
+/// A plan that holds as long as this value: taken back when it is dropped; and, if this process is killed, by the
+/// next `apus tune apply`, `apus tune rollback` or `apus run` of anyone.
+///
+/// It is taken back in the network namespace in which it was made, whichever thread drops it.
+#[derive(Debug)]
+pub struct Held {
+    access: Access,
+    applied: Applied,
+    command: String,
+    /// The namespace and its name; `None` below another root.
+    namespace: Option<(File, String)>,
+}
+
+impl Held {
+    /// Applies `plan`.
+    pub fn new(access: &Access, plan: &Plan, command: &str, version: &str) -> Result<Self, Error> {
+        let pid = std::process::id();
+        let lease = started(pid).map_or(Lease::Open, |started| Lease::Process { pid, started });
+        let options =
+            Options { command: command.into(), version: version.into(), patience: PATIENCE, lease, keep_going: false };
+        let namespace = match network(access) {
+            None => None,
+            Some(now) => {
+                let file = File::open(OWN_NAMESPACE).map_err(|e| KnobError::of(format!("open {OWN_NAMESPACE}"), &e))?;
+                Some((file, now.name))
+            }
+        };
+        let applied = apply(access, plan, &options)?;
+        Ok(Self { access: access.clone(), applied, command: command.into(), namespace })
+    }
+
+    /// What became of each item.
+    pub fn applied(&self) -> &Applied {
+        &self.applied
+    }
+
+    /// Takes it back, and says what became of it; `None` if nothing had been changed.
+    pub fn release(mut self) -> Result<Option<RolledBack>, Error> {
+        self.take_back()
+    }
+
+    fn take_back(&mut self) -> Result<Option<RolledBack>, Error> {
+        let Some(id) = self.applied.id.take() else { return Ok(None) };
+        let here = network(&self.access).map(|now| now.name);
+        match &self.namespace {
+            Some((file, name)) if here.as_ref() != Some(name) => std::thread::scope(|scope| {
+                let thread = scope.spawn(|| {
+                    let what = || format!("enter the network namespace {name} again");
+                    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+                        .map_err(|e| KnobError::of(what(), &e.into()))?;
+                    self.one(id)
+                });
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            }),
+            _ => self.one(id),
+        }
+    }
+
+    fn one(&self, id: u32) -> Result<Option<RolledBack>, Error> {
+        let mut decide = |_: &AnySetting, _: &Value, _: &Value| Theirs::Keep;
+        let mut options = rollback::Options {
+            command: self.command.clone(),
+            patience: PATIENCE,
+            damaged: false,
+            forget: false,
+            decide: &mut decide,
+        };
+        Ok(rollback(&self.access, Which::One(id), &mut options)?.pop())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // What cannot be taken back now is in the journal.
+        let _ = self.take_back();
+    }
+}
+
+/// Software interrupt moderation of a port's NAPIs, held as long as this value.
+#[derive(Debug)]
+pub struct Deferred {
+    held: Held,
+    napis: Vec<u32>,
+}
+
+impl Deferred {
+    /// Sets the NAPIs of the receive queues `queues` of `interface`, in the calling thread's network namespace; all of the
+    /// interface's where the driver does not say whose they are (veth).
+    pub fn new(
+        access: &Access,
+        interface: &str,
+        queues: &[u32],
+        wanted: NapiDeferral,
+        command: &str,
+        version: &str,
+    ) -> Result<Self, Error> {
+        wanted.check()?;
+        let found = napis_of(access, interface, queues)?;
+        if found.is_empty() {
+            return Err(Error::Knob(KnobError::Refused {
+                what: format!("defer the interrupts of {interface}"),
+                why: "it has no NAPI: it is down, or its driver has none in this XDP mode".into(),
+                fix: format!("ip link set dev {interface} up, use native XDP (on veth), or leave the deferral out"),
+            }));
+        }
+        let napis = found.iter().map(|(_, id)| *id).collect();
+        let plan = found.into_iter().fold(Plan::new("port"), |plan, (napi, _)| plan.with(napi, wanted.value()));
+        let held = Held::new(access, &plan, command, version)?;
+        if let Some((item, _)) = held.applied().items.iter().find(|(_, became)| !became.is_good()) {
+            use crate::knob::Setting as _;
+            let what = item.setting.label();
+            return Err(KnobError::NotThere { what, why: "it went while it was set".into() }.into());
+        }
+        Ok(Self { held, napis })
+    }
+
+    /// The kernel's ids of the NAPIs.
+    pub fn napis(&self) -> &[u32] {
+        &self.napis
+    }
+
+    /// Takes it back, and says what became of it; `None` if nothing had been changed.
+    pub fn release(self) -> Result<Option<RolledBack>, Error> {
+        self.held.release()
+    }
+}
+
+/// Takes back what processes left that died, as each `apply` does first. Returns the numbers of these transactions; what
+/// is damaged or of another network namespace stays.
+pub fn take_back_abandoned(access: &Access, command: &str) -> Result<Vec<u32>, Error> {
+    let Some(vault) = Vault::open(access)? else { return Ok(Vec::new()) };
+    let _lock = Lock::take(&vault, command, PATIENCE)?;
+    access.settle()?;
+    rollback::recover(access, &vault)
+}
+
+/// How long a measurement waits for another transaction.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The calling thread's network namespace.
+const OWN_NAMESPACE: &str = "/proc/thread-self/ns/net";

@@ -1,0 +1,275 @@
+//! In which network namespace a transaction was made, and whether that still exists.
+//!
+//! From Linux 6.18 on a namespace has a file handle, and by that the kernel says exactly whether it exists, to whoever
+//! has CAP_SYS_ADMIN in the first user namespace. Else it is looked for: a namespace exists as long as a thread is in it, a file descriptor is open on it, or it is mounted (namespaces(7),
+//! "Namespace lifetime"): `ns/net` of every thread, `fd` of every process, and the mounts of type
+//! nsfs in every mount namespace (`ip netns add` makes one in /run/netns).
+//!
+//! **Limits** of the search. Not seen are namespaces that live on by a socket or a device alone, and descriptors on their way through a
+//! UNIX socket. Seen from within a PID namespace, or without CAP_SYS_PTRACE, others' threads are hidden, and a security
+//! module may hide more: then a namespace that is not found counts as existing.
+
+mod sys;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use rustix::thread::{CapabilitySet, capabilities};
+
+use super::Transaction;
+use crate::knob::{Access, Setting as _};
+
+/// The calling thread's network namespace.
+pub(super) const OWN: &str = "/proc/thread-self/ns/net";
+
+/// A network namespace, as the journal has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Network {
+    /// `net:[4026531840]`: the inode of the namespace. The next namespace gets the number of one that is gone.
+    pub(super) name: String,
+    /// A number that no other gets before the next boot; `None` before Linux 5.14.
+    pub(super) cookie: Option<u64>,
+    /// Its file handle, in hexadecimal digits; `None` before Linux 6.18.
+    pub(super) handle: Option<String>,
+}
+
+/// Where the network namespace of a transaction is, for this thread.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Whereabouts {
+    /// It is ours, or nothing of the transaction belongs to one.
+    Here,
+    /// It is another, which exists, or may exist.
+    Elsewhere {
+        /// Its name: `net:[4026532287]`.
+        name: String,
+        /// Why it may exist although it is not found; `None` if it was found.
+        doubt: Option<String>,
+    },
+    /// It exists no more; its interfaces and sysctls ended with it.
+    Gone {
+        /// Its name.
+        name: String,
+    },
+}
+
+impl fmt::Display for Whereabouts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Here => f.write_str("of this network namespace"),
+            Self::Elsewhere { name, doubt: None } => write!(f, "of the network namespace {name}"),
+            Self::Elsewhere { name, doubt: Some(doubt) } => {
+                write!(f, "of the network namespace {name}, of which it is not known whether it still exists: {doubt}")
+            }
+            Self::Gone { name } => write!(f, "of the network namespace {name}, which exists no more"),
+        }
+    }
+}
+
+/// The network namespace of this thread; `None` if this is not the running machine.
+pub(super) fn network(access: &Access) -> Option<Network> {
+    if !access.is_live() {
+        return None;
+    }
+    // The thread's, not the process's: a thread may have moved.
+    let link = std::fs::read_link(OWN).ok()?;
+    let handle = std::fs::File::open(OWN).ok().and_then(|file| sys::handle(&file));
+    let handle = handle.map(|octets| octets.iter().map(|octet| format!("{octet:02x}")).collect());
+    Some(Network { name: link.to_string_lossy().into_owned(), cookie: sys::cookie().ok(), handle })
+}
+
+impl Transaction {
+    /// Where its network namespace is.
+    pub fn whereabouts(&self, access: &Access) -> Whereabouts {
+        let Some((then, now)) = self.another(access) else { return Whereabouts::Here };
+        let name = then.name;
+        // The number is taken again, by us: then it was free.
+        if now.is_some_and(|now| now.name == name) {
+            return Whereabouts::Gone { name };
+        }
+        match then.handle.as_deref().and_then(exists) {
+            Some(true) => return Whereabouts::Elsewhere { name, doubt: None },
+            Some(false) => return Whereabouts::Gone { name },
+            None => {}
+        }
+        match search(Path::new("/proc"), &name) {
+            Search::Found => Whereabouts::Elsewhere { name, doubt: None },
+            Search::Nowhere => Whereabouts::Gone { name },
+            Search::Doubtful(doubt) => Whereabouts::Elsewhere { name, doubt: Some(doubt) },
+        }
+    }
+
+    /// What a process needs besides root to tell where it is.
+    pub fn capability_to_look(&self, access: &Access) -> CapabilitySet {
+        // By its handle; or else by all threads, and those of more capabilities hide their namespaces from those of fewer (ptrace(2), "Ptrace access mode checking").
+        if self.another(access).is_some() {
+            CapabilitySet::SYS_ADMIN | CapabilitySet::SYS_PTRACE
+        } else {
+            CapabilitySet::empty()
+        }
+    }
+
+    /// Its namespace and ours, if it has settings of a namespace that is not ours.
+    fn another(&self, access: &Access) -> Option<(Network, Option<Network>)> {
+        let begin = self.begin.as_ref()?;
+        let then = Network {
+            name: begin.network.clone()?,
+            cookie: begin.network_cookie,
+            handle: begin.network_handle.clone(),
+        };
+        if self.is_past {
+            return None;
+        }
+        let changed = self.open_entries().map(|entry| &entry.intent.setting);
+        let of_network =
+            changed.chain(self.already.iter().map(|(setting, _)| setting)).any(|setting| setting.is_of_network());
+        let now = network(access);
+        let same = now.as_ref().is_some_and(|now| {
+            now.name == then.name
+                && now.handle.as_ref().zip(then.handle.as_ref()).is_none_or(|(now, then)| now == then)
+                && now.cookie.zip(then.cookie).is_none_or(|(now, then)| now == then)
+        });
+        (of_network && !same).then_some((then, now))
+    }
+}
+
+/// Whether the namespace of this handle exists; `None` if we cannot tell by it.
+fn exists(handle: &str) -> Option<bool> {
+    /// The first user namespace maps all numbers to themselves (user_namespaces(7)).
+    const ALL: [&str; 3] = ["0", "0", "4294967295"];
+    let users = std::fs::read_to_string("/proc/self/uid_map").ok()?;
+    let capable = capabilities(None).ok()?.effective.contains(CapabilitySet::SYS_ADMIN);
+    if !capable || !users.split_whitespace().eq(ALL) {
+        return None;
+    }
+    let mut octets = [0; 16];
+    for (place, octet) in octets.iter_mut().enumerate() {
+        *octet = u8::from_str_radix(handle.get(2 * place..2 * place + 2)?, 16).ok()?;
+    }
+    let own = std::fs::File::open(OWN).ok()?;
+    // A kernel without handles of namespaces does not know our own either.
+    sys::handle(&own)?;
+    match sys::open(&own, octets) {
+        Ok(_) => Some(true),
+        Err(e) => (e.raw_os_error() == Some(libc::ESTALE)).then_some(false),
+    }
+}
+
+/// What a search for a namespace found.
+#[derive(PartialEq, Eq, Debug)]
+enum Search {
+    Found,
+    Nowhere,
+    Doubtful(String),
+}
+
+/// `PROC_PID_INIT_INO` of include/uapi/linux/nsfs.h (before: include/linux/proc_ns.h): the first PID namespace.
+const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
+
+/// Looks for the namespace `name` in all processes that `proc` shows.
+fn search(proc: &Path, name: &str) -> Search {
+    let link = |path: PathBuf| std::fs::read_link(path).map(|link| link.to_string_lossy().into_owned());
+    match link(proc.join("self/ns/pid")) {
+        Ok(pid) if pid == FIRST_PID_NAMESPACE => {}
+        Ok(pid) => return Search::Doubtful(format!("processes outside of {pid} cannot be seen from here")),
+        Err(e) => return Search::Doubtful(format!("read {}: {e}", proc.join("self/ns/pid").display())),
+    }
+    let names = |folder: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let numbered = entries.filter(|entry| entry.file_name().to_string_lossy().parse::<u32>().is_ok());
+        numbered.map(|entry| entry.path()).collect()
+    };
+    let mut hidden = 0;
+    let mut mounts = BTreeSet::new();
+    for process in names(proc) {
+        let hides = |e: &std::io::Error| e.kind() == std::io::ErrorKind::PermissionDenied;
+        for thread in names(&process.join("task")) {
+            match link(thread.join("ns/net")) {
+                Ok(net) if net == name => return Search::Found,
+                Ok(_) => {}
+                // It ended meanwhile, or is a zombie: then it is in none.
+                Err(e) => hidden += u32::from(hides(&e)),
+            }
+        }
+        if names(&process.join("fd")).into_iter().any(|fd| link(fd).is_ok_and(|to| to == name)) {
+            return Search::Found;
+        }
+        let Ok(space) = link(process.join("ns/mnt")) else { continue };
+        if mounts.insert(space) {
+            match std::fs::read_to_string(process.join("mountinfo")) {
+                Ok(text) if mounted(&text, name) => return Search::Found,
+                Ok(_) => {}
+                Err(e) => hidden += u32::from(hides(&e)),
+            }
+        }
+    }
+    match hidden {
+        0 => Search::Nowhere,
+        n => Search::Doubtful(format!("{n} threads or tables of mounts may not be looked at: run as root")),
+    }
+}
+
+/// Whether a table of mounts has the namespace: its root within the file system, the fourth word, is the name
+/// (proc_pid_mountinfo(5)).
+fn mounted(table: &str, name: &str) -> bool {
+    table.lines().any(|line| line.split(' ').nth(3) == Some(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Folder;
+    use std::os::unix::fs::symlink;
+
+    /// A /proc with one process of one thread.
+    fn proc(pid: &str, net: &str, mountinfo: &str) -> Folder {
+        let folder = Folder::new(&[("proc/7/mountinfo", mountinfo), ("proc/7/task/7/x", ""), ("proc/self/x", "")]);
+        for (path, to) in [
+            ("proc/self/ns/pid", pid),
+            ("proc/7/task/7/ns/net", net),
+            ("proc/7/ns/mnt", "mnt:[1]"),
+            ("proc/7/fd/3", "net:[5]"),
+        ] {
+            std::fs::create_dir_all(folder.path(path).parent().unwrap()).unwrap();
+            symlink(to, folder.path(path)).unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn threads_descriptors_and_mounts_keep_a_namespace() {
+        let mount = "36 35 0:4 net:[4] /run/netns/a rw shared:2 - nsfs nsfs rw\n";
+        let folder = proc(FIRST_PID_NAMESPACE, "net:[3]", mount);
+        let look = |name: &str| search(&folder.path("proc"), name);
+        assert_eq!([look("net:[3]"), look("net:[4]"), look("net:[5]")], [Search::Found, Search::Found, Search::Found]);
+        assert_eq!(look("net:[6]"), Search::Nowhere);
+    }
+
+    #[test]
+    fn from_within_a_pid_namespace_nothing_is_gone() {
+        let folder = proc("pid:[4026532000]", "net:[3]", "");
+        assert!(matches!(search(&folder.path("proc"), "net:[6]"), Search::Doubtful(_)));
+    }
+
+    #[test]
+    fn every_namespace_has_a_cookie_of_its_own() {
+        let access = Access::live().unwrap();
+        let outside = network(&access).unwrap();
+        crate::testing::in_own_namespace(|| {
+            let inside = network(&access).unwrap();
+            assert_ne!(inside.name, outside.name);
+            let handle = |network: &Network| network.handle.clone();
+            match (handle(&inside), handle(&outside)) {
+                (Some(inside), Some(outside)) => {
+                    assert_ne!(inside, outside);
+                    assert_eq!((exists(&inside), exists(&outside)), (Some(true), Some(true)));
+                    // The unique number comes first; that one will not be reached.
+                    assert_eq!(exists(&inside.replacen(&inside[..16], "ffffffffffffff7f", 1)), Some(false));
+                }
+                (None, None) => println!("the kernel has no handles of namespaces (Linux 6.18)"),
+                other => panic!("{other:?}"),
+            }
+            assert!(inside.cookie.is_none() || inside.cookie != outside.cookie, "{inside:?} {outside:?}");
+        });
+    }
+}

@@ -1,0 +1,152 @@
+//! What is to be changed, and what that would mean on this machine.
+
+use serde::{Deserialize, Serialize};
+
+use crate::knob::{Access, AnySetting, Error, Knob, Setting as _, Value};
+
+/// Settings, and what they are to be; in that order.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// What it is called.
+    pub name: String,
+    /// The settings.
+    pub items: Vec<Item>,
+}
+
+/// One setting, and what it is to be.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Item {
+    /// Which.
+    pub setting: AnySetting,
+    /// What it is to be.
+    pub wanted: Value,
+    /// What a refusal means.
+    pub on_refusal: OnRefusal,
+    /// Who asked for it, for people: a file with its line, an option of a command.
+    pub from: Option<String>,
+}
+
+/// What happens when the machine refuses a setting, or makes something else of it.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum OnRefusal {
+    /// The whole transaction is taken back.
+    #[default]
+    RollBack,
+    /// It is reported, and the rest goes on: for settings that many machines refuse, such as the
+    /// affinity of managed interrupts.
+    Report,
+}
+
+/// What a plan's item would do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Preview {
+    /// The item.
+    pub item: Item,
+    /// What it meets.
+    pub meets: Meets,
+}
+
+/// What an item meets on the machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Meets {
+    /// It would be changed.
+    Other {
+        /// What it is.
+        now: Value,
+    },
+    /// It is as wanted.
+    AsWanted {
+        /// What it is.
+        now: Value,
+    },
+    /// The machine has no such setting.
+    NotThere,
+    /// It cannot be read, or the value cannot be.
+    Refused(Error),
+}
+
+impl Plan {
+    /// A plan without settings.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), items: Vec::new() }
+    }
+
+    /// With one more setting, after the others; an earlier wish for the same setting is replaced, where it
+    /// stood.
+    #[must_use]
+    pub fn with(mut self, setting: impl Into<AnySetting>, wanted: Value) -> Self {
+        self.push(Item { setting: setting.into(), wanted, on_refusal: OnRefusal::RollBack, from: None });
+        self
+    }
+
+    /// Adds an item, or replaces that of the same setting; fields are put together.
+    pub fn push(&mut self, item: Item) {
+        match self.items.iter_mut().find(|known| known.setting == item.setting) {
+            Some(known) => {
+                known.wanted = match (&known.wanted, item.wanted) {
+                    (Value::Fields(earlier), Value::Fields(later)) => {
+                        Value::Fields(earlier.clone().into_iter().chain(later).collect())
+                    }
+                    (_, later) => later,
+                };
+                known.on_refusal = item.on_refusal;
+                known.from = item.from;
+            }
+            None => self.items.push(item),
+        }
+    }
+
+    /// What it would do on this machine; nothing is changed.
+    pub fn preview(&self, access: &Access) -> Vec<Preview> {
+        let meets = |item: &Item| {
+            let knob = Knob(&item.setting);
+            match item.setting.read(access) {
+                Ok(None) => Meets::NotThere,
+                Ok(Some(now)) if knob.holds(&now, &item.wanted) => match knob.vain(access, &item.wanted, &now) {
+                    Ok(None) => Meets::AsWanted { now },
+                    Ok(Some(error)) | Err(error) => Meets::Refused(error),
+                },
+                Ok(Some(now)) => match item.setting.check(access, &item.wanted) {
+                    Ok(()) => Meets::Other { now },
+                    Err(error) => Meets::Refused(error),
+                },
+                Err(error) => Meets::Refused(error),
+            }
+        };
+        self.items.iter().map(|item| Preview { item: item.clone(), meets: meets(item) }).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::knob::{File, Limits, Sysctl};
+    use crate::testing::Folder;
+
+    #[test]
+    fn a_later_wish_replaces_an_earlier_one() {
+        let plan = Plan::new("p")
+            .with(Limits::new(0), Value::fields([("min", 1), ("max", 2)]))
+            .with(Sysctl::new("a.b"), Value::text(1))
+            .with(Limits::new(0), Value::fields([("max", 3)]))
+            .with(Sysctl::new("a.b"), Value::text(2));
+        let wanted: Vec<String> = plan.items.iter().map(|item| item.wanted.to_string()).collect();
+        assert_eq!(wanted, ["max=3 min=1", "2"]);
+    }
+
+    #[test]
+    fn a_preview_tells_what_is_there() {
+        let folder = Folder::new(&[("sys/a", "1\n"), ("sys/b", "2\n"), ("sys/c", "[x] y\n")]);
+        let mut plan = Plan::new("p");
+        for (path, wanted) in [("/sys/a", "1"), ("/sys/b", "1"), ("/sys/c", "z"), ("/sys/d", "1")] {
+            plan = plan.with(File::new(path), Value::text(wanted));
+        }
+        let meets: Vec<Meets> = plan.preview(&folder.access()).into_iter().map(|preview| preview.meets).collect();
+        assert_eq!(meets[..2], [Meets::AsWanted { now: Value::text("1") }, Meets::Other { now: Value::text("2") }]);
+        assert!(matches!(meets[2], Meets::Refused(Error::Invalid { .. })));
+        assert_eq!(meets[3], Meets::NotThere);
+    }
+}

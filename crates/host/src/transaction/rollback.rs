@@ -1,0 +1,314 @@
+//! Taking back: the last change first, and only what is still ours.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::Error;
+use super::entry::{Entry, State, Transaction, all};
+use super::network::Whereabouts;
+use crate::journal::{self, Durable, Journal, Lease, Lock, Record, Rest};
+use crate::knob::{Access, AnySetting, Error as KnobError, Knob, Restored, Setting as _, Theirs, Value};
+use crate::vault::Vault;
+
+/// Which transactions are taken back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Which {
+    /// All, the youngest first.
+    All,
+    /// This one.
+    One(u32),
+    /// Those that nobody will take back by himself: not completed, or their process died.
+    Abandoned,
+}
+
+/// How they are taken back.
+pub struct Options<'a> {
+    /// What was typed, for those who wait.
+    pub command: String,
+    /// How long to wait for another transaction to end.
+    pub patience: Duration,
+    /// Whether what the whole lines of a damaged journal say is taken back.
+    pub damaged: bool,
+    /// Whether what cannot be taken back now is forgotten.
+    pub forget: bool,
+    /// Asked when someone else changed a setting since: which setting, what it is, what it was before.
+    pub decide: &'a mut dyn FnMut(&AnySetting, &Value, &Value) -> Theirs,
+}
+
+/// A transaction that was taken back, as far as possible.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RolledBack {
+    /// Its number.
+    pub id: u32,
+    /// What it was called; `None` if its journal does not say.
+    pub name: Option<String>,
+    /// What became of each change, the last first.
+    pub entries: Vec<(Entry, Outcome)>,
+    /// Whether there is nothing left of it.
+    pub closed: bool,
+    /// Whether the journal ended in a torn record: that of a change that was not begun.
+    pub torn: bool,
+}
+
+/// What became of a change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// It is as before; it was written.
+    Restored,
+    /// It was as before already.
+    Already,
+    /// The reboot had undone it.
+    Past,
+    /// Someone else changed it since; that was kept.
+    Theirs {
+        /// What it is.
+        now: Value,
+    },
+    /// It is gone.
+    Gone,
+    /// It ended with its network namespace.
+    NamespaceGone,
+    /// Its name belongs to another device now, which has settings of its own.
+    Another,
+    /// The machine did not take the old value.
+    Failed(KnobError),
+}
+
+impl Outcome {
+    /// Whether there is nothing left to do about it.
+    pub fn is_settled(&self) -> bool {
+        matches!(self, Self::Restored | Self::Already | Self::Past | Self::Another | Self::NamespaceGone)
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Restored => f.write_str("restored"),
+            Self::Already => f.write_str("already as before"),
+            Self::Past => f.write_str("undone by the reboot"),
+            Self::Theirs { now } => write!(f, "kept: someone else set it to {now}"),
+            Self::Gone => f.write_str("gone"),
+            Self::NamespaceGone => f.write_str("gone with its network namespace"),
+            Self::Another => f.write_str("belongs to another device now"),
+            Self::Failed(error) => write!(f, "failed: {}", error.to_string().replace('\n', "; ")),
+        }
+    }
+}
+
+/// Takes back transactions.
+///
+/// One that fails does not stop the rest. A transaction of which something is left keeps its journal, so that it can
+/// be tried again. One that was made in another network namespace is refused, unless that exists no more: then what it
+/// changed of the whole machine is taken back, and the rest is gone.
+pub fn rollback(access: &Access, which: Which, options: &mut Options<'_>) -> Result<Vec<RolledBack>, Error> {
+    let Some(vault) = Vault::open(access)? else {
+        return match which {
+            Which::One(id) => Err(unknown(id)),
+            Which::All | Which::Abandoned => Ok(Vec::new()),
+        };
+    };
+    let _lock = Lock::take(&vault, &options.command, options.patience)?;
+    access.settle()?;
+    let known = all(access, &vault)?;
+    let chosen: Vec<&Transaction> = match which {
+        Which::All => known.iter().collect(),
+        Which::Abandoned => known.iter().filter(|transaction| transaction.is_abandoned()).collect(),
+        Which::One(id) => {
+            let one = known.iter().find(|transaction| transaction.id == id).ok_or_else(|| unknown(id))?;
+            not_below_another(one, &known)?;
+            vec![one]
+        }
+    };
+    // Before anything is touched: all of them must make sense.
+    let mut places = Vec::with_capacity(chosen.len());
+    for transaction in &chosen {
+        if let Rest::Damaged { line, why } = transaction.rest
+            && !options.damaged
+        {
+            return Err(journal::damaged(&vault, transaction.id, line, why).into());
+        }
+        places.push(reachable(access, transaction, options.forget)?);
+    }
+    let chosen = chosen.into_iter().zip(places).rev();
+    chosen.map(|(transaction, place)| one(access, &vault, transaction, &place, options)).collect()
+}
+
+/// Takes back what was left unfinished; the lock is held. Returns the numbers of these transactions.
+pub(super) fn recover(access: &Access, vault: &Vault) -> Result<Vec<u32>, Error> {
+    let mut decide = |_: &AnySetting, _: &Value, _: &Value| Theirs::Keep;
+    let mut options = Options {
+        command: String::new(),
+        patience: Duration::ZERO,
+        damaged: false,
+        forget: false,
+        decide: &mut decide,
+    };
+    let mut recovered = Vec::new();
+    for transaction in all(access, vault)?.into_iter().rev() {
+        if !transaction.is_abandoned() && !transaction.is_past {
+            continue;
+        }
+        // Damaged, or of another network namespace: not for us to touch, nor in our way.
+        if matches!(transaction.rest, Rest::Damaged { .. }) {
+            continue;
+        }
+        let Ok(place) = reachable(access, &transaction, false) else { continue };
+        if one(access, vault, &transaction, &place, &mut options)?.closed {
+            recovered.push(transaction.id);
+        }
+    }
+    Ok(recovered)
+}
+
+fn one(
+    access: &Access,
+    vault: &Vault,
+    transaction: &Transaction,
+    place: &Whereabouts,
+    options: &mut Options<'_>,
+) -> Result<RolledBack, Error> {
+    // A damaged journal is not added to; it goes when everything that it still says is settled.
+    let damaged = matches!(transaction.rest, Rest::Damaged { .. });
+    let mut journal = if damaged { None } else { Some(Journal::open(vault, transaction.id)?.0) };
+    let mut entries: Vec<(Entry, Outcome)> = Vec::new();
+    for entry in transaction.open_entries().rev() {
+        let outcome = match () {
+            () if transaction.is_past && entry.ended_with_the_boot() => Outcome::Past,
+            () if entry.ended_with(place) => Outcome::NamespaceGone,
+            () => match take_back(access, entry, Theirs::Keep) {
+                Outcome::Theirs { now } => match (options.decide)(&entry.intent.setting, &now, &entry.intent.before) {
+                    Theirs::Keep => Outcome::Theirs { now },
+                    Theirs::Overwrite => take_back(access, entry, Theirs::Overwrite),
+                },
+                outcome => outcome,
+            },
+        };
+        // At once: should we be killed, what follows may have taken away what this one belongs to (offloads, and with them
+        // a veth's NAPI), and it must not be looked for again.
+        if outcome.is_settled() {
+            undone(vault, &mut journal, entry);
+        }
+        entries.push((entry.clone(), outcome));
+    }
+    let first: Vec<bool> = entries.iter().map(|(_, outcome)| outcome.is_settled()).collect();
+    again(access, &mut entries);
+    for ((entry, outcome), before) in entries.iter().zip(first) {
+        if outcome.is_settled() && !before {
+            undone(vault, &mut journal, entry);
+        }
+    }
+    let left =
+        entries.iter().filter(|(entry, outcome)| !outcome.is_settled() && !over(transaction, entry, outcome)).count();
+    let closed = left == 0 || options.forget;
+    if closed {
+        journal::close(vault, transaction.id)?;
+    }
+    Ok(RolledBack {
+        id: transaction.id,
+        name: transaction.begin.as_ref().map(|begin| begin.name.clone()),
+        entries,
+        closed,
+        torn: transaction.rest == Rest::Torn,
+    })
+}
+
+/// Notes that a change was taken back. Going on without is right: a full disk must not keep the rest from being taken back, and
+/// a second look finds that this one is as before.
+fn undone(vault: &Vault, journal: &mut Option<Journal>, entry: &Entry) {
+    if let Some(journal) = journal {
+        let _ = journal.append(vault, &Record::Undone { number: entry.intent.number }, Durable::Soon);
+    }
+}
+
+/// Whether something is gone for good: a device or a NAPI took its settings along, and they were wanted for a process's time
+/// only. What a person wanted stays in the journal, in case that the device comes back.
+fn over(transaction: &Transaction, entry: &Entry, outcome: &Outcome) -> bool {
+    let for_a_time = matches!(transaction.begin.as_ref().map(|begin| &begin.lease), Some(Lease::Process { .. }));
+    for_a_time && entry.intent.setting.is_of_network() && *outcome == Outcome::Gone
+}
+
+/// Tries again what failed, as long as that helps: one setting may stand in another's way until that is taken back (under
+/// the governor `performance`, intel_pstate refuses every other preference).
+pub(super) fn again(access: &Access, entries: &mut [(Entry, Outcome)]) {
+    loop {
+        let mut helped = false;
+        for (entry, outcome) in entries.iter_mut().filter(|(_, outcome)| matches!(outcome, Outcome::Failed(_))) {
+            *outcome = take_back(access, entry, Theirs::Keep);
+            helped |= !matches!(outcome, Outcome::Failed(_));
+        }
+        if !helped {
+            return;
+        }
+    }
+}
+
+/// Takes back one change.
+pub(super) fn take_back(access: &Access, entry: &Entry, theirs: Theirs) -> Outcome {
+    let setting = &entry.intent.setting;
+    let ours = match &entry.state {
+        State::Undone => return Outcome::Already,
+        State::Ours(ours) => Some(ours),
+        State::InDoubt => None,
+    };
+    let restore = || -> Result<Outcome, KnobError> {
+        let now = setting.identity(access)?;
+        if entry.intent.identity.is_some() && now.is_some() && now != entry.intent.identity {
+            return Ok(Outcome::Another);
+        }
+        Ok(match Knob(setting).restore(access, &entry.intent.before, ours, theirs)? {
+            Restored::Restored => Outcome::Restored,
+            Restored::Already => Outcome::Already,
+            Restored::Theirs { now } => Outcome::Theirs { now },
+            Restored::Gone => Outcome::Gone,
+            Restored::Failed { now } => Outcome::Failed(KnobError::Refused {
+                what: format!("set {} back to {}", setting.label(), entry.intent.before),
+                why: format!("it is {now}"),
+                fix: "see what holds it, and try again".into(),
+            }),
+        })
+    };
+    restore().unwrap_or_else(|error| if error.is_absent() { Outcome::Gone } else { Outcome::Failed(error) })
+}
+
+fn unknown(id: u32) -> Error {
+    KnobError::invalid(format!("transaction {id}"), "there is none; see apus tune status").into()
+}
+
+/// Taking back what a later transaction changed again would leave neither's value.
+fn not_below_another(one: &Transaction, known: &[Transaction]) -> Result<(), Error> {
+    for later in known.iter().filter(|other| other.id > one.id) {
+        let shared = later
+            .open_entries()
+            .find(|entry| one.open_entries().any(|ours| ours.intent.setting == entry.intent.setting));
+        if let Some(entry) = shared {
+            return Err(Error::Knob(KnobError::Refused {
+                what: format!("take back transaction {}", one.id),
+                why: format!("transaction {} changed {} after it", later.id, entry.intent.setting.label()),
+                fix: format!("take back {} first, or all of them: apus tune rollback", later.id),
+            }));
+        }
+    }
+    Ok(())
+}
+
+/// Interfaces and net sysctls of another network namespace are others, as long as it exists. Where that cannot be known, it
+/// counts as existing, unless its settings are to be forgotten.
+fn reachable(access: &Access, transaction: &Transaction, forget: bool) -> Result<Whereabouts, Error> {
+    let of_network = transaction.open_entries().any(|entry| entry.intent.setting.is_of_network());
+    match transaction.whereabouts(access) {
+        Whereabouts::Elsewhere { name, doubt: Some(_) } if of_network && forget => Ok(Whereabouts::Gone { name }),
+        Whereabouts::Elsewhere { name, doubt } if of_network => Err(Error::Knob(KnobError::Refused {
+            what: format!("take back transaction {}", transaction.id),
+            why: format!(
+                "it was made in the network namespace {name}, and this is {}{}",
+                super::network::network(access).map_or("a folder".into(), |now| now.name),
+                doubt.map_or(String::new(), |doubt| format!("; whether that still exists is not known: {doubt}"))
+            ),
+            fix: "run it there: ip netns exec NAME apus tune rollback (lsns -t net shows who is there); if it is known to \
+                  be gone, but not to Apus: --forget"
+                .into(),
+        })),
+        place => Ok(place),
+    }
+}

@@ -1,0 +1,256 @@
+//! A folder of our own for files that must be neither read nor redirected by others: the journal, the lock.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, openat2};
+
+use crate::knob::{Access, Error};
+
+/// A folder that belongs to the user we are (root, on a real machine), into which nobody else may write, reached
+/// without following a symbolic link. The files in it have mode 0600.
+#[derive(Debug)]
+pub struct Vault {
+    folder: OwnedFd,
+    path: String,
+    access: Access,
+}
+
+/// The parent, which is the system's, and our own folders below it.
+const PARENT: &str = "/var/lib";
+const OWN: [&str; 2] = ["apus", "tune"];
+
+/// No link, and no way up.
+const STRICT: ResolveFlags = ResolveFlags::NO_SYMLINKS.union(ResolveFlags::BENEATH).union(ResolveFlags::NO_MAGICLINKS);
+
+impl Vault {
+    /// Opens it, and makes it if it is not there yet.
+    pub fn create(access: &Access) -> Result<Self, Error> {
+        Self::reach(access, true).and_then(|vault| vault.ok_or_else(|| nowhere(access)))
+    }
+
+    /// Opens it; `None` if it is not there.
+    pub fn open(access: &Access) -> Result<Option<Self>, Error> {
+        Self::reach(access, false)
+    }
+
+    fn reach(access: &Access, make: bool) -> Result<Option<Self>, Error> {
+        let mut path = PARENT.to_owned();
+        let what = |path: &str| format!("open the folder {}", access.show(path));
+        if make && !access.is_live() {
+            parents(access)?;
+        }
+        let mut folder: OwnedFd = match access.open(PARENT, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()) {
+            Ok(folder) => folder.into(),
+            Err(e) if e.kind() == io::ErrorKind::NotFound && !make => return Ok(None),
+            Err(e) => return Err(Error::of(what(&path), &e)),
+        };
+        for name in OWN {
+            path = format!("{path}/{name}");
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let open = || openat2(&folder, name, flags, Mode::empty(), STRICT);
+            let next = match open() {
+                Err(rustix::io::Errno::NOENT) if make => {
+                    let mkdir = || match rustix::fs::mkdirat(&folder, name, Mode::RWXU) {
+                        Err(rustix::io::Errno::EXIST) => Ok(()),
+                        other => other,
+                    };
+                    access.act("mkdir", access.show(&path), mkdir).map_err(|e| Error::of(what(&path), &e.into()))?;
+                    // The folder's own entry must last as long as what will be in it.
+                    let parent = rustix::fs::openat(&folder, ".", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+                    let sync = parent
+                        .and_then(|parent| access.act("fsync", access.show(&path), || rustix::fs::fsync(&parent)));
+                    sync.map_err(|e| Error::of(what(&path), &e.into()))?;
+                    open()
+                }
+                Err(rustix::io::Errno::NOENT) => return Ok(None),
+                other => other,
+            };
+            folder = next.map_err(|e| refused(what(&path), e))?;
+            check(access, &path, &folder)?;
+        }
+        Ok(Some(Self { folder, path, access: access.clone() }))
+    }
+
+    /// A file's path, for people.
+    pub fn show(&self, name: &str) -> String {
+        self.access.show(&format!("{}/{name}", self.path))
+    }
+
+    /// The names in it, sorted.
+    pub fn names(&self) -> Result<Vec<String>, Error> {
+        Ok(self.access.list(&self.path)?.unwrap_or_default())
+    }
+
+    /// Opens a file in it; `None` if there is none.
+    pub fn file(&self, name: &str, flags: OFlags) -> Result<Option<File>, Error> {
+        let what = || format!("open {}", self.show(name));
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        match openat2(&self.folder, name, flags, Mode::empty(), STRICT) {
+            Ok(fd) => {
+                let file = File::from(fd);
+                let stat = rustix::fs::fstat(&file).map_err(|e| Error::of(what(), &e.into()))?;
+                if rustix::fs::FileType::from_raw_mode(stat.st_mode) != rustix::fs::FileType::RegularFile {
+                    return Err(Error::System { what: what(), why: "it is no regular file".into() });
+                }
+                Ok(Some(file))
+            }
+            Err(rustix::io::Errno::NOENT) => Ok(None),
+            Err(e) => Err(refused(what(), e)),
+        }
+    }
+
+    /// Makes a file that is not there yet, with mode 0600.
+    pub fn make(&self, name: &str) -> Result<File, Error> {
+        let what = || format!("make {}", self.show(name));
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let make = || openat2(&self.folder, name, flags, Mode::RUSR | Mode::WUSR, STRICT);
+        self.access.act("create", self.show(name), make).map(File::from).map_err(|e| refused(what(), e))
+    }
+
+    /// Opens a file, and makes it if it is not there yet.
+    pub fn ensure(&self, name: &str) -> Result<File, Error> {
+        match self.file(name, OFlags::RDWR)? {
+            Some(file) => Ok(file),
+            None => match self.make(name) {
+                // Someone else made it just now.
+                Err(error) => self.file(name, OFlags::RDWR)?.ok_or(error),
+                made => made,
+            },
+        }
+    }
+
+    /// Removes a file; one that is not there is fine.
+    pub fn remove(&self, name: &str) -> Result<(), Error> {
+        let remove = || match rustix::fs::unlinkat(&self.folder, name, AtFlags::empty()) {
+            Err(rustix::io::Errno::NOENT) => Ok(()),
+            other => other,
+        };
+        let removed = self.access.act("unlink", self.show(name), remove);
+        removed.map_err(|e| Error::of(format!("remove {}", self.show(name)), &e.into()))
+    }
+
+    /// Makes sure that made and removed files are so on disk too.
+    pub fn sync(&self) -> Result<(), Error> {
+        let synced = self.access.act("fsync", self.access.show(&self.path), || rustix::fs::fsync(&self.folder));
+        synced.map_err(|e| Error::of(format!("write {} to disk", self.access.show(&self.path)), &e.into()))
+    }
+
+    /// The machine to which it belongs.
+    pub fn access(&self) -> &Access {
+        &self.access
+    }
+}
+
+/// Below a folder that is no running machine, the system's own folders may be missing.
+fn parents(access: &Access) -> Result<(), Error> {
+    let mut path = String::new();
+    for name in PARENT.split('/').filter(|name| !name.is_empty()) {
+        let what = |path: &str| format!("make the folder {}", access.show(path));
+        let folder = access
+            .open(&path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())
+            .map_err(|e| Error::of(what(&path), &e))?;
+        path = format!("{path}/{name}");
+        if access.exists(&path) {
+            continue;
+        }
+        let mode = Mode::from_raw_mode(0o755);
+        access
+            .act("mkdir", access.show(&path), || rustix::fs::mkdirat(&folder, name, mode))
+            .map_err(|e| Error::of(what(&path), &e.into()))?;
+    }
+    Ok(())
+}
+
+/// Refuses a folder that others could have prepared or could change.
+fn check(access: &Access, path: &str, folder: &OwnedFd) -> Result<(), Error> {
+    let what = || format!("use the folder {}", access.show(path));
+    let stat = rustix::fs::fstat(folder).map_err(|e| Error::of(what(), &e.into()))?;
+    let me = rustix::process::geteuid().as_raw();
+    if stat.st_uid != me {
+        let why = format!("it belongs to user {}, and we are user {me}", stat.st_uid);
+        return Err(Error::NotPermitted {
+            what: what(),
+            why,
+            fix: "run as root; or remove it, if it was not made by apus".into(),
+        });
+    }
+    if stat.st_mode & 0o022 != 0 {
+        return Err(Error::NotPermitted {
+            what: what(),
+            why: format!("others may write there (mode {:o})", stat.st_mode & 0o7777),
+            fix: "look at what is in it, then chmod 700".into(),
+        });
+    }
+    Ok(())
+}
+
+fn refused(what: String, error: rustix::io::Errno) -> Error {
+    match error {
+        rustix::io::Errno::LOOP => Error::NotPermitted {
+            what,
+            why: "a symbolic link is in the way".into(),
+            fix: "remove the link: apus made none".into(),
+        },
+        other => Error::of(what, &other.into()),
+    }
+}
+
+fn nowhere(access: &Access) -> Error {
+    Error::NotThere { what: format!("open {}", access.show(PARENT)), why: "the folder vanished".into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Folder;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+
+    #[test]
+    fn it_is_ours_alone() {
+        let folder = Folder::new(&[]);
+        assert!(Vault::open(&folder.access()).unwrap().is_none());
+        let vault = Vault::create(&folder.access()).unwrap();
+        vault.make("a").unwrap();
+        let mode = |path: &str| folder.path(path).metadata().unwrap().mode() & 0o777;
+        assert_eq!(
+            (mode("var/lib/apus"), mode("var/lib/apus/tune"), mode("var/lib/apus/tune/a")),
+            (0o700, 0o700, 0o600)
+        );
+        assert!(vault.make("a").is_err(), "there is one already");
+        assert_eq!(Vault::open(&folder.access()).unwrap().unwrap().names().unwrap(), ["a"]);
+        vault.remove("a").unwrap();
+        vault.remove("a").unwrap();
+    }
+
+    #[test]
+    fn links_in_the_way_are_refused() {
+        let folder = Folder::new(&[("elsewhere/x", "secret"), ("var/lib/y", "")]);
+        symlink(folder.path("elsewhere"), folder.path("var/lib/apus")).unwrap();
+        let error = Vault::create(&folder.access()).unwrap_err();
+        assert!(error.to_string().contains("symbolic link"), "{error}");
+        std::fs::remove_file(folder.path("var/lib/apus")).unwrap();
+        let vault = Vault::create(&folder.access()).unwrap();
+        symlink(folder.path("elsewhere/x"), folder.path("var/lib/apus/tune/x")).unwrap();
+        assert!(vault.file("x", OFlags::RDWR).is_err() && vault.ensure("x").is_err());
+        assert_eq!(folder.read("elsewhere/x"), "secret");
+    }
+
+    #[test]
+    fn folders_that_others_write_to_are_refused() {
+        let folder = Folder::new(&[("var/lib/apus/tune/x", "")]);
+        let set = |mode| {
+            std::fs::set_permissions(folder.path("var/lib/apus"), std::fs::Permissions::from_mode(mode)).unwrap()
+        };
+        set(0o777);
+        let error = Vault::open(&folder.access()).unwrap_err();
+        assert!(error.to_string().contains("others may write"), "{error}");
+        set(0o700);
+        assert!(Vault::open(&folder.access()).unwrap().is_some());
+        std::fs::remove_file(folder.path("var/lib/apus/tune/x")).unwrap();
+        std::fs::create_dir(folder.path("var/lib/apus/tune/x")).unwrap();
+        let vault = Vault::open(&folder.access()).unwrap().unwrap();
+        assert!(vault.file("x", OFlags::RDONLY).is_err(), "a folder is no file");
+    }
+}

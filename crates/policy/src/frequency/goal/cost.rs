@@ -1,0 +1,130 @@
+//! What frames cost in cycles.
+
+/// A poll with frames costs so many cycles, and each of its frames so many more.
+///
+/// The two are told apart because a core that has more to do takes more frames in a poll: by the mean alone,
+/// a load that it can bear would seem too much for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Cost {
+    pub per_poll: u64,
+    pub per_frame: u64,
+}
+
+/// Of what a window shows to be cheaper than what was known, this part is believed.
+const FALLS_BY: u64 = 8;
+/// The least share of the mean that a frame by itself is taken to cost: one in this many.
+const LEAST_PART: i128 = 4;
+/// The least variance of the polls' sizes that tells a poll from its frames: one frame squared in this many.
+const LEAST_VARIANCE_ONE_IN: i128 = 64;
+
+/// Polls with frames, for a straight line through their costs (least squares).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Polls {
+    count: u64,
+    frames: u64,
+    frames_squared: u64,
+    cycles: u64,
+    frames_times_cycles: u64,
+}
+
+impl Polls {
+    #[inline]
+    pub fn add(&mut self, frames: u64, cycles: u64) {
+        self.count += 1;
+        self.frames = self.frames.saturating_add(frames);
+        self.frames_squared = self.frames_squared.saturating_add(frames.saturating_mul(frames));
+        self.cycles = self.cycles.saturating_add(cycles);
+        self.frames_times_cycles = self.frames_times_cycles.saturating_add(frames.saturating_mul(cycles));
+    }
+
+    /// The line; `None` without frames. Where the polls' sizes differ too little for a line, what was known is
+    /// scaled to what they cost; and where nothing was, all of the cost is the frames'.
+    pub fn cost(&self, known: Option<Cost>) -> Option<Cost> {
+        if self.frames == 0 {
+            return None;
+        }
+        let [count, frames, squared, cycles, product] =
+            [self.count, self.frames, self.frames_squared, self.cycles, self.frames_times_cycles].map(i128::from);
+        let clip = |n: i128| u64::try_from(n).unwrap_or(u64::MAX);
+        let mean = (cycles / frames).max(1);
+        // The variance of the sizes, times the square of their number.
+        let spread = count * squared - frames * frames;
+        if spread * LEAST_VARIANCE_ONE_IN >= count * count {
+            let per_frame = ((count * product - frames * cycles) / spread).clamp((mean / LEAST_PART).max(1), mean);
+            let per_poll = ((cycles - per_frame * frames) / count).max(0);
+            return Some(Cost { per_poll: clip(per_poll), per_frame: clip(per_frame) });
+        }
+        let Some(known) = known else { return Some(Cost { per_poll: 0, per_frame: clip(mean) }) };
+        let expected = (i128::from(known.per_poll) * count + i128::from(known.per_frame) * frames).max(1);
+        let scaled = |part: u64| clip(i128::from(part).saturating_mul(cycles) / expected);
+        Some(Cost { per_poll: scaled(known.per_poll), per_frame: scaled(known.per_frame).max(1) })
+    }
+}
+
+impl Cost {
+    /// Higher costs are believed at once, lower ones by and by.
+    pub fn learn(known: Option<Self>, new: Self) -> Self {
+        let toward = |old: u64, new: u64| if new < old { old - (old - new).div_ceil(FALLS_BY) } else { new };
+        match known {
+            None => new,
+            Some(old) => {
+                Self { per_poll: toward(old.per_poll, new.per_poll), per_frame: toward(old.per_frame, new.per_frame) }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn polls_of_one_size_tell_only_the_mean() {
+        let mut polls = Polls::default();
+        assert_eq!(polls.cost(None), None);
+        polls.add(4, 1_000);
+        polls.add(4, 1_200);
+        assert_eq!(polls.cost(None), Some(Cost { per_poll: 0, per_frame: 275 }));
+        // 200 + 4 * 200 were expected, a tenth less than what they cost.
+        let known = Cost { per_poll: 200, per_frame: 200 };
+        assert_eq!(polls.cost(Some(known)), Some(Cost { per_poll: 220, per_frame: 220 }));
+    }
+
+    #[test]
+    fn costs_rise_at_once_and_fall_by_and_by() {
+        let old = Cost { per_poll: 100, per_frame: 300 };
+        assert_eq!(
+            Cost::learn(Some(old), Cost { per_poll: 120, per_frame: 220 }),
+            Cost { per_poll: 120, per_frame: 290 }
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_line_is_found_exactly(
+            per_poll in 0u64..500,
+            per_frame in 200u64..2_000,
+            sizes in prop::collection::vec(1u64..64, 2..200),
+        ) {
+            let mean = sizes.iter().sum::<u64>() / sizes.len() as u64;
+            prop_assume!(sizes.iter().map(|n| n.abs_diff(mean).pow(2)).sum::<u64>() >= 2 * sizes.len() as u64);
+            let mut polls = Polls::default();
+            for n in sizes {
+                polls.add(n, per_poll + per_frame * n);
+            }
+            prop_assert_eq!(polls.cost(None), Some(Cost { per_poll, per_frame }));
+        }
+
+        #[test]
+        fn no_numbers_overflow(adds in prop::collection::vec((1u64..1 << 32, any::<u64>()), 1..20)) {
+            let mut polls = Polls::default();
+            for (frames, cycles) in adds {
+                polls.add(frames, cycles);
+                prop_assert!(polls.cost(None).unwrap().per_frame > 0);
+                let known = Cost { per_poll: u64::MAX, per_frame: 1 };
+                prop_assert!(polls.cost(Some(known)).unwrap().per_frame > 0);
+            }
+        }
+    }
+}

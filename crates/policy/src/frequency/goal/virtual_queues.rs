@@ -1,0 +1,234 @@
+//! The same traffic, served at every frequency at once.
+
+use units::{Hertz, Nanos};
+
+use super::cost::Cost;
+use crate::frequency::PStates;
+
+/// For each frequency a queue that exists in numbers only: how long would its work have taken, and how many
+/// frames would have been late?
+///
+/// The frames and the times between them are those that were seen; what they cost is learned, in cycles. A poll is
+/// paid by the frames that it takes, which are the more the more have come during the one
+/// before: about those that wait, or where none do, as many as come while there is no time for a poll each. Cycles are taken not to depend on the frequency. Where memory is waited for
+/// they are fewer at a lower one, so that what is said of lower frequencies is on the safe side.
+#[derive(Clone, Debug)]
+pub(super) struct VirtualQueues {
+    /// One a frequency, ascending.
+    queues: [Queue; PStates::MOST],
+    count: usize,
+    /// The most frames that a poll has given: as many as it takes.
+    burst: u64,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Queue {
+    /// What a frame costs, in ps.
+    per_frame: u64,
+    /// What a poll costs besides its frames, in ps.
+    per_poll: u64,
+    /// Work that is not done yet, in ps.
+    backlog: u64,
+    /// Frames of this window that were late.
+    late: u64,
+}
+
+const PS: u64 = 1_000;
+
+impl VirtualQueues {
+    pub fn new(pstates: &PStates) -> Self {
+        Self { queues: [Queue::default(); PStates::MOST], count: pstates.as_slice().len(), burst: 1 }
+    }
+
+    /// Sets what frames cost. The backlogs stay: they are time, not frames.
+    pub fn set_cost(&mut self, cost: Cost, pstates: &PStates) {
+        for (queue, frequency) in self.queues.iter_mut().zip(pstates.as_slice()) {
+            let ps = |cycles| Nanos::from_nanos(cycles).scale(1_000_000_000 * PS, frequency.as_hertz()).as_nanos();
+            (queue.per_frame, queue.per_poll) = (ps(cost.per_frame), ps(cost.per_poll));
+        }
+    }
+
+    /// A poll has given so many frames.
+    pub fn received(&mut self, frames: u64) {
+        self.burst = self.burst.max(frames);
+    }
+
+    /// The most frames that a poll has given.
+    pub fn burst(&self) -> u64 {
+        self.burst
+    }
+
+    /// Forgets which frames were late.
+    pub fn begin_window(&mut self) {
+        for queue in &mut self.queues {
+            queue.late = 0;
+        }
+    }
+
+    /// `frames` came within the `available` time. Those that a core which polls is done with later than `limit`
+    /// are late.
+    #[inline]
+    pub fn serve(&mut self, frames: u64, available: Nanos, limit: Nanos) {
+        let ps = |span: Nanos| span.as_nanos().saturating_mul(PS);
+        let (available, limit) = (ps(available), ps(limit));
+        for queue in &mut self.queues[..self.count] {
+            let before = queue.backlog.saturating_sub(available);
+            let polls = queue.per_poll.saturating_mul(frames);
+            let own = queue.per_frame.saturating_mul(frames);
+            let polls = if queue.backlog <= queue.per_frame {
+                // Each by itself, as long as there is time for that: then more come while one is worked on.
+                let least = queue.per_poll.saturating_mul(frames.div_ceil(self.burst));
+                let spare = available.saturating_sub(queue.backlog).saturating_sub(own);
+                polls.min(spare.max(least))
+            } else {
+                let waiting = queue.backlog / queue.per_frame.max(1);
+                polls / waiting.min(self.burst)
+            };
+            let work = own.saturating_add(polls);
+            // They came one after the other, and were worked on meanwhile.
+            let after = queue.backlog.saturating_add(work).saturating_sub(available);
+            // What is more than twice too late tells nothing more, and would take long to go.
+            queue.backlog = after.min(limit.saturating_mul(2));
+            let alone = queue.per_frame.saturating_add(queue.per_poll);
+            // A frame is sent when its whole poll is done: also those that come while it waits for that poll.
+            let followers = before.min(queue.per_frame.saturating_mul(self.burst));
+            let done = after.max(before.saturating_add(alone));
+            let longest = done.saturating_add(followers);
+            if longest > limit {
+                queue.late += frames.min((longest - limit) / queue.per_frame.max(1) + 1);
+            }
+        }
+    }
+
+    /// The core has left so many frames in its ring, at this frequency: no lower one can have done better.
+    pub fn correct(&mut self, state: usize, left: u64) {
+        for queue in &mut self.queues[..=state] {
+            queue.backlog = queue.backlog.max(queue.per_frame.saturating_mul(left));
+        }
+    }
+
+    /// More frames were late at this frequency than the numbers say.
+    pub fn add_late(&mut self, state: usize, late: u64) {
+        for queue in &mut self.queues[..=state] {
+            queue.late += late;
+        }
+    }
+
+    /// Frames of this window that were late at this frequency (0: the lowest).
+    pub fn late(&self, state: usize) -> u64 {
+        self.queues[state].late
+    }
+
+    /// Work that is not done yet at this frequency.
+    pub fn backlog(&self, state: usize) -> Nanos {
+        Nanos::from_nanos(self.queues[state].backlog / PS)
+    }
+
+    /// What a frame that comes alone costs at this frequency.
+    pub fn alone(&self, state: usize) -> Nanos {
+        let Queue { per_frame, per_poll, .. } = self.queues[state];
+        Nanos::from_nanos(per_frame.saturating_add(per_poll) / PS)
+    }
+
+    /// The lowest frequency at which no more than `late` frames of this window were late and no more than
+    /// `backlog` is left to do.
+    pub fn lowest(&self, pstates: &PStates, late: u64, backlog: Nanos) -> Option<Hertz> {
+        let good = |state: &usize| self.queues[*state].late <= late && self.backlog(*state) <= backlog;
+        (0..self.count).find(good).map(|state| pstates.as_slice()[state])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frequency::tests::pstates;
+    use proptest::prelude::*;
+
+    const LIMIT: Nanos = Nanos::from_micros(20);
+
+    fn queues(cycles: u64) -> VirtualQueues {
+        let mut queues = VirtualQueues::new(&pstates());
+        queues.set_cost(Cost { per_poll: 0, per_frame: cycles }, &pstates());
+        queues
+    }
+
+    #[test]
+    fn a_rate_that_is_served_leaves_no_backlog_and_one_that_is_not_does() {
+        // 400 cycles: 500 ns at 800 MHz, 200 ns at 2 GHz; a frame each 300 ns.
+        let mut queues = queues(400);
+        for _ in 0..1_000 {
+            queues.serve(10, Nanos::from_nanos(3_000), LIMIT);
+        }
+        // 1.4 GHz take 286 ns, 1.3 GHz 308.
+        assert_eq!(queues.backlog(6), Nanos::ZERO);
+        assert_eq!(queues.backlog(5), LIMIT * 2);
+        assert_eq!(queues.lowest(&pstates(), 0, LIMIT), Some(Hertz::new(1_400_000_000)));
+    }
+
+    #[test]
+    fn a_burst_is_late_by_its_work() {
+        let mut queues = queues(400);
+        queues.serve(50, Nanos::ZERO, LIMIT);
+        // 50 frames of 200 ns at 2 GHz: 10 us. At 800 MHz: 25 us, 11 of them over the limit.
+        assert_eq!((queues.late(12), queues.late(0)), (0, 11));
+    }
+
+    #[test]
+    fn a_poll_is_paid_by_the_frames_that_wait() {
+        let mut queues = VirtualQueues::new(&pstates());
+        queues.set_cost(Cost { per_poll: 800, per_frame: 400 }, &pstates());
+        queues.received(32);
+        // At 800 MHz: a poll of 1 us, a frame of 500 ns. Two within 2 us share polls as far as they must; four at once
+        // share one.
+        queues.serve(2, Nanos::from_micros(2), LIMIT);
+        assert_eq!(queues.backlog(0), Nanos::ZERO);
+        queues.serve(4, Nanos::ZERO, LIMIT);
+        assert_eq!(queues.backlog(0), Nanos::from_micros(3));
+        // Six wait, and each of the next pays a sixth of a poll.
+        queues.serve(6, Nanos::ZERO, LIMIT);
+        assert_eq!(queues.backlog(0), Nanos::from_micros(7));
+        assert_eq!(queues.alone(0), Nanos::from_nanos(1_500));
+    }
+
+    #[test]
+    fn a_backlog_is_counted_up_to_twice_the_limit() {
+        let mut queues = queues(400);
+        queues.serve(1_000, Nanos::ZERO, LIMIT);
+        assert_eq!(queues.backlog(0), LIMIT * 2);
+        queues.serve(1, LIMIT * 2, LIMIT);
+        assert_eq!(queues.backlog(0), Nanos::from_nanos(500));
+    }
+
+    #[test]
+    fn what_is_left_in_the_ring_corrects_the_numbers() {
+        let mut queues = queues(400);
+        queues.correct(6, 100);
+        assert_eq!(queues.backlog(0), Nanos::from_micros(50));
+        assert_eq!(queues.backlog(7), Nanos::ZERO);
+    }
+
+    proptest! {
+        #[test]
+        fn a_higher_frequency_is_never_worse(
+            cycles in 1u64..5_000,
+            steps in prop::collection::vec((0u64..200, 0u64..50_000), 1..100),
+        ) {
+            let mut queues = queues(cycles);
+            for (frames, available) in steps {
+                queues.serve(frames, Nanos::from_nanos(available), LIMIT);
+                for state in 1..15 {
+                    prop_assert!(queues.backlog(state) <= queues.backlog(state - 1));
+                    prop_assert!(queues.late(state) <= queues.late(state - 1));
+                }
+            }
+        }
+
+        #[test]
+        fn nothing_overflows(cycles: u64, steps in prop::collection::vec((any::<u64>(), any::<u64>()), 1..50)) {
+            let mut queues = queues(cycles);
+            for (frames, available) in steps {
+                queues.serve(frames % (1 << 32), Nanos::from_nanos(available), LIMIT);
+            }
+        }
+    }
+}

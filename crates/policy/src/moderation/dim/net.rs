@@ -1,0 +1,342 @@
+//! DIM for network queues.
+
+use units::Instant;
+
+use super::profiles::{NET_PROFILES, net_profile};
+use super::{
+    Comparison, DimSample, Outcome, Search, Snapshot, State, Stats, Stepped, TuneState, WINDOW_EVENTS, significant,
+};
+use crate::moderation::{Decision, Direction, ModerationPolicy, PeriodMode, Profile, Reason, Sample};
+
+/// The last index of a table.
+const LAST: u8 = NET_PROFILES as u8 - 1;
+/// Steps after which it is too tired for another: `NET_DIM_PARAMS_NUM_PROFILES * 2` in
+/// `net_dim_step()`, `lib/dim/net_dim.c`.
+const TOO_TIRED: u8 = 2 * NET_PROFILES as u8;
+
+/// Linux `net_dim`, one instance a queue and direction.
+///
+/// ```text
+///                      ┌──────────── the rates have changed: left, from index 0 right ────────────┐
+///                      │                                                                          ▼
+///   PARKING_ON_TOP ────┘◄─ at the edge, or turned at a top ──── GOING_RIGHT ◄── not better ──► GOING_LEFT
+///                                                                    │                            │
+///   PARKING_TIRED  ◄──────── ten steps without parking on top ───────┴────────────────────────────┘
+///        └── after ten windows, without a look at the rates ──► as from PARKING_ON_TOP
+/// ```
+/// Better means, in this order: more bytes, more packets, fewer events a millisecond, by 11 % at
+/// least. The same is not better, so that steady traffic never rests.
+#[derive(Debug)]
+pub struct NetDim<C> {
+    direction: Direction,
+    mode: PeriodMode,
+    state: State,
+    search: Search,
+    start: DimSample<C>,
+    previous: Stats,
+}
+
+impl<C> NetDim<C> {
+    /// The index that a driver gets from `net_dim_get_def_rx_moderation` and its like:
+    /// `NET_DIM_DEF_PROFILE_EQE` and `NET_DIM_DEF_PROFILE_CQE` in `lib/dim/net_dim.c`.
+    pub const DEFAULT_INDEX: u8 = 1;
+
+    /// A new instance. A driver that does not set the index begins with 0, as mlx5 does; `None` past the
+    /// table.
+    pub fn new(direction: Direction, mode: PeriodMode, index: u8) -> Option<Self> {
+        net_profile(direction, mode, index)?;
+        Some(Self {
+            direction,
+            mode,
+            state: State::StartMeasure,
+            search: Search::new(TuneState::ParkingOnTop, index),
+            start: DimSample { time: Instant::ORIGIN, packets: 0, bytes: 0, events: 0, completions: 0 },
+            previous: Stats::default(),
+        })
+    }
+
+    /// `net_dim()`. Where it begins a new window, the kernel reads the clock anew: `restart` is what it
+    /// reads then. Without a kernel that is the sample's own time.
+    pub fn step(&mut self, end: &DimSample<C>, restart: Instant<C>) -> Outcome {
+        let outcome = match self.state {
+            State::ApplyNewProfile => return Outcome::Applying,
+            State::StartMeasure => Outcome::Measuring,
+            State::MeasureInProgress => {
+                if u32::from(end.events.wrapping_sub(self.start.events)) < WINDOW_EVENTS {
+                    return Outcome::Measuring;
+                }
+                let Some(current) = Stats::between(&self.start, end) else { return Outcome::Measuring };
+                if self.decision(current) {
+                    self.state = State::ApplyNewProfile;
+                    return Outcome::Changed;
+                }
+                Outcome::Kept
+            }
+        };
+        // Not the completions: no net driver counts them.
+        self.start = DimSample { time: restart, completions: self.start.completions, ..*end };
+        self.state = State::MeasureInProgress;
+        outcome
+    }
+
+    /// What the driver's work item does when it has programmed the profile.
+    pub fn finish_applying(&mut self) {
+        self.state = State::StartMeasure;
+    }
+
+    /// The state as the kernel keeps it.
+    pub fn snapshot(&self) -> Snapshot {
+        self.search.snapshot(self.state)
+    }
+
+    /// `net_dim_decision()`: whether the index has changed.
+    fn decision(&mut self, current: Stats) -> bool {
+        let before = self.search;
+        match before.tune_state {
+            TuneState::ParkingOnTop => {
+                if compare(&current, &self.previous) != Comparison::Same {
+                    self.search.exit_parking();
+                }
+            }
+            TuneState::ParkingTired => {
+                self.search.tired = before.tired.wrapping_sub(1);
+                if self.search.tired == 0 {
+                    self.search.exit_parking();
+                }
+            }
+            TuneState::GoingRight | TuneState::GoingLeft => {
+                if compare(&current, &self.previous) != Comparison::Better {
+                    self.search.turn();
+                }
+                if self.search.on_top() {
+                    self.search.park_on_top();
+                } else {
+                    match self.search.step() {
+                        Stepped::Moved => {}
+                        Stepped::OnEdge => self.search.park_on_top(),
+                        Stepped::TooTired => self.search.park_tired(),
+                    }
+                }
+            }
+        }
+        let stayed_parked =
+            before.tune_state == TuneState::ParkingOnTop && self.search.tune_state == TuneState::ParkingOnTop;
+        if !stayed_parked {
+            self.previous = current;
+        }
+        self.search.profile_ix != before.profile_ix
+    }
+}
+
+impl Search {
+    /// `dim_on_top`
+    fn on_top(&self) -> bool {
+        match self.tune_state {
+            TuneState::ParkingOnTop | TuneState::ParkingTired => true,
+            TuneState::GoingRight => self.steps_left > 1 && self.steps_right == 1,
+            TuneState::GoingLeft => self.steps_right > 1 && self.steps_left == 1,
+        }
+    }
+
+    /// `dim_park_on_top`
+    fn park_on_top(&mut self) {
+        *self = Self::new(TuneState::ParkingOnTop, self.profile_ix);
+    }
+
+    /// `dim_park_tired`
+    fn park_tired(&mut self) {
+        *self = Self { tired: self.tired, ..Self::new(TuneState::ParkingTired, self.profile_ix) };
+    }
+
+    /// `net_dim_exit_parking`
+    fn exit_parking(&mut self) {
+        self.tune_state = if self.profile_ix == 0 { TuneState::GoingRight } else { TuneState::GoingLeft };
+        self.step();
+    }
+
+    /// `net_dim_step`
+    fn step(&mut self) -> Stepped {
+        if self.tired == TOO_TIRED {
+            return Stepped::TooTired;
+        }
+        let stepped = self.walk(LAST);
+        if stepped == Stepped::Moved {
+            self.tired = self.tired.wrapping_add(1);
+        }
+        stepped
+    }
+}
+
+/// `net_dim_stats_compare`
+fn compare(current: &Stats, previous: &Stats) -> Comparison {
+    let more = |current: i32, previous: i32| if current > previous { Comparison::Better } else { Comparison::Worse };
+    let appeared = |current: i32| if current != 0 { Comparison::Better } else { Comparison::Same };
+    if previous.bpms == 0 {
+        return appeared(current.bpms);
+    }
+    if significant(current.bpms, previous.bpms) {
+        return more(current.bpms, previous.bpms);
+    }
+    if previous.ppms == 0 {
+        return appeared(current.ppms);
+    }
+    if significant(current.ppms, previous.ppms) {
+        return more(current.ppms, previous.ppms);
+    }
+    if previous.epms != 0 && significant(current.epms, previous.epms) {
+        return if current.epms < previous.epms { Comparison::Better } else { Comparison::Worse };
+    }
+    Comparison::Same
+}
+
+impl<C> ModerationPolicy<C> for NetDim<C> {
+    fn profile(&self) -> Profile {
+        net_profile(self.direction, self.mode, self.search.profile_ix).expect("no step leaves the table")
+    }
+
+    #[inline]
+    fn decide(&mut self, sample: &Sample<C>) -> Decision {
+        match self.step(&DimSample::from(sample), sample.now) {
+            Outcome::Applying => Decision::keep(Reason::Applying),
+            Outcome::Measuring => Decision::keep(Reason::Measuring),
+            Outcome::Kept => Decision::keep(Reason::Steady),
+            Outcome::Changed => Decision::apply(self.profile(), Reason::Rates),
+        }
+    }
+
+    fn applied(&mut self, _: Instant<C>) {
+        self.finish_applying();
+    }
+}
+
+impl<C> Clone for NetDim<C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<C> Copy for NetDim<C> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::moderation::Action;
+    use crate::moderation::dim::tests::sample;
+    use proptest::prelude::*;
+    use units::Simulated;
+
+    type Dim = NetDim<Simulated>;
+
+    fn dim(index: u8) -> Dim {
+        NetDim::new(Direction::Rx, PeriodMode::Eqe, index).unwrap()
+    }
+
+    /// Windows of 64 events, each with its duration in us and its packets of 100 octets, at once applied.
+    fn windows(dim: &mut Dim, time_us: &mut u64, windows: &[(u64, u32)]) -> [u8; 8] {
+        let (mut seen, mut packets, mut events) = ([u8::MAX; 8], 0u32, 0u16);
+        dim.step(&sample(*time_us * 1_000, events, packets, packets * 100), Instant::from_nanos(*time_us * 1_000));
+        for (window, (us, more)) in seen.iter_mut().zip(windows) {
+            *time_us += us;
+            events = events.wrapping_add(64);
+            packets += more;
+            let at = Instant::from_nanos(*time_us * 1_000);
+            if dim.step(&sample(*time_us * 1_000, events, packets, packets * 100), at) == Outcome::Changed {
+                dim.finish_applying();
+                dim.step(&sample(*time_us * 1_000, events, packets, packets * 100), at);
+            }
+            *window = dim.snapshot().profile_ix;
+        }
+        seen
+    }
+
+    #[test]
+    fn walks_right_while_events_become_fewer_and_parks_at_the_edge() {
+        // The same packet rate, and each window's 64 events take longer than those before.
+        let mut dim = dim(0);
+        let all = [(100, 100), (200, 200), (400, 400), (800, 800), (1_600, 1_600), (1_600, 1_600), (1_600, 1_600)];
+        assert_eq!(windows(&mut dim, &mut 1_000, &all), [1, 2, 3, 4, 4, 4, 4, u8::MAX]);
+        assert_eq!(dim.snapshot().tune_state, TuneState::ParkingOnTop);
+        assert_eq!(dim.profile(), Profile::eqe(256, 256));
+    }
+
+    #[test]
+    fn steady_traffic_flips_until_it_is_tired() {
+        let (mut dim, mut time) = (dim(0), 0);
+        let steady = [(1_000, 64); 8];
+        assert_eq!(windows(&mut dim, &mut time, &steady), [1, 0, 1, 0, 1, 0, 1, 0]);
+        assert_eq!(windows(&mut dim, &mut time, &steady[..4]), [1, 0, 0, 0, 255, 255, 255, 255]);
+        assert_eq!(dim.snapshot().tune_state, TuneState::ParkingTired);
+    }
+
+    #[test]
+    fn says_nothing_until_the_driver_is_done() {
+        let mut dim = dim(0);
+        let at = Instant::from_nanos(0);
+        assert_eq!(dim.step(&sample(0, 0, 0, 0), at), Outcome::Measuring);
+        assert_eq!(dim.step(&sample(1_000_000, 64, 64, 6_400), at), Outcome::Changed);
+        assert_eq!(dim.step(&sample(9_000_000, 640, 640, 64_000), at), Outcome::Applying);
+        dim.finish_applying();
+        assert_eq!(dim.step(&sample(9_000_000, 640, 640, 64_000), at), Outcome::Measuring);
+    }
+
+    #[test]
+    fn refuses_an_index_past_the_table() {
+        assert!(Dim::new(Direction::Tx, PeriodMode::Cqe, 5).is_none());
+    }
+
+    proptest! {
+        /// Whatever the samples, and wherever the counters begin.
+        #[test]
+        fn keeps_its_bounds(
+            index in 0u8..5,
+            starts in (0u64..1 << 60, any::<u64>(), any::<u64>(), any::<u64>()),
+            calls in prop::collection::vec((0u64..5_000_000, 0u64..200, 0u64..100_000, 0u64..1 << 34, any::<bool>()), 1..300),
+        ) {
+            let mut dim = dim(index);
+            let mut from_zero = dim;
+            let (mut time, mut events, mut packets, mut bytes) = starts;
+            let mut since_zero = (0u64, 0u64, 0u64, 0u64);
+            for (span, more_events, more_packets, more_bytes, done) in calls {
+                time += span;
+                events = events.wrapping_add(more_events);
+                packets = packets.wrapping_add(more_packets);
+                bytes = bytes.wrapping_add(more_bytes);
+                since_zero = (
+                    since_zero.0 + span,
+                    since_zero.1 + more_events,
+                    since_zero.2 + more_packets,
+                    since_zero.3 + more_bytes,
+                );
+                let before = dim.snapshot();
+                let window = (events as u16).wrapping_sub(dim.start.events);
+                let now = Instant::from_nanos(time);
+                let seen = Sample { now, events, packets, bytes, completions: 0, delays: None };
+                let decision = dim.decide(&seen);
+                let after = dim.snapshot();
+                prop_assert!(after.profile_ix < NET_PROFILES as u8 && after.tired <= TOO_TIRED);
+                prop_assert!(after.profile_ix.abs_diff(before.profile_ix) <= 1);
+                if before.state != State::MeasureInProgress || u32::from(window) < WINDOW_EVENTS {
+                    prop_assert_eq!(decision.action, Action::Keep, "a step without a full window");
+                    prop_assert_eq!(
+                        Snapshot { state: before.state, ..after }, before, "a change without a full window"
+                    );
+                }
+                // The counters' wrap-around changes nothing.
+                let (t, e, p, b) = since_zero;
+                let moved = Sample {
+                    now: Instant::from_nanos(t),
+                    events: e,
+                    packets: p,
+                    bytes: b,
+                    completions: 0,
+                    delays: None,
+                };
+                prop_assert_eq!(from_zero.decide(&moved), decision);
+                prop_assert_eq!(from_zero.snapshot(), after);
+                if done && after.state == State::ApplyNewProfile {
+                    dim.applied(now);
+                    from_zero.applied(now);
+                }
+            }
+        }
+    }
+}

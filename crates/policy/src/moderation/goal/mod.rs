@@ -1,0 +1,468 @@
+//! The fewest interrupts that keep a latency goal: what Apus sets against DIM.
+//!
+//! With a timer that starts at the first packet (EQE), no packet waits longer for its interrupt than the
+//! timer runs. So the timer that keeps a goal is the goal less everything else that a packet meets
+//! (delivery, waking, work), whatever the load, and the longest such timer makes the fewest interrupts.
+//! A burst finds it already set. What else a packet meets is either measured, from delays that the
+//! world observes, or given.
+//!
+//! ```text
+//!                 the quantile is below the goal: longer by the difference   [budget]
+//!                      ┌───┐
+//!                      │   ▼
+//!    (begin) ───► GATHERING ── each packet comes alone anyway ──► RESTING: an interrupt a packet
+//!                   ▲  │  ▲                           [no_saving]     │
+//!        late:      │  │  └── the rate has risen [burst], or it is ───┤
+//!     shorter by    └──┘       time for another try [probe]           │
+//!     the difference           late again within a second [late] ◄────┘ (the same way back, later)
+//!          [late]
+//! ```
+//! **Longer.** The delay that the goal's quantile has, `D`, grows by at most as much as the timer, `T`:
+//! `T + (goal - D)` never exceeds the goal where the world stays the same, and repeated it arrives there.
+//!
+//! **Shorter.** At once, if twice as many packets are late as may be, in several interrupts: back to the
+//! timer before, if it was just made longer, else by twice the excess. Late packets that would have been
+//! late without any timer (stalls of the machine) do not count, and use up half of what the goal allows at
+//! most. Where most are, the goal cannot be kept, and there is no timer (goal_too_tight).
+//!
+//! **Changes.** Planned ones are a second apart. One that a late alarm brings can follow, to a timer that is known to
+//! be good, or to none at all; after it, the next try waits twice as long. So steady traffic sees two
+//! changes in a second at the most, and then fewer and fewer.
+//!
+//! **Resting.** Where less than one interrupt in 64 was saved, waiting buys nothing: the packets then
+//! interrupt at once, until their rate rises, or to see whether that is still so.
+//!
+//! **The ring.** At half the ring's descriptors the NIC interrupts at once, where it counts frames; where
+//! it does not, the timer is no longer than half the ring lasts. The other half is for what comes
+//! until the ring is read. (Of 1024 slots that last 300 us at 40 Gbit/s, reclaiming each 250 us is
+//! "dangerously close": FreeBSD's networking list, "ixl 40G bad performance", on interrupt moderation.)
+//!
+//! **Transmit** completions delay no packet. There the timer is half the ring's time, and never changes.
+
+mod window;
+
+use units::{Instant, Nanos};
+
+use super::{Decision, Direction, ModerationPolicy, Profile, Reason, Sample};
+use crate::wait::DEFAULT_GOAL;
+use crate::{Goal, LossBound};
+use window::{Growth, Totals, Window};
+
+/// Between two planned changes, at the least. Each of them programs hardware, which can be expensive
+/// (A. Gospodarek, slides on DIM, "Programming hardware can be expensive").
+const PLAN_EVERY: Nanos = Nanos::from_secs(1);
+/// The first wait for another try after one that saved nothing; each further one is twice as long.
+const SHORTEST_REST: Nanos = Nanos::from_secs(4);
+/// The longest wait until another try, after tries that failed.
+const LONGEST_PATIENCE: Nanos = Nanos::from_secs(64);
+/// Packets above the quantile in a window that is believed: 8. Then the share is right to within a factor
+/// of 2 with a probability of 99 % (Poisson).
+const ENOUGH_ABOVE: u64 = 8;
+/// Packets in a window that is believed, at the least.
+const ENOUGH_PACKETS: u64 = 512;
+/// Waiting pays if it saves one interrupt in this many.
+const WORTH_ONE_IN: u64 = 64;
+/// Packets that suffice to see that there is no saving, where their gaps are that many timers long.
+const SPARSE_PACKETS: u64 = 16;
+/// A timer that is longer by less than one part in this many is not worth a change.
+const HYSTERESIS: u64 = 256;
+/// While resting, the rate is looked at after this many packets, for a burst that has doubled it...
+const BURST_PACKETS: u64 = 64;
+/// ...and after this many, for a rate that has grown by a quarter: at Poisson arrivals more than five
+/// standard deviations, as is the other.
+const RISE_PACKETS: u64 = 512;
+
+/// What the NIC can be programmed to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// The longest timer, in microseconds.
+    pub usecs: u32,
+    /// The timer's granularity, in microseconds; 0 is taken as 1.
+    pub usecs_step: u32,
+    /// The highest count of frames; 0 if it does not count frames.
+    pub frames: u32,
+}
+
+/// What a [`GoalModeration`] needs to know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GoalModerationConfig {
+    /// The goal; `None`: the default goal of all policies ([`DEFAULT_GOAL`]).
+    pub goal: Option<Goal>,
+    /// Which way the queue's packets go.
+    pub direction: Direction,
+    /// The queue's ring and the highest rate of packets; `None` if not known.
+    pub loss: Option<LossBound>,
+    /// What the NIC can be programmed to.
+    pub limits: Limits,
+    /// What a packet meets besides moderation, at the goal's quantile: delivery, waking, work. `None` if
+    /// not known: then half the goal is left for it, until observed delays tell.
+    pub remaining: Option<Nanos>,
+}
+
+/// The policy. See the [module](self).
+#[derive(Debug)]
+pub struct GoalModeration<C> {
+    goal: Goal,
+    limits: Limits,
+    /// The longest timer that ring and NIC allow, and whether it is the ring that does.
+    longest: (Nanos, bool),
+    /// Counted frames that interrupt.
+    frames: u32,
+    /// What is left for the timer where no delays are observed.
+    blind: Nanos,
+    /// Packets in a window that is believed.
+    enough: u64,
+    profile: Profile,
+    phase: Phase<C>,
+    /// The timer while gathering, and the one to come back to while resting.
+    timer: Nanos,
+    /// The timer before the last one was made longer, until the longer one has proved good.
+    proven: Option<Nanos>,
+    start: Option<Totals<C>>,
+    window: Window,
+    /// When the profile was last changed.
+    changed: Instant<C>,
+    /// No longer timer before this.
+    patient_until: Instant<C>,
+    /// How long the next failure makes it wait.
+    patience: Nanos,
+    /// How long the next rest is.
+    rest: Nanos,
+}
+
+#[derive(Debug)]
+enum Phase<C> {
+    /// Transmit: nothing is to be found out.
+    Fixed,
+    /// The NIC is being programmed.
+    Applying(Next<C>),
+    Gathering,
+    Resting(Rest<C>),
+}
+
+/// What follows once the NIC is programmed.
+#[derive(Debug)]
+enum Next<C> {
+    Gathering,
+    Resting(Rest<C>),
+}
+
+#[derive(Debug)]
+struct Rest<C> {
+    reason: Reason,
+    until: Instant<C>,
+    /// The mean time between packets when the rest began.
+    gap: Nanos,
+    /// Where the looks at the rate begin.
+    burst: Option<Totals<C>>,
+    rise: Option<Totals<C>>,
+}
+
+impl<C> GoalModeration<C> {
+    /// Begins with the timer that `remaining` leaves.
+    pub fn new(config: GoalModerationConfig) -> Self {
+        let goal = config.goal.unwrap_or(DEFAULT_GOAL);
+        let limits = config.limits;
+        let half_ring = config.loss.map_or(Nanos::MAX, |loss| loss.longest_absence() / 2);
+        let receive = config.direction == Direction::Rx;
+        let counts_frames = receive && limits.frames > 0;
+        let nic = Nanos::from_micros(u64::from(limits.usecs));
+        let ring = if counts_frames { Nanos::MAX } else { half_ring };
+        let frames = config.loss.map_or(limits.frames, |loss| limits.frames.min((loss.descriptors / 2).max(1)));
+        let above = u64::from(goal.quantile.above_ppm());
+        let mut policy = Self {
+            goal,
+            limits,
+            longest: (nic.min(ring), ring < nic),
+            frames,
+            blind: goal.latency.saturating_sub(config.remaining.unwrap_or(goal.latency / 2)),
+            enough: (ENOUGH_ABOVE * 1_000_000 / above).max(ENOUGH_PACKETS),
+            profile: Profile::IMMEDIATE,
+            phase: if receive { Phase::Gathering } else { Phase::Fixed },
+            timer: Nanos::ZERO,
+            proven: None,
+            start: None,
+            window: Window::new(goal),
+            changed: Instant::ORIGIN,
+            patient_until: Instant::ORIGIN,
+            patience: PLAN_EVERY,
+            rest: SHORTEST_REST,
+        };
+        let timer = match (receive, half_ring) {
+            (true, _) | (false, Nanos::MAX) => policy.blind,
+            (false, half_ring) => half_ring,
+        };
+        policy.timer = policy.possible(timer);
+        policy.profile = policy.gathering_profile();
+        policy
+    }
+
+    /// The goal that is kept.
+    pub fn goal(&self) -> Goal {
+        self.goal
+    }
+
+    /// The longest timer up to `wanted` that the NIC and the ring take.
+    fn possible(&self, wanted: Nanos) -> Nanos {
+        let step = u64::from(self.limits.usecs_step.max(1));
+        let micros = wanted.min(self.longest.0).as_micros_floor() / step * step;
+        Nanos::from_micros(micros)
+    }
+
+    fn gathering_profile(&self) -> Profile {
+        match self.timer.as_micros_floor() {
+            0 => Profile::IMMEDIATE,
+            usecs => Profile::eqe(usecs as u32, self.frames),
+        }
+    }
+
+    /// Programs the profile of `timer`, or of a rest.
+    fn change(&mut self, now: Instant<C>, next: Next<C>, reason: Reason) -> Decision {
+        let profile = match next {
+            Next::Gathering => self.gathering_profile(),
+            Next::Resting(_) => Profile::IMMEDIATE,
+        };
+        self.changed = now;
+        self.begin_window();
+        self.phase = Phase::Applying(next);
+        if profile == self.profile {
+            self.applied(now);
+            return Decision::keep(reason);
+        }
+        self.profile = profile;
+        Decision::apply(profile, reason)
+    }
+
+    fn applied(&mut self, _: Instant<C>) {
+        if let Phase::Applying(next) = &self.phase {
+            self.phase = match *next {
+                Next::Gathering => Phase::Gathering,
+                Next::Resting(rest) => Phase::Resting(rest),
+            };
+        }
+    }
+
+    fn begin_window(&mut self) {
+        self.start = None;
+        self.window.clear();
+    }
+
+    fn gather(&mut self, now: Instant<C>, seen: Growth) -> Decision {
+        if let Some(excess) = self.window.alarm(self.enough) {
+            return self.shorten_at_once(now, seen, excess);
+        }
+        let since_change = now.since(self.changed).unwrap_or(Nanos::ZERO);
+        if since_change < PLAN_EVERY || seen.span < PLAN_EVERY {
+            return Decision::keep(Reason::Measuring);
+        }
+        let alone = seen.packets >= SPARSE_PACKETS
+            && seen.saved() == 0
+            && seen.gap().is_some_and(|gap| gap >= self.timer * WORTH_ONE_IN);
+        let unsaved = seen.packets >= ENOUGH_PACKETS && seen.saved() < seen.packets / WORTH_ONE_IN;
+        let pointless = self.timer > Nanos::ZERO && (alone || unsaved);
+        if seen.packets < self.enough || self.window.is_short_of(self.enough) {
+            return if pointless { self.rest(now, seen, Reason::NoSaving) } else { Decision::keep(Reason::Measuring) };
+        }
+        if self.window.hopeless() {
+            self.timer = Nanos::ZERO;
+            self.patient_until = now + self.patience;
+            return self.rest(now, seen, Reason::GoalTooTight);
+        }
+        let wanted = match self.window.quantile() {
+            Some(delay) if delay > self.goal.latency => {
+                let shorter = self.timer.saturating_sub(delay.saturating_sub(self.goal.latency));
+                return self.shorten(now, seen, shorter);
+            }
+            Some(delay) => self.timer + self.goal.latency.saturating_sub(delay),
+            None => self.blind,
+        };
+        // A longer timer may save what this one does not.
+        let wanted = self.possible(wanted);
+        if pointless && !self.is_worth(wanted) {
+            return self.rest(now, seen, Reason::NoSaving);
+        }
+        if !pointless {
+            self.rest = SHORTEST_REST;
+        }
+        self.lengthen(now, wanted)
+    }
+
+    /// Whether a timer is so much longer that it is worth a change.
+    fn is_worth(&self, longer: Nanos) -> bool {
+        longer >= self.timer + self.step().max(self.timer / HYSTERESIS)
+    }
+
+    fn step(&self) -> Nanos {
+        Nanos::from_micros(u64::from(self.limits.usecs_step.max(1)))
+    }
+
+    /// A longer timer, if it is worth a change and not too early.
+    fn lengthen(&mut self, now: Instant<C>, wanted: Nanos) -> Decision {
+        let by_ring = self.longest.1 && wanted == self.possible(Nanos::MAX);
+        self.proven = None;
+        if !self.is_worth(wanted) || now < self.patient_until {
+            self.begin_window();
+            return Decision::keep(if by_ring { Reason::LossBound } else { Reason::Steady });
+        }
+        self.proven = Some(self.timer);
+        self.timer = wanted;
+        self.change(now, Next::Gathering, if by_ring { Reason::LossBound } else { Reason::Budget })
+    }
+
+    /// The alarm: back to what was good, or by twice the excess; the second time within a second, to no
+    /// timer at all.
+    fn shorten_at_once(&mut self, now: Instant<C>, seen: Growth, excess: Nanos) -> Decision {
+        let since_change = now.since(self.changed).unwrap_or(Nanos::ZERO);
+        let shorter = match self.proven {
+            Some(proven) => proven.min(self.timer.saturating_sub(excess)),
+            None if since_change < PLAN_EVERY => Nanos::ZERO,
+            None => self.timer.saturating_sub(excess * 2),
+        };
+        self.shorten(now, seen, shorter)
+    }
+
+    fn shorten(&mut self, now: Instant<C>, seen: Growth, shorter: Nanos) -> Decision {
+        self.proven = None;
+        self.patient_until = now + self.patience;
+        self.patience = (self.patience * 2).min(LONGEST_PATIENCE);
+        let shorter = self.possible(shorter.min(self.timer.saturating_sub(self.step())));
+        if shorter == Nanos::ZERO {
+            self.timer = self.possible(self.timer / 2);
+            return self.rest(now, seen, Reason::Late);
+        }
+        self.timer = shorter;
+        self.change(now, Next::Gathering, Reason::Late)
+    }
+
+    /// No timer, for a while.
+    fn rest(&mut self, now: Instant<C>, seen: Growth, reason: Reason) -> Decision {
+        let until = if reason != Reason::NoSaving {
+            self.patient_until
+        } else {
+            let rest = self.rest;
+            self.rest = (rest * 2).min(LONGEST_PATIENCE);
+            now + rest
+        };
+        let gap = seen.gap().unwrap_or(Nanos::ZERO);
+        self.change(now, Next::Resting(Rest { reason, until, gap, burst: None, rise: None }), reason)
+    }
+
+    fn resting(&mut self, totals: Totals<C>, mut rest: Rest<C>) -> Decision {
+        let now = totals.now;
+        let risen = rest.has_risen(&totals);
+        if rest.reason == Reason::NoSaving && risen {
+            self.rest = SHORTEST_REST;
+            self.patience = PLAN_EVERY;
+            self.learn_while_resting();
+            return self.change(now, Next::Gathering, Reason::Burst);
+        }
+        let reason = rest.reason;
+        let due = now >= rest.until;
+        self.phase = Phase::Resting(rest);
+        if !due {
+            return Decision::keep(reason);
+        }
+        self.learn_while_resting();
+        if self.timer == Nanos::ZERO {
+            // Even now packets are later than the goal, or so nearly that no timer fits.
+            self.begin_window();
+            let gap = rest.gap;
+            let until = now + self.patience;
+            self.phase = Phase::Resting(Rest { reason: Reason::GoalTooTight, until, gap, burst: None, rise: None });
+            return Decision::keep(Reason::GoalTooTight);
+        }
+        self.change(now, Next::Gathering, Reason::Probe)
+    }
+
+    /// The delays without a timer tell what one may add to them.
+    fn learn_while_resting(&mut self) {
+        if self.window.observed() < self.enough {
+            return;
+        }
+        if self.window.hopeless() {
+            self.timer = Nanos::ZERO;
+        } else if let Some(delay) = self.window.quantile() {
+            self.timer = self.possible(self.goal.latency.saturating_sub(delay));
+        }
+    }
+}
+
+impl<C> Rest<C> {
+    /// Whether the rate has doubled over a few packets, or grown by a quarter over many.
+    fn has_risen(&mut self, totals: &Totals<C>) -> bool {
+        let quicker = |mark: &mut Option<Totals<C>>, packets: u64, percent: u64| {
+            let Some(growth) = mark.as_ref().and_then(|mark| totals.since(mark)) else {
+                *mark = Some(*totals);
+                return false;
+            };
+            if growth.packets < packets {
+                return false;
+            }
+            *mark = Some(*totals);
+            growth.span * percent < self.gap * growth.packets * 100
+        };
+        quicker(&mut self.burst, BURST_PACKETS, 200) | quicker(&mut self.rise, RISE_PACKETS, 125)
+    }
+}
+
+impl<C> ModerationPolicy<C> for GoalModeration<C> {
+    fn profile(&self) -> Profile {
+        self.profile
+    }
+
+    #[inline]
+    fn decide(&mut self, sample: &Sample<C>) -> Decision {
+        let rest = match &self.phase {
+            Phase::Fixed => return Decision::keep(Reason::Fixed),
+            Phase::Applying(_) => return Decision::keep(Reason::Applying),
+            Phase::Gathering => None,
+            Phase::Resting(rest) => Some(*rest),
+        };
+        let totals = Totals::from(sample);
+        let Some(seen) = self.start.as_ref().and_then(|start| totals.since(start)) else {
+            // What came before belongs to another profile, or to counters that were set back.
+            self.begin_window();
+            self.start = Some(totals);
+            return Decision::keep(Reason::Measuring);
+        };
+        if let Some(delays) = sample.delays {
+            self.window.add(delays, self.profile.timer().unwrap_or(Nanos::ZERO));
+        }
+        match rest {
+            None => self.gather(sample.now, seen),
+            Some(rest) => self.resting(totals, rest),
+        }
+    }
+
+    fn applied(&mut self, now: Instant<C>) {
+        self.applied(now);
+    }
+}
+
+// Written out, because a derive would ask the same of the clock's marker type.
+impl<C> Clone for Rest<C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<C> Copy for Rest<C> {}
+impl<C> Clone for Next<C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<C> Copy for Next<C> {}
+impl<C> Clone for Phase<C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<C> Copy for Phase<C> {}
+impl<C> Clone for GoalModeration<C> {
+    fn clone(&self) -> Self {
+        Self { window: self.window.clone(), ..*self }
+    }
+}
+
+#[cfg(test)]
+mod tests;

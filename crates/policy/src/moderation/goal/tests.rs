@@ -1,0 +1,248 @@
+extern crate std;
+
+use std::vec::Vec;
+
+use super::*;
+use crate::moderation::{Action, Delays};
+use proptest::prelude::*;
+use units::{PacketRate, Quantile, Simulated};
+
+const MS: u64 = 1_000_000;
+
+fn config(us: u64) -> GoalModerationConfig {
+    GoalModerationConfig {
+        goal: Some(Goal { quantile: Quantile::P99, latency: Nanos::from_micros(us) }),
+        direction: Direction::Rx,
+        loss: Some(LossBound { descriptors: 512, peak: PacketRate::new(14_880_000) }),
+        limits: Limits { usecs: 1_000, usecs_step: 2, frames: 255 },
+        remaining: Some(Nanos::from_micros(10)),
+    }
+}
+
+/// A queue that is polled each millisecond.
+struct World {
+    policy: GoalModeration<Simulated>,
+    now_ns: u64,
+    events: u64,
+    packets: u64,
+}
+
+impl World {
+    fn new(config: GoalModerationConfig) -> Self {
+        Self { policy: GoalModeration::new(config), now_ns: 0, events: 0, packets: 0 }
+    }
+
+    /// Until something is to be applied, at most `ms` milliseconds: each of them brought `packets` in
+    /// `events`, from no delay to `longest_us` late (`None`: nobody knows).
+    fn run(&mut self, ms: u64, events: u64, packets: u64, longest_us: Option<u64>) -> Option<(Profile, Reason)> {
+        for _ in 0..ms {
+            self.now_ns += MS;
+            self.events = self.events.wrapping_add(events);
+            self.packets = self.packets.wrapping_add(packets);
+            let now = Instant::from_nanos(self.now_ns);
+            let delays = longest_us.map(|us| Delays {
+                packets: packets as u32,
+                shortest: Nanos::ZERO,
+                longest: Nanos::from_micros(us),
+            });
+            let Self { events, packets, .. } = *self;
+            let decision = self.policy.decide(&Sample { now, events, packets, bytes: 0, completions: 0, delays });
+            if let Action::Apply(profile) = decision.action {
+                ModerationPolicy::applied(&mut self.policy, now);
+                return Some((profile, decision.reason));
+            }
+        }
+        None
+    }
+}
+
+#[test]
+fn begins_with_what_the_goal_leaves() {
+    assert_eq!(GoalModeration::<Simulated>::new(config(100)).profile, Profile::eqe(90, 255));
+    let unknown = GoalModerationConfig { remaining: None, ..config(100) };
+    assert_eq!(GoalModeration::<Simulated>::new(unknown).profile, Profile::eqe(50, 255));
+    // 5 us are a timer of 4 where it goes in steps of 2.
+    assert_eq!(GoalModeration::<Simulated>::new(config(15)).profile, Profile::eqe(4, 255));
+    assert_eq!(GoalModeration::<Simulated>::new(config(9)).profile, Profile::IMMEDIATE);
+    assert_eq!(GoalModeration::<Simulated>::new(config(1_000_000)).profile, Profile::eqe(1_000, 255));
+}
+
+#[test]
+fn the_ring_bounds_the_timer_where_frames_are_not_counted() {
+    let timed = GoalModerationConfig { limits: Limits { frames: 0, ..config(100).limits }, ..config(100) };
+    // 512 descriptors at 14.88 Mpps last 34 us.
+    assert_eq!(GoalModeration::<Simulated>::new(timed).profile, Profile::eqe(16, 0));
+    let small = LossBound { descriptors: 64, ..config(100).loss.unwrap() };
+    let counting = GoalModerationConfig { loss: Some(small), ..config(100) };
+    assert_eq!(GoalModeration::<Simulated>::new(counting).profile, Profile::eqe(90, 32));
+}
+
+#[test]
+fn transmit_waits_for_half_the_ring_and_never_changes() {
+    let mut world = World::new(GoalModerationConfig { direction: Direction::Tx, ..config(100) });
+    assert_eq!(world.policy.profile, Profile::eqe(16, 255));
+    assert_eq!(world.run(10_000, 10, 100, Some(500)), None);
+}
+
+#[test]
+fn goes_as_far_as_the_goal_allows_and_stays_there() {
+    let mut world = World::new(config(100));
+    // 20 us below the goal: the timer may be 20 us longer.
+    assert_eq!(world.run(2_000, 10, 100, Some(80)), Some((Profile::eqe(110, 255), Reason::Budget)));
+    assert_eq!(world.run(20_000, 8, 100, Some(100)), None);
+}
+
+#[test]
+fn late_packets_shorten_it_at_once_and_the_next_try_waits() {
+    let mut world = World::new(config(100));
+    assert_eq!(world.run(5_000, 10, 100, Some(100)), None);
+    let (began, (profile, reason)) = (world.now_ns, world.run(1_000, 10, 100, Some(120)).unwrap());
+    assert_eq!((profile, reason), (Profile::eqe(50, 255), Reason::Late));
+    assert!(world.now_ns - began <= 10 * MS, "after {} ns", world.now_ns - began);
+    assert_eq!(world.run(1_000, 20, 100, Some(70)), None);
+    assert_eq!(world.run(200, 20, 100, Some(70)), Some((Profile::eqe(80, 255), Reason::Budget)));
+}
+
+#[test]
+fn a_longer_timer_that_makes_packets_late_is_taken_back() {
+    let mut world = World::new(config(100));
+    world.run(2_000, 10, 100, Some(80)).unwrap();
+    assert_eq!(world.run(100, 10, 100, Some(130)), Some((Profile::eqe(80, 255), Reason::Late)));
+}
+
+#[test]
+fn late_again_within_a_second_means_no_timer() {
+    let mut world = World::new(config(100));
+    world.run(5_000, 10, 100, Some(100));
+    world.run(100, 10, 100, Some(120)).unwrap();
+    assert_eq!(world.run(100, 20, 100, Some(120)), Some((Profile::IMMEDIATE, Reason::Late)));
+    // Without a timer 30 us remain, so 70 can be added to them.
+    assert_eq!(world.run(2_100, 100, 100, Some(30)), Some((Profile::eqe(70, 255), Reason::Probe)));
+}
+
+#[test]
+fn stalls_do_not_shorten_it() {
+    let mut world = World::new(config(100));
+    for _ in 0..50 {
+        assert_eq!(world.run(100, 10, 100, Some(100)), None);
+        // Ten packets of 10,000: 5 ms late, and the timer runs 90 us.
+        assert_eq!(world.run(1, 1, 10, Some(5_000)), None);
+    }
+}
+
+#[test]
+fn a_goal_that_is_always_missed_means_no_timer() {
+    let mut world = World::new(config(100));
+    assert_eq!(world.run(2_000, 10, 100, Some(1_000)), Some((Profile::IMMEDIATE, Reason::GoalTooTight)));
+    assert_eq!(world.run(100_000, 10, 100, Some(1_000)), None);
+}
+
+#[test]
+fn packets_that_come_alone_interrupt_at_once_until_the_rate_rises() {
+    let mut world = World::new(config(100));
+    assert_eq!(world.run(1_100, 1, 1, None), Some((Profile::IMMEDIATE, Reason::NoSaving)));
+    assert_eq!(world.run(3_000, 1, 1, None), None);
+    assert_eq!(world.run(100, 10, 10, None), Some((Profile::eqe(90, 255), Reason::Burst)));
+    assert_eq!(world.run(10_000, 5, 10, None), None);
+}
+
+#[test]
+fn tries_again_less_and_less_often() {
+    let mut world = World::new(config(100));
+    let mut probes = Vec::new();
+    while world.now_ns < 200_000 * MS {
+        if let Some((_, Reason::Probe)) = world.run(1_000, 1, 1, None) {
+            probes.push(world.now_ns / (1_000 * MS));
+        }
+    }
+    let gaps: Vec<u64> = probes.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(gaps, [9, 17, 33, 65, 65], "{probes:?}");
+}
+
+#[test]
+fn counters_that_are_set_back_begin_a_window_and_no_more() {
+    let mut world = World::new(config(100));
+    (world.events, world.packets) = (1_000_000, 1_000_000);
+    world.run(900, 10, 100, Some(80));
+    (world.events, world.packets) = (0, 0);
+    assert_eq!(world.run(1_000, 10, 100, Some(80)), None);
+    assert!(world.run(2, 10, 100, Some(80)).is_some());
+}
+
+proptest! {
+    #[test]
+    fn keeps_its_bounds_whatever_comes(
+        goal_us in 1u64..1_000,
+        remaining in prop::option::of(0u64..1_000),
+        ring in prop::option::of((1u32..4_096, 1_000u64..30_000_000)),
+        limits in (0u32..10_000, 0u32..10, 0u32..2_000),
+        starts in (any::<u64>(), any::<u64>()),
+        calls in prop::collection::vec(
+            (0u64..400 * MS, 0u64..5_000, 0u64..5_000, prop::option::of((0u64..2_000, 0u64..2_000)), any::<bool>()),
+            1..200,
+        ),
+    ) {
+        let limits = Limits { usecs: limits.0, usecs_step: limits.1, frames: limits.2 };
+        let loss = ring.map(|(descriptors, pps)| LossBound { descriptors, peak: PacketRate::new(pps) });
+        let goal = Goal { quantile: Quantile::P99, latency: Nanos::from_micros(goal_us) };
+        let mut policy = GoalModeration::<Simulated>::new(GoalModerationConfig {
+            goal: Some(goal),
+            direction: Direction::Rx,
+            loss,
+            limits,
+            remaining: remaining.map(Nanos::from_micros),
+        });
+        let mut from_zero = policy.clone();
+        let (mut now, mut events, mut packets) = (0, 0u64, 0u64);
+        let mut changes: Vec<(u64, Reason)> = Vec::new();
+        let mut applying = false;
+        for (span, more_events, more_packets, delays, done) in calls {
+            now += span;
+            events += more_events;
+            packets += more_packets;
+            let delays = delays.map(|(a, b)| Delays {
+                packets: more_packets as u32,
+                shortest: Nanos::from_micros(a.min(b)),
+                longest: Nanos::from_micros(a.max(b)),
+            });
+            let at = Instant::from_nanos(now);
+            let zero = Sample { now: at, events, packets, bytes: 0, completions: 0, delays };
+            let seen = Sample {
+                events: starts.0.wrapping_add(events),
+                packets: starts.1.wrapping_add(packets),
+                ..zero
+            };
+            let decision = policy.decide(&seen);
+            prop_assert_eq!(decision, from_zero.decide(&zero), "the counters' beginning matters");
+            if let Action::Apply(profile) = decision.action {
+                prop_assert!(!applying, "a change before the one before is done");
+                prop_assert_eq!(profile, policy.profile);
+                applying = true;
+                if profile != Profile::IMMEDIATE {
+                    prop_assert!(profile.usecs <= limits.usecs && profile.usecs % limits.usecs_step.max(1) == 0);
+                    prop_assert!(profile.usecs > 0 && profile.frames <= limits.frames);
+                    prop_assert_eq!(profile.mode, crate::moderation::PeriodMode::Eqe);
+                    if let (Some(loss), 0) = (loss, limits.frames) {
+                        prop_assert!(profile.timer().unwrap() <= loss.longest_absence() / 2);
+                    }
+                }
+                if let Some((before, _)) = changes.last()
+                    && now - before < 1_000 * MS
+                {
+                    let reason = decision.reason;
+                    prop_assert!(matches!(reason, Reason::Late | Reason::Burst), "{reason:?} within a second");
+                }
+                changes.push((now, decision.reason));
+            }
+            if done && applying {
+                ModerationPolicy::applied(&mut policy, at);
+                ModerationPolicy::applied(&mut from_zero, at);
+                applying = false;
+            }
+        }
+        for (first, _) in &changes {
+            let within = changes.iter().filter(|(at, _)| (*first..first + 1_000 * MS).contains(at)).count();
+            prop_assert!(within <= 3, "{changes:?}");
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! What was seen under one profile.
+
+use units::{Instant, Nanos};
+
+use crate::Goal;
+use crate::moderation::{Delays, Sample};
+
+/// Bins of the histogram of delays, which reaches from 0 to between twice and four times the goal.
+const BINS: usize = 256;
+/// A packet weighs this much, so that a few packets can be spread over more bins than they are.
+const PACKET: u64 = 256;
+/// Packets after which the window takes no more delays: the bins' 32 bits would overflow.
+const MOST_PACKETS: u64 = 1 << 23;
+/// Interrupts with late packets that it takes for an alarm: one or two may be a stall of the machine.
+const ALARM_INTERRUPTS: u32 = 3;
+
+/// The counters at a point in time.
+#[derive(Debug)]
+pub(super) struct Totals<C> {
+    pub now: Instant<C>,
+    pub events: u64,
+    pub packets: u64,
+}
+
+/// What the counters grew by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Growth {
+    pub span: Nanos,
+    pub events: u64,
+    pub packets: u64,
+}
+
+impl<C> Totals<C> {
+    /// The growth since `earlier`; `None` if the clock or a counter was set back.
+    pub fn since(&self, earlier: &Self) -> Option<Growth> {
+        // More than half the range is a counter that was set back, not one that wrapped around.
+        let grown = |now: u64, then: u64| Some(now.wrapping_sub(then)).filter(|n| *n <= u64::MAX / 2);
+        Some(Growth {
+            span: self.now.since(earlier.now)?,
+            events: grown(self.events, earlier.events)?,
+            packets: grown(self.packets, earlier.packets)?,
+        })
+    }
+}
+
+impl<C> From<&Sample<C>> for Totals<C> {
+    fn from(sample: &Sample<C>) -> Self {
+        Self { now: sample.now, events: sample.events, packets: sample.packets }
+    }
+}
+
+impl Growth {
+    /// The mean time between two packets; `None` if there were none.
+    pub fn gap(&self) -> Option<Nanos> {
+        (self.packets > 0).then(|| self.span / self.packets)
+    }
+
+    /// Packets that did not cost an interrupt of their own.
+    pub fn saved(&self) -> u64 {
+        self.packets.saturating_sub(self.events)
+    }
+}
+
+/// The delays of the packets that came under one profile, by the part that moderation can have in them.
+#[derive(Clone, Debug)]
+pub(super) struct Window {
+    /// Per bin the weight that begins in it less the weight that ended before it: their running sum is the
+    /// histogram, and a sample changes a few places however far its packets are spread.
+    edges: [u32; BINS + 1],
+    /// A bin is `1 << shift` nanoseconds wide.
+    shift: u32,
+    goal: Nanos,
+    /// Parts per million of the packets that may be late.
+    allowed_ppm: u64,
+    /// Packets in the histogram.
+    packets: u64,
+    /// Of them, those later than the goal.
+    late: u64,
+    /// Interrupts that brought late packets.
+    late_interrupts: u32,
+    /// The longest delay in the histogram.
+    longest: Nanos,
+    /// Late packets that no shorter timer would have made punctual.
+    unavoidable: u64,
+    /// Packets that came with those.
+    with_unavoidable: u64,
+}
+
+impl Window {
+    pub fn new(goal: Goal) -> Self {
+        let width = (goal.latency.as_nanos() / (BINS as u64 / 2)).clamp(1, 1 << 50).next_power_of_two();
+        Self {
+            edges: [0; BINS + 1],
+            shift: width.ilog2(),
+            goal: goal.latency,
+            allowed_ppm: u64::from(goal.quantile.above_ppm()),
+            packets: 0,
+            late: 0,
+            late_interrupts: 0,
+            longest: Nanos::ZERO,
+            unavoidable: 0,
+            with_unavoidable: 0,
+        }
+    }
+
+    /// Forgets everything seen.
+    pub fn clear(&mut self) {
+        self.edges = [0; BINS + 1];
+        self.packets = 0;
+        self.late = 0;
+        self.late_interrupts = 0;
+        self.longest = Nanos::ZERO;
+        self.unavoidable = 0;
+        self.with_unavoidable = 0;
+    }
+
+    /// Packets whose delay is known.
+    pub fn observed(&self) -> u64 {
+        self.packets + self.with_unavoidable
+    }
+
+    /// Whether delays are observed, but too few to be believed.
+    pub fn is_short_of(&self, enough: u64) -> bool {
+        (1..enough).contains(&self.observed())
+    }
+
+    /// Takes in the delays of packets that the timer held back for at most `timer`.
+    #[inline]
+    pub fn add(&mut self, delays: Delays, timer: Nanos) {
+        if delays.packets == 0 || self.observed() + u64::from(delays.packets) > MOST_PACKETS {
+            return;
+        }
+        let packets = u64::from(delays.packets);
+        let spread = delays.longest.saturating_sub(delays.shortest);
+        let over = delays.longest.saturating_sub(self.goal);
+        let mut late = 0;
+        if over > Nanos::ZERO {
+            // The latest one, and of the others, which are spread evenly, those above the goal.
+            let share = Nanos::from_nanos(packets - 1).scale(over.as_nanos(), spread.as_nanos().max(1));
+            late = 1 + share.as_nanos().min(packets - 1);
+        }
+        if over > timer {
+            self.unavoidable += late;
+            self.with_unavoidable += packets;
+            return;
+        }
+        self.packets += packets;
+        self.late += late;
+        self.late_interrupts += u32::from(late > 0);
+        self.longest = self.longest.max(delays.longest);
+        self.weigh(delays.longest, delays.longest, 1);
+        if packets > 1 {
+            self.weigh(
+                delays.shortest.min(delays.longest),
+                delays.longest.saturating_sub(spread / (packets - 1)),
+                packets - 1,
+            );
+        }
+    }
+
+    /// Spreads the weight of some packets evenly from one delay to another.
+    fn weigh(&mut self, from: Nanos, to: Nanos, packets: u64) {
+        let (from, to) = (self.bin(from), self.bin(to).max(self.bin(from)));
+        let bins = (to - from + 1) as u64;
+        let (each, rest) = ((packets * PACKET / bins) as u32, (packets * PACKET % bins) as u32);
+        self.edges[from] = self.edges[from].wrapping_add(each + rest);
+        self.edges[from + 1] = self.edges[from + 1].wrapping_sub(rest);
+        self.edges[to + 1] = self.edges[to + 1].wrapping_sub(each);
+    }
+
+    fn bin(&self, delay: Nanos) -> usize {
+        ((delay.as_nanos() >> self.shift) as usize).min(BINS - 1)
+    }
+
+    /// The delay that no more than the planned share of the packets exceeds; `None` if no delay is known.
+    ///
+    /// What is unavoidable uses up the allowance too, but half of it at most: else moderation would have
+    /// to be given up for what it cannot help.
+    pub fn quantile(&self) -> Option<Nanos> {
+        if self.packets == 0 {
+            return None;
+        }
+        let all = self.planned();
+        let allowed = all.saturating_sub(self.unavoidable).max(all / 2) * PACKET;
+        let mut weights = [0u64; BINS];
+        let mut running = 0u32;
+        for (weight, edge) in weights.iter_mut().zip(self.edges) {
+            running = running.wrapping_add(edge);
+            *weight = u64::from(running);
+        }
+        let mut above = 0;
+        for (bin, weight) in weights.iter().enumerate().rev() {
+            if above + weight > allowed {
+                // Within the bin, by its share.
+                let width = Nanos::from_nanos(1 << self.shift);
+                let top = Nanos::from_nanos((bin as u64 + 1) << self.shift);
+                return Some(top.saturating_sub(width.scale(allowed - above, *weight)).min(self.longest));
+            }
+            above += weight;
+        }
+        Some(Nanos::ZERO)
+    }
+
+    /// Whether most packets are late whatever the timer.
+    pub fn hopeless(&self) -> bool {
+        self.unavoidable > self.observed() / 2
+    }
+
+    /// Packets of the window that may be late: the allowed share, less the standard deviation of such a count
+    /// (Poisson), since a window shows the share only about.
+    fn planned(&self) -> u64 {
+        let allowed = self.observed() * self.allowed_ppm / 1_000_000;
+        allowed - allowed.isqrt()
+    }
+
+    /// By how much packets are too late, if that is beyond doubt: twice as many as allowed, and more than
+    /// could be allowed to a window of `enough` packets, in several interrupts.
+    pub fn alarm(&self, enough: u64) -> Option<Nanos> {
+        if self.late_interrupts < ALARM_INTERRUPTS {
+            return None;
+        }
+        let allowed = |packets: u64| packets * self.allowed_ppm / 1_000_000;
+        let bound = (2 * allowed(self.observed())).max(allowed(enough));
+        (self.late > bound).then(|| self.longest.saturating_sub(self.goal))
+    }
+}
+
+// Written out, because a derive would ask the same of the clock's marker type.
+impl<C> Clone for Totals<C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<C> Copy for Totals<C> {}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+    use units::Simulated;
+
+    fn window(goal: &str) -> Window {
+        Window::new(goal.parse().unwrap())
+    }
+
+    fn delays(packets: u32, shortest_us: u64, longest_us: u64) -> Delays {
+        Delays { packets, shortest: Nanos::from_micros(shortest_us), longest: Nanos::from_micros(longest_us) }
+    }
+
+    #[test]
+    fn a_single_delay_is_its_own_quantile() {
+        let mut window = window("p99.9=256us");
+        for _ in 0..1_000 {
+            window.add(delays(40, 3, 128), Nanos::from_micros(128));
+        }
+        // One in 40 waits 128 us: the latest one in a thousand is one of those.
+        assert_eq!(window.quantile(), Some(Nanos::from_micros(128)));
+    }
+
+    #[test]
+    fn a_median_is_within_a_bin() {
+        let mut window = window("p50=100us");
+        for _ in 0..1_000 {
+            window.add(delays(100, 2, 200), Nanos::from_micros(200));
+        }
+        let median = window.quantile().unwrap().as_nanos();
+        // Of 100,000 packets, 50,000 may be above, less 223.
+        assert!((99_500..102_000).contains(&median), "{median}");
+    }
+
+    #[test]
+    fn what_no_timer_could_help_is_told_apart() {
+        let mut window = window("p99=50us");
+        for _ in 0..100 {
+            window.add(delays(10, 1, 20), Nanos::from_micros(20));
+        }
+        // 50 us too late, but only 20 of them can be the timer's.
+        window.add(delays(10, 1, 100), Nanos::from_micros(20));
+        assert_eq!(window.quantile(), Some(Nanos::from_micros(20)));
+        assert_eq!((window.observed(), window.late, window.unavoidable), (1_010, 0, 5));
+    }
+
+    #[test]
+    fn an_alarm_takes_several_interrupts_and_more_than_the_allowance() {
+        let mut window = window("p99=50us");
+        let late = delays(100, 1, 60);
+        for _ in 0..2 {
+            window.add(late, Nanos::from_micros(20));
+            assert_eq!(window.alarm(800), None);
+        }
+        window.add(late, Nanos::from_micros(20));
+        assert_eq!(window.alarm(800), Some(Nanos::from_micros(10)));
+    }
+
+    #[test]
+    fn counters_that_were_set_back_give_no_growth() {
+        let totals = |ns, events, packets| Totals::<Simulated> { now: Instant::from_nanos(ns), events, packets };
+        assert_eq!(totals(10, 5, 5).since(&totals(0, 6, 0)), None);
+        assert_eq!(totals(10, 5, 5).since(&totals(11, 0, 0)), None);
+        let wrapped = totals(10, 3, 0).since(&totals(0, u64::MAX - 1, u64::MAX)).unwrap();
+        assert_eq!((wrapped.events, wrapped.packets), (5, 1));
+    }
+
+    proptest! {
+        /// Against the packets one by one, as the window takes them to be spread.
+        #[test]
+        fn quantile_is_that_of_the_packets_to_within_a_bin(
+            goal_us in 10u64..500,
+            quantile_ppm in 500_000u32..999_900,
+            samples in prop::collection::vec((1u32..50, 0u64..100, 0u64..100), 20..200),
+        ) {
+            let goal = Goal {
+                quantile: units::Quantile::from_ppm(quantile_ppm).unwrap(),
+                latency: Nanos::from_micros(goal_us),
+            };
+            let mut window = Window::new(goal);
+            let mut all: Vec<u64> = Vec::new();
+            for (packets, shortest, spread) in samples {
+                // Up to the goal: what is above is judged by the timer, too.
+                let (shortest, longest) = (goal_us * shortest / 200, goal_us * (shortest + spread) / 200);
+                window.add(delays(packets, shortest, longest), goal.latency);
+                let step = (longest - shortest) * 1_000 / u64::from(packets).saturating_sub(1).max(1);
+                all.extend((0..u64::from(packets)).map(|n| longest * 1_000 - n * step));
+            }
+            all.sort_unstable_by(|a, b| b.cmp(a));
+            let exact = all[window.planned() as usize];
+            let got = window.quantile().unwrap().as_nanos();
+            // A bin for each end of a spread.
+            prop_assert!(got.abs_diff(exact) <= 3 << window.shift, "{got} for {exact}, bins of {}", 1 << window.shift);
+            prop_assert_eq!(window.packets, all.len() as u64);
+        }
+
+        #[test]
+        fn anything_may_be_added(
+            goal_ns in 1u64..u64::MAX,
+            samples in prop::collection::vec((any::<u32>(), any::<u64>(), any::<u64>(), any::<u64>()), 0..50),
+        ) {
+            let goal = Goal { quantile: units::Quantile::P99, latency: Nanos::from_nanos(goal_ns) };
+            let mut window = Window::new(goal);
+            for (packets, shortest, longest, timer) in samples {
+                let (shortest, longest) = (Nanos::from_nanos(shortest), Nanos::from_nanos(longest));
+                window.add(Delays { packets: packets % 100_000, shortest, longest }, Nanos::from_nanos(timer));
+                let _ = (window.quantile(), window.alarm(1));
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The time-stamp counters of two CPUs, compared over a shared cache line.
+//!
+//! ```text
+//!   CPU a   t1 ── ask ──►          ◄── answer ── t3
+//!   CPU b              t2 ─────────┘
+//! ```
+//! t2 lies between t1 and t3, so b's counter is ahead of a's by t2 - (t1 + t3) / 2, to within (t3 - t1) / 2.
+//! The shortest way there and back bounds it best; what delayed a way makes it long, and it is not used.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tester::host::Reading;
+use units::{Cycles, Hertz, Nanos};
+
+use super::sys::tsc;
+use crate::Error;
+use crate::place::Place;
+use crate::record::Recorder;
+
+/// Ways there and back in one comparison.
+const ROUNDS: u64 = 3_000;
+/// A side that waits for longer, in counter ticks, gives its CPU away for a moment: the other one may be
+/// waiting for it.
+const PATIENCE: u64 = 1_000_000;
+
+/// One comparison of two counters.
+#[derive(Clone, Debug)]
+pub(super) struct Comparison {
+    pub from: usize,
+    pub to: usize,
+    /// (t1, t2, t3) of each way.
+    rounds: Vec<[u64; 3]>,
+}
+
+/// Compares the counter of each CPU with that of the first; nothing where there is no counter.
+pub(super) fn compare(cpus: &[usize], priority: Option<u8>) -> Result<Vec<Comparison>, Error> {
+    if tsc().is_none() {
+        return Ok(Vec::new());
+    }
+    cpus[1..].iter().map(|to| pair(cpus[0], *to, priority)).collect()
+}
+
+fn pair(from: usize, to: usize, priority: Option<u8>) -> Result<Comparison, Error> {
+    let (asked, answered, answer, gone) =
+        (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let place = |cpu| Place { cpu, priority, slack: Nanos::from_nanos(1) };
+    // A thread that cannot have its place leaves, and says so, or the other one would wait for ever.
+    let leave = |error: Error| {
+        gone.store(true, Ordering::Relaxed);
+        error
+    };
+    let rounds = std::thread::scope(|scope| {
+        let other = scope.spawn(|| -> Result<(), Error> {
+            place(to).take("apus-tsc-b").map_err(leave)?;
+            for round in 1..=ROUNDS {
+                if !until(|| asked.load(Ordering::Acquire) == round, &gone) {
+                    break;
+                }
+                answer.store(tsc().unwrap_or(0), Ordering::Relaxed);
+                answered.store(round, Ordering::Release);
+            }
+            Ok(())
+        });
+        let mine = scope.spawn(|| -> Result<Vec<[u64; 3]>, Error> {
+            place(from).take("apus-tsc-a").map_err(leave)?;
+            let mut rounds = Vec::with_capacity(ROUNDS as usize);
+            for round in 1..=ROUNDS {
+                let t1 = tsc().unwrap_or(0);
+                asked.store(round, Ordering::Release);
+                if !until(|| answered.load(Ordering::Acquire) == round, &gone) {
+                    break;
+                }
+                let t3 = tsc().unwrap_or(0);
+                rounds.push([t1, answer.load(Ordering::Relaxed), t3]);
+            }
+            Ok(rounds)
+        });
+        let mine = mine.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        mine
+    })?;
+    Ok(Comparison { from, to, rounds })
+}
+
+/// Spins until `done`; says false if the other side has gone.
+fn until(done: impl Fn() -> bool, gone: &AtomicBool) -> bool {
+    let mut began = tsc().unwrap_or(0);
+    while !done() {
+        if gone.load(Ordering::Relaxed) {
+            return false;
+        }
+        let now = tsc().unwrap_or(0);
+        if now.wrapping_sub(began) > PATIENCE {
+            std::thread::yield_now();
+            began = now;
+        }
+        std::hint::spin_loop();
+    }
+    true
+}
+
+impl Comparison {
+    /// (ahead, bound) in ticks, from the shortest way.
+    fn offset(&self) -> Option<(i64, u64)> {
+        let shortest = self.rounds.iter().filter(|[t1, _, t3]| t3 > t1).min_by_key(|[t1, _, t3]| t3 - t1)?;
+        let [t1, t2, t3] = shortest.map(i128::from);
+        Some(((t2 - (t1 + t3) / 2) as i64, ((t3 - t1) / 2) as u64))
+    }
+
+    /// Ways on which a counter was read earlier than one that had been read before it.
+    fn warps(&self) -> u64 {
+        self.rounds.iter().filter(|[t1, t2, t3]| t2 < t1 || t3 < t2).count() as u64
+    }
+
+    /// Half of each way there and back.
+    pub(super) fn ways(&self, hz: u64) -> Recorder {
+        let mut ways = Recorder::new();
+        for [t1, _, t3] in &self.rounds {
+            ways.record(Cycles::new(t3.saturating_sub(*t1) / 2) / Hertz::new(hz));
+        }
+        ways
+    }
+}
+
+/// The time-stamp counters of two CPUs.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TscPair {
+    /// The CPU that the other is compared with.
+    pub from: usize,
+    /// The other one.
+    pub to: usize,
+    /// By how much the other's counter is ahead, at the end of the run.
+    pub ahead_ns: Reading<f64>,
+    /// To within this.
+    pub bound_ns: Reading<f64>,
+    /// By how much it got further ahead during the run.
+    pub drift_ns: Reading<f64>,
+    /// Readings in the wrong order: 0 where the counters agree.
+    pub warps: u64,
+}
+
+impl TscPair {
+    pub(super) fn new(first: &Comparison, second: &Comparison, hz: Option<u64>) -> Self {
+        let ns = |ticks: f64| hz.map(|hz| ticks * 1e9 / hz as f64);
+        let end = second.offset();
+        let known = |value: Option<f64>| Reading::or_unknown(value, "no way there and back was complete");
+        let drift = first.offset().zip(end).and_then(|((a, _), (b, _))| ns((b - a) as f64));
+        Self {
+            from: second.from,
+            to: second.to,
+            ahead_ns: known(end.and_then(|(ahead, _)| ns(ahead as f64))),
+            bound_ns: known(end.and_then(|(_, bound)| ns(bound as f64))),
+            drift_ns: known(drift),
+            warps: first.warps() + second.warps(),
+        }
+    }
+}
+
+/// Ticks a second between two readings of counter and clock.
+pub(super) fn rate(from: (Option<u64>, i128), to: (Option<u64>, i128)) -> Reading<u64> {
+    let (Some(a), Some(b)) = (from.0, to.0) else {
+        return Reading::unknown("this architecture has no time-stamp counter that user space reads");
+    };
+    match u128::try_from(to.1 - from.1) {
+        Ok(span @ 1_000_000..) => Reading::known((u128::from(b.saturating_sub(a)) * 1_000_000_000 / span) as u64),
+        _ => Reading::unknown("less than a millisecond was measured"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shortest_way_bounds_the_offset() {
+        // b is 100 ticks ahead; ways of 60, 20 and 2000 ticks, the middle one uneven by 4.
+        let rounds = vec![[1_000, 1_130, 1_060], [2_000, 2_114, 2_020], [3_000, 3_100, 5_000]];
+        let comparison = Comparison { from: 0, to: 1, rounds };
+        assert_eq!(comparison.offset(), Some((104, 10)));
+        assert_eq!(comparison.warps(), 2);
+        assert_eq!(comparison.ways(1_000_000_000).max(), Some(Nanos::from_nanos(1_000)));
+        assert_eq!(Comparison { rounds: vec![], ..comparison }.offset(), None);
+    }
+
+    #[test]
+    fn drift_is_the_difference_of_two_comparisons() {
+        let at = |ahead: u64| Comparison { from: 0, to: 1, rounds: vec![[1_000, 1_010 + ahead, 1_020]] };
+        let pair = TscPair::new(&at(0), &at(6), Some(2_000_000_000));
+        assert_eq!((pair.ahead_ns.value, pair.bound_ns.value, pair.drift_ns.value), (Some(3.0), Some(5.0), Some(3.0)));
+        assert_eq!(pair.warps, 0);
+        assert_eq!(TscPair::new(&at(0), &at(6), None).ahead_ns.value, None);
+    }
+
+    #[test]
+    fn the_rate_needs_a_counter_and_time() {
+        assert_eq!(rate((Some(5), 0), (Some(2_000_005), 1_000_000)).value, Some(2_000_000_000));
+        assert!(rate((None, 0), (Some(1), 1_000_000)).unknown_because.is_some());
+        assert!(rate((Some(1), 0), (Some(2), 10)).unknown_because.is_some());
+    }
+}

@@ -1,0 +1,305 @@
+//! What reading a clock costs, how fine it is, and whether the time-stamp counters of the CPUs agree.
+//!
+//! A figure of some hundred nanoseconds means nothing before one knows that reading the clock takes thirty
+//! of them; and a time taken on one CPU and compared on another means nothing before their counters agree.
+
+mod counters;
+mod sys;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
+
+use live::cpu::{Cpu as _, LinuxCpu};
+use rustix::time::{ClockId, DynamicClockId, clock_getres, clock_gettime, clock_gettime_dynamic};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tester::histogram::HIGHEST_NS;
+use tester::host::Reading;
+use units::Nanos;
+
+use crate::conditions::Conditions;
+use crate::measured::{Counter, Detail, Mark, MarkKind, Measured, Name, Overhead, Term};
+use crate::observe::Observation;
+use crate::place::Place;
+use crate::record::Recorder;
+use crate::{Control, Error, Probe};
+
+pub use counters::TscPair;
+
+/// Readings that one sample is the mean of: the clock that times them costs as much as one of them.
+const BATCH: u64 = 100;
+/// Batches of each clock.
+const BATCHES: u64 = 500;
+/// How often a stop is looked for while waiting.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The clocks of clock_gettime(2), but for those that need a capability or a device.
+const CLOCKS: [(&str, ClockId); 9] = [
+    ("CLOCK_MONOTONIC", ClockId::Monotonic),
+    ("CLOCK_MONOTONIC_RAW", ClockId::MonotonicRaw),
+    ("CLOCK_MONOTONIC_COARSE", ClockId::MonotonicCoarse),
+    ("CLOCK_REALTIME", ClockId::Realtime),
+    ("CLOCK_REALTIME_COARSE", ClockId::RealtimeCoarse),
+    ("CLOCK_BOOTTIME", ClockId::Boottime),
+    ("CLOCK_PROCESS_CPUTIME_ID", ClockId::ProcessCPUTime),
+    ("CLOCK_THREAD_CPUTIME_ID", ClockId::ThreadCPUTime),
+    ("CLOCK_REALTIME_ALARM", ClockId::RealtimeAlarm),
+];
+
+/// The probe `clock`, and its settings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Clock {
+    /// The CPUs whose counters are compared, each with the first; the clocks are read on the first.
+    pub cpus: Vec<usize>,
+    /// `SCHED_FIFO` at this priority; `None`: the normal class.
+    pub priority: Option<u8>,
+    /// From the first comparison of the counters to the second, in which they may drift apart.
+    pub duration: Nanos,
+    /// The load meanwhile, for the conditions.
+    pub load: String,
+}
+
+/// What only the probe `clock` knows.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClockDetail {
+    /// The clocks.
+    pub clocks: Vec<ClockFacts>,
+    /// Ticks of the time-stamp counter a second, by `CLOCK_MONOTONIC_RAW`.
+    pub tsc_hz: Reading<u64>,
+    /// Whether the processor says that the counter keeps its rate at every frequency and in every sleep
+    /// state: the flags constant_tsc and nonstop_tsc.
+    pub tsc_invariant: Reading<bool>,
+    /// The counters of other CPUs against the first one's; none with one CPU.
+    pub tsc_pairs: Vec<TscPair>,
+}
+
+/// A clock's facts; what reading it costs is a term.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClockFacts {
+    /// Its name.
+    pub name: String,
+    /// What clock_getres(2) says.
+    pub resolution_ns: u64,
+    /// The least step between two readings, one after the other; null if it never moved.
+    pub smallest_step_ns: Option<u64>,
+    /// Readings earlier than the one before.
+    pub backwards: u64,
+}
+
+impl Clock {
+    /// On `cpus`, normal class, a second.
+    pub fn new(cpus: Vec<usize>) -> Self {
+        Self { cpus, priority: None, duration: Nanos::from_secs(1), load: "none".into() }
+    }
+}
+
+impl Probe for Clock {
+    fn counter(&self) -> Counter {
+        Counter {
+            counts: format!(
+                "the mean of {BATCH} readings of a clock, one after the other, timed with CLOCK_MONOTONIC; and the \
+                 way of a cache line from one CPU to another and back, halved, timed with the time-stamp counter"
+            ),
+            resolution_ns: 1,
+            highest_ns: HIGHEST_NS,
+            blind_spots: vec![
+                "readings one after the other find the clock's data in the cache; a single one may not".into(),
+                "counters are compared to within half of the way there and back, no closer".into(),
+            ],
+        }
+    }
+
+    fn run(&self, control: &Control) -> Result<Measured, Error> {
+        let observation = Observation::begin(control, &self.cpus)?;
+        let began = LinuxCpu.now();
+        let rate_from = (sys::tsc(), raw());
+        let first = counters::compare(&self.cpus, self.priority)?;
+        let (mut conditions, own, clocks) = {
+            let locked = &observation.memory_locked;
+            std::thread::scope(|scope| {
+                let body = || -> Result<_, Error> {
+                    let slack = Nanos::from_nanos(1);
+                    Place { cpu: self.cpus[0], priority: self.priority, slack }.take("apus-clock")?;
+                    let conditions = Conditions::of_this_thread(&control.root, &self.cpus, locked, &self.load);
+                    Ok((conditions, reading_cost(), read_all()))
+                };
+                scope.spawn(body).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })?
+        };
+        while !control.stopped() && LinuxCpu.now().since(began).is_some_and(|passed| passed < self.duration) {
+            std::thread::sleep(LOOK);
+        }
+        let hz = counters::rate(rate_from, (sys::tsc(), raw()));
+        let second = counters::compare(&self.cpus, self.priority)?;
+        let duration = LinuxCpu.now().since(began).unwrap_or(Nanos::ZERO);
+        let seen = observation.end(&mut conditions);
+        let refused = seen.refused.as_deref();
+        let mut marks = seen.marks;
+        let mut terms = Vec::new();
+        let mut facts = Vec::new();
+        for (cost, of) in clocks {
+            control.show(cost.median().unwrap_or(Nanos::ZERO));
+            if of.backwards > 0 {
+                let text = format!("{} ran backwards {} times", of.name, of.backwards);
+                marks.push(Mark::new(MarkKind::Suspect, text));
+            }
+            terms.push(Term::new(format!("reading {}", of.name), cost.series(refused), None, None));
+            facts.push(of);
+        }
+        for pair in &second {
+            let hz = hz.value.unwrap_or(1_000_000_000);
+            let name = format!("cache line from CPU {} to {}", pair.from, pair.to);
+            terms.push(Term::new(name, pair.ways(hz).series(refused), None, None));
+        }
+        let tsc_pairs: Vec<TscPair> =
+            first.iter().zip(&second).map(|(first, second)| TscPair::new(first, second, hz.value)).collect();
+        if tsc_pairs.iter().any(|pair| pair.warps > 0) {
+            let text = "a counter on one CPU was read earlier than one on another that had been read before it";
+            marks.push(Mark::new(MarkKind::Suspect, text));
+        }
+        if self.cpus.len() < 2 {
+            marks.push(Mark::new(MarkKind::NotAvailable, "one CPU: there is no other counter to compare with"));
+        }
+        Ok(Measured {
+            probe: Name::Clock,
+            variant: "all".into(),
+            settings: self.settings(),
+            counter: self.counter(),
+            overhead: vec![own],
+            conditions,
+            duration_ns: duration.as_nanos(),
+            interrupted: control.stopped(),
+            terms,
+            detail: Detail::Clock(ClockDetail {
+                clocks: facts,
+                tsc_hz: hz,
+                tsc_invariant: invariant(control).into(),
+                tsc_pairs,
+            }),
+            exceeded: None,
+            marks,
+        })
+    }
+}
+
+impl Clock {
+    fn settings(&self) -> BTreeMap<String, String> {
+        let cpus: Vec<String> = self.cpus.iter().map(usize::to_string).collect();
+        let mut settings =
+            BTreeMap::from([("cpu".to_owned(), cpus.join(",")), ("duration".to_owned(), self.duration.to_string())]);
+        settings.extend(self.priority.map(|priority| ("priority".to_owned(), priority.to_string())));
+        settings
+    }
+}
+
+/// What the timing of a batch adds to each of its readings.
+fn reading_cost() -> Overhead {
+    let mut cost = Recorder::new();
+    for _ in 0..BATCHES {
+        let before = LinuxCpu.now();
+        let after = LinuxCpu.now();
+        cost.record(after.since(before).unwrap_or(Nanos::ZERO));
+    }
+    Overhead {
+        what: format!("timing a batch of {BATCH}, divided among its readings"),
+        median_ns: cost.median().unwrap_or(Nanos::ZERO).as_nanos() / BATCH,
+        in_samples: true,
+        n: BATCHES,
+    }
+}
+
+fn read_all() -> Vec<(Recorder, ClockFacts)> {
+    CLOCKS
+        .iter()
+        // What this kernel does not have is left out: the alarm clocks need a real-time clock device.
+        .filter(|(_, id)| clock_gettime_dynamic(DynamicClockId::Known(*id)).is_ok())
+        .map(|(name, id)| {
+            let mut cost = Recorder::new();
+            let (mut smallest, mut backwards) = (None::<u64>, 0);
+            let mut last = nanos(*id);
+            for _ in 0..BATCHES {
+                let before = LinuxCpu.now();
+                for _ in 0..BATCH {
+                    let now = nanos(*id);
+                    match now - last {
+                        0 => {}
+                        step @ 1.. => smallest = Some(smallest.map_or(step as u64, |least| least.min(step as u64))),
+                        _ => backwards += 1,
+                    }
+                    last = now;
+                }
+                let after = LinuxCpu.now();
+                cost.record(after.since(before).unwrap_or(Nanos::ZERO) / BATCH);
+            }
+            let resolution = clock_getres(*id);
+            let resolution_ns = resolution.tv_sec.unsigned_abs() * 1_000_000_000 + resolution.tv_nsec.unsigned_abs();
+            (cost, ClockFacts { name: (*name).into(), resolution_ns, smallest_step_ns: smallest, backwards })
+        })
+        .collect()
+}
+
+#[inline]
+fn nanos(id: ClockId) -> i128 {
+    let time = clock_gettime(id);
+    i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)
+}
+
+fn raw() -> i128 {
+    nanos(ClockId::MonotonicRaw)
+}
+
+/// Ticks of the time-stamp counter a second, measured over 20 ms the first time; `None` without a counter.
+pub(crate) fn tsc_hz() -> Option<u64> {
+    static HZ: std::sync::OnceLock<Option<u64>> = std::sync::OnceLock::new();
+    *HZ.get_or_init(|| {
+        let from = (sys::tsc(), raw());
+        std::thread::sleep(LOOK);
+        counters::rate(from, (sys::tsc(), raw())).value
+    })
+}
+
+fn invariant(control: &Control) -> Result<bool, String> {
+    let path = control.root.join("proc/cpuinfo");
+    let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let flags = text.lines().find_map(|line| line.strip_prefix("flags")?.trim_start().strip_prefix(':'));
+    let flags = flags.ok_or("/proc/cpuinfo has no \"flags\" on this architecture")?;
+    let has = |wanted: &str| flags.split_ascii_whitespace().any(|flag| flag == wanted);
+    Ok(has("constant_tsc") && has("nonstop_tsc"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_clock_of_this_machine_is_read() {
+        let read = read_all();
+        assert!(read.len() >= 8);
+        for (cost, facts) in &read {
+            assert_eq!(cost.len(), BATCHES, "{}", facts.name);
+            assert!(cost.median().unwrap() > Nanos::ZERO, "{}", facts.name);
+        }
+        let of = |name: &str| read.iter().find(|(_, facts)| facts.name == name).unwrap();
+        let (fine, coarse) = (of("CLOCK_MONOTONIC"), of("CLOCK_MONOTONIC_COARSE"));
+        assert!(coarse.1.resolution_ns > 1_000 * fine.1.resolution_ns, "{coarse:?}");
+        assert_eq!(fine.1.backwards, 0);
+    }
+
+    #[test]
+    fn flags_of_the_processor() {
+        let root = std::env::temp_dir().join(format!("apus-clock-{}", std::process::id()));
+        fs::create_dir_all(root.join("proc")).unwrap();
+        let mut control = Control::new(None);
+        control.root = root.clone();
+        for (flags, expected) in [("tsc constant_tsc nonstop_tsc", true), ("tsc constant_tsc", false)] {
+            fs::write(root.join("proc/cpuinfo"), format!("model name\t: x\nflags\t\t: fpu {flags}\n")).unwrap();
+            assert_eq!(invariant(&control), Ok(expected));
+        }
+        fs::write(root.join("proc/cpuinfo"), "Features\t: fp asimd\n").unwrap();
+        assert!(invariant(&control).is_err());
+        fs::remove_dir_all(root).unwrap();
+    }
+}

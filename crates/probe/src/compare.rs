@@ -1,0 +1,296 @@
+//! Two sets of measurements against each other, term by term.
+//!
+//! The run is the sample: each round of a profile gives one median and one 99th percentile, and these are compared
+//! (Mann-Whitney, exact), with the ratio of their medians and its bootstrap interval. Among many terms some differ by
+//! chance: p is adjusted for their number (Holm, "A simple sequentially rejective multiple test procedure", 1979).
+//! Rounds of one profile share the boot, the hour and the neighbours, so a difference that is shown here is one between
+//! two occasions; whether it is one between two *settings* takes more profiles of each.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tester::statistics::{mann_whitney, median, ratio_of_medians};
+
+use crate::measured::{Measured, Name, Round};
+
+/// A difference is called one from this p on, adjusted.
+pub const SIGNIFICANT: f64 = 0.05;
+/// Of the bootstrap, with a seed so that the same profiles give the same numbers.
+const RESAMPLES: usize = 2_000;
+const SEED: u64 = 1;
+
+/// One quantity of one term in both sets.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TermComparison {
+    /// The probe.
+    pub probe: Name,
+    /// Its variant.
+    pub variant: String,
+    /// The term.
+    pub term: String,
+    /// `p50` or `p99`: of each round, stalls filled in.
+    pub quantity: String,
+    /// Rounds of A.
+    pub a_rounds: u64,
+    /// Rounds of B.
+    pub b_rounds: u64,
+    /// The median over A's rounds; null without any.
+    pub a_ns: Option<f64>,
+    /// The same of B.
+    pub b_ns: Option<f64>,
+    /// B over A; null with fewer than six rounds in either.
+    pub ratio: Option<f64>,
+    /// Lower end of the ratio's 95 % interval.
+    pub ratio_low: Option<f64>,
+    /// Upper end of the ratio's 95 % interval.
+    pub ratio_high: Option<f64>,
+    /// Two-sided p of a Mann-Whitney test; null without rounds.
+    pub p: Option<f64>,
+    /// The same, adjusted for the number of tests.
+    pub p_adjusted: Option<f64>,
+    /// What can be said.
+    pub verdict: Verdict,
+}
+
+/// What a comparison shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// B takes longer.
+    Longer,
+    /// B takes less long.
+    Shorter,
+    /// No difference is shown; there may be one.
+    NotShown,
+    /// With so few rounds no difference could be shown.
+    TooFewRounds,
+    /// The term is in A only.
+    OnlyInA,
+    /// The term is in B only.
+    OnlyInB,
+}
+
+/// Compares all terms of two sets. What stands in one of them only is listed too.
+pub fn compare(a: &[Measured], b: &[Measured]) -> Vec<TermComparison> {
+    let mut all = Vec::new();
+    for of_a in a {
+        let of_b = b.iter().find(|other| other.probe == of_a.probe && other.variant == of_a.variant);
+        for term in &of_a.terms {
+            let other = of_b.and_then(|of_b| of_b.terms.iter().find(|other| other.name == term.name));
+            for quantity in ["p50", "p99"] {
+                all.push(match other {
+                    Some(other) => both(of_a, &term.name, quantity, (&term.rounds, &other.rounds)),
+                    None => one(of_a, &term.name, quantity, &term.rounds, Verdict::OnlyInA),
+                });
+            }
+        }
+    }
+    for of_b in b {
+        let of_a = a.iter().find(|other| other.probe == of_b.probe && other.variant == of_b.variant);
+        let is_new = |name: &str| of_a.is_none_or(|of_a| of_a.terms.iter().all(|term| term.name != name));
+        for term in of_b.terms.iter().filter(|term| is_new(&term.name)) {
+            for quantity in ["p50", "p99"] {
+                all.push(one(of_b, &term.name, quantity, &term.rounds, Verdict::OnlyInB));
+            }
+        }
+    }
+    adjust(&mut all);
+    all
+}
+
+/// In what the conditions of both sets differ, in words: such a difference may be the reason for all others.
+pub fn differences(a: &[Measured], b: &[Measured]) -> Vec<String> {
+    let mut found = Vec::new();
+    for of_a in a {
+        let Some(of_b) = b.iter().find(|other| other.probe == of_a.probe && other.variant == of_a.variant) else {
+            continue;
+        };
+        for (name, value) in &of_a.settings {
+            let other = of_b.settings.get(name).map_or("-", String::as_str);
+            if value != other {
+                found.push(format!("{} {name}: {value} and {other}", of_a.probe));
+            }
+        }
+        let (a, b) = (&of_a.conditions, &of_b.conditions);
+        let mut differs = |name: &str, a: String, b: String| {
+            if a != b {
+                found.push(format!("{name}: {a} and {b}"));
+            }
+        };
+        differs("scheduling", format!("{:?}", a.scheduling.value), format!("{:?}", b.scheduling.value));
+        differs("timer slack", format!("{:?}", a.timer_slack_ns.value), format!("{:?}", b.timer_slack_ns.value));
+        differs(
+            "cpu_dma_latency",
+            format!("{:?}", a.cpu_dma_latency_us.value),
+            format!("{:?}", b.cpu_dma_latency_us.value),
+        );
+        differs("clock source", format!("{:?}", a.clocksource.value), format!("{:?}", b.clocksource.value));
+        differs(
+            "sched_rt_runtime_us",
+            format!("{:?}", a.sched_rt_runtime_us.value),
+            format!("{:?}", b.sched_rt_runtime_us.value),
+        );
+        differs("load", a.load.clone(), b.load.clone());
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
+fn values(rounds: &[Round], quantity: &str) -> Vec<f64> {
+    let of = |round: &Round| if quantity == "p50" { round.p50_ns } else { round.p99_ns };
+    rounds.iter().filter_map(of).map(|ns| ns as f64).collect()
+}
+
+fn both(of: &Measured, term: &str, quantity: &str, (a, b): (&[Round], &[Round])) -> TermComparison {
+    let (a, b) = (values(a, quantity), values(b, quantity));
+    let test = mann_whitney(&b, &a);
+    let ratio = ratio_of_medians(&b, &a, RESAMPLES, SEED);
+    TermComparison {
+        probe: of.probe,
+        variant: of.variant.clone(),
+        term: term.into(),
+        quantity: quantity.into(),
+        a_rounds: a.len() as u64,
+        b_rounds: b.len() as u64,
+        a_ns: median(&a),
+        b_ns: median(&b),
+        ratio: ratio.map(|ratio| ratio.ratio),
+        ratio_low: ratio.map(|ratio| ratio.ci95_low),
+        ratio_high: ratio.map(|ratio| ratio.ci95_high),
+        p: test.map(|test| test.p),
+        p_adjusted: None,
+        verdict: Verdict::NotShown,
+    }
+}
+
+fn one(of: &Measured, term: &str, quantity: &str, rounds: &[Round], verdict: Verdict) -> TermComparison {
+    let (values, in_a) = (values(rounds, quantity), verdict == Verdict::OnlyInA);
+    let n = values.len() as u64;
+    TermComparison {
+        a_rounds: if in_a { n } else { 0 },
+        b_rounds: if in_a { 0 } else { n },
+        a_ns: median(&values).filter(|_| in_a),
+        b_ns: median(&values).filter(|_| !in_a),
+        verdict,
+        ..both(of, term, quantity, (&[], &[]))
+    }
+}
+
+/// Holm: the smallest p times the number of tests, the next one times one less, and never below the one before.
+fn adjust(all: &mut [TermComparison]) {
+    let mut order: Vec<usize> = (0..all.len()).filter(|n| all[*n].p.is_some()).collect();
+    order.sort_by(|a, b| all[*a].p.unwrap_or(1.0).total_cmp(&all[*b].p.unwrap_or(1.0)));
+    let (mut left, mut last) = (order.len(), 0.0f64);
+    let tests = order.len() as f64;
+    for n in order {
+        let of = &mut all[n];
+        let p = of.p.unwrap_or(1.0);
+        last = last.max((p * left as f64).min(1.0));
+        left -= 1;
+        of.p_adjusted = Some(last);
+        of.verdict = if least_p(of.a_rounds, of.b_rounds) * tests > SIGNIFICANT {
+            Verdict::TooFewRounds
+        } else if last > SIGNIFICANT {
+            Verdict::NotShown
+        } else if of.b_ns > of.a_ns {
+            Verdict::Longer
+        } else {
+            Verdict::Shorter
+        };
+    }
+    for of in all.iter_mut().filter(|of| of.p.is_none() && of.verdict == Verdict::NotShown) {
+        of.verdict = Verdict::TooFewRounds;
+    }
+}
+
+/// The smallest two-sided p that so many rounds can give: 2 over the number of choices.
+fn least_p(a: u64, b: u64) -> f64 {
+    let choices = (1..=b).fold(1.0, |product, n| product * (a + n) as f64 / n as f64);
+    (2.0 / choices).min(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conditions::Conditions;
+    use crate::measured::{Counter, Detail, Term};
+    use crate::record::Recorder;
+    use crate::switch::SwitchDetail;
+    use std::collections::BTreeMap;
+    use std::path::Path;
+    use tester::host::Reading;
+    use units::Nanos;
+
+    /// A measurement of a term for each list of rounds, in microseconds.
+    fn measured(terms: &[(&str, &[u64])]) -> Measured {
+        let term = |(name, rounds): &(&str, &[u64])| {
+            let mut recorder = Recorder::new();
+            rounds.iter().for_each(|us| recorder.record(Nanos::from_micros(*us)));
+            let round = |us: &u64| Round { n: 1000, p50_ns: Some(us * 1_000), p99_ns: Some(us * 2_000), max_ns: None };
+            let mut term = Term::new(*name, recorder.series(None), None, None);
+            term.rounds = rounds.iter().map(round).collect();
+            term
+        };
+        Measured {
+            probe: Name::Switch,
+            variant: "futex".into(),
+            settings: BTreeMap::from([("cpu".to_owned(), "1".to_owned())]),
+            counter: Counter { counts: String::new(), resolution_ns: 1, highest_ns: 1, blind_spots: Vec::new() },
+            overhead: Vec::new(),
+            conditions: Conditions::of_this_thread(Path::new("/nonexistent"), &[1], &Reading::known(true), "none"),
+            duration_ns: 1,
+            interrupted: false,
+            terms: terms.iter().map(term).collect(),
+            detail: Detail::Switch(SwitchDetail { via: "futex".into(), same_cpu: true, pause_ns: 1 }),
+            exceeded: None,
+            marks: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_clear_difference_is_shown_and_noise_is_not() {
+        let a = measured(&[("x", &[10, 11, 12, 13, 14, 15, 16]), ("y", &[10, 12, 14, 16, 18, 20, 22])]);
+        let b = measured(&[("x", &[30, 31, 32, 33, 34, 35, 36]), ("y", &[11, 13, 15, 17, 19, 21, 9])]);
+        let found = compare(&[a], &[b]);
+        assert_eq!(found.len(), 4);
+        let x = &found[0];
+        assert_eq!((x.term.as_str(), x.quantity.as_str(), x.verdict), ("x", "p50", Verdict::Longer));
+        assert!((x.p.unwrap() - 2.0 / 3432.0).abs() < 1e-9 && x.p_adjusted.unwrap() > x.p.unwrap());
+        assert!((x.ratio.unwrap() - 33.0 / 13.0).abs() < 1e-9 && x.ratio_low.unwrap() > 1.5);
+        assert_eq!(found[2].verdict, Verdict::NotShown);
+    }
+
+    #[test]
+    fn too_few_rounds_are_not_no_difference() {
+        let a = measured(&[("x", &[10, 11, 12])]);
+        let b = measured(&[("x", &[30, 31, 32])]);
+        let found = compare(&[a], &[b]);
+        assert!(found.iter().all(|of| of.verdict == Verdict::TooFewRounds && of.ratio.is_none()), "{found:?}");
+    }
+
+    #[test]
+    fn what_stands_in_one_only_is_listed() {
+        let found = compare(&[measured(&[("x", &[1, 2])])], &[measured(&[("y", &[3])])]);
+        let verdicts: Vec<Verdict> = found.iter().map(|of| of.verdict).collect();
+        assert_eq!(verdicts, [Verdict::OnlyInA, Verdict::OnlyInA, Verdict::OnlyInB, Verdict::OnlyInB]);
+        assert_eq!((found[0].a_ns, found[0].b_ns, found[2].b_ns), (Some(1_500.0), None, Some(3_000.0)));
+    }
+
+    #[test]
+    fn differences_in_the_conditions_are_named() {
+        let a = measured(&[("x", &[1])]);
+        let mut b = a.clone();
+        assert!(differences(std::slice::from_ref(&a), std::slice::from_ref(&b)).is_empty());
+        b.settings.insert("cpu".into(), "2".into());
+        b.conditions.load = "cpu".into();
+        assert_eq!(differences(&[a], &[b]), ["load: none and cpu", "switch cpu: 1 and 2"]);
+    }
+
+    #[test]
+    fn the_smallest_p_as_tabulated() {
+        for (a, b, p) in [(3, 3, 0.1), (4, 4, 2.0 / 70.0), (7, 7, 2.0 / 3432.0), (1, 1, 1.0), (0, 5, 1.0)] {
+            assert!((least_p(a, b) - p).abs() < 1e-12, "{a} {b}");
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! What a series of timed units of work says about changes of frequency: pure.
+//!
+//! ```text
+//!  unit's
+//!  duration      ┌ stall                      old, new: medians of the units before the request and after all has settled
+//!     │          █                            effect:   the first unit from which on the next ones lie closer to new
+//!     │ ▄▄▄▄▄▄▄▄▄█                            stall:    the longest unit from the request to just behind the effect,
+//!     │          █▄▄▄▄▄▄▄▄▄ new                         above the longer of both medians
+//!     └──────┬───┬─────────► time
+//!        request effect
+//! ```
+//! The method is that of the microbenchmark in Intel's P-state guide (637284-001US, figures 4 and 5), and of ftalat
+//! (Mazouz et al., "Evaluation of CPU frequency transition latency", 2014) in asking for units that *stay* in the new
+//! band: one that happens to lie there proves nothing.
+
+use units::{Instant, Monotonic, Nanos};
+
+/// A unit of work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unit {
+    /// When it began.
+    pub start: Instant<Monotonic>,
+    /// How long it took.
+    pub took: Nanos,
+}
+
+/// A request: when the call began and ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// Before the call.
+    pub at: Instant<Monotonic>,
+    /// After it.
+    pub done: Instant<Monotonic>,
+}
+
+/// What came of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Transition {
+    /// A unit's median before.
+    pub before: Nanos,
+    /// A unit's median after.
+    pub after: Nanos,
+    /// From the request to the beginning of the first unit at the new speed; `None` if the speed did not change.
+    pub effect: Option<Nanos>,
+    /// By how much the longest unit around the change exceeded both medians; zero if none did.
+    pub stall: Nanos,
+}
+
+/// So many units in a row must lie in the new band: a single one may have been lucky, or interrupted.
+const STAY: usize = 8;
+/// Of these, so many: an interrupt may fall among them.
+const OF_THEM: usize = 6;
+/// Medians closer than this, in hundredths, are no change of speed: P-states are 100 MHz apart, 3 % and more.
+const LEAST_CHANGE_PERCENT: u64 = 2;
+/// A change of speed is more than so many times what comes without one.
+const UNREST: u64 = 3;
+/// How far behind the effect a unit still counts as part of the change.
+const BEHIND: usize = 3;
+
+/// What became of the request at `request`, given all units, in order, and when the next request is (or the end).
+/// `None` without units before it and after it.
+pub fn transition(
+    units: &[Unit],
+    previous: Instant<Monotonic>,
+    request: Request,
+    next: Instant<Monotonic>,
+) -> Option<Transition> {
+    let index = |at: Instant<Monotonic>| units.partition_point(|unit| unit.start < at);
+    let (first, at, end) = (index(previous), index(request.at), index(next));
+    // The latter half of each segment has settled: the slowest request takes about half a millisecond
+    // (P-state guide, "transition model"), a segment is chosen far longer.
+    let (old, new) = (&units[first + (at - first) / 2..at], &units[at + (end - at) / 2..end]);
+    let (before, after) = (median(old)?, median(new)?);
+    let segment = &units[at..end];
+    let unrest = unrest(old).max(unrest(new));
+    let effect = changed(before, after, unrest).then(|| settled(segment, before, after)).flatten();
+    // The unit that runs while the request is made may already hold the stall.
+    let from = at.saturating_sub(1);
+    let to = match effect {
+        Some(n) => (at + n + BEHIND).min(end),
+        // Without an effect to go by: as long as the request's call took.
+        None => index(request.done).max(at).min(end),
+    };
+    let longest = units[from..to].iter().map(|unit| unit.took).max().unwrap_or(Nanos::ZERO);
+    Some(Transition {
+        before,
+        after,
+        effect: effect.map(|n| segment[n].start.since(request.at).unwrap_or(Nanos::ZERO)),
+        stall: longest.saturating_sub(before.max(after)),
+    })
+}
+
+fn changed(before: Nanos, after: Nanos, unrest: Nanos) -> bool {
+    let (low, high) = (before.min(after), before.max(after));
+    let difference = high.saturating_sub(low);
+    difference.as_nanos() * 100 > low.as_nanos() * LEAST_CHANGE_PERCENT && difference > unrest * UNREST
+}
+
+/// How far the medians of both halves lie apart although nothing was asked for meanwhile: a busy neighbour makes units
+/// longer for a while, too.
+fn unrest(units: &[Unit]) -> Nanos {
+    let (first, second) = units.split_at(units.len() / 2);
+    match (median(first), median(second)) {
+        (Some(a), Some(b)) => a.max(b).saturating_sub(a.min(b)),
+        _ => Nanos::ZERO,
+    }
+}
+
+/// The first unit from which on units lie closer to `after` than to `before`, and stay there.
+fn settled(units: &[Unit], before: Nanos, after: Nanos) -> Option<usize> {
+    let distance = |a: Nanos, b: Nanos| a.as_nanos().abs_diff(b.as_nanos());
+    let is_new = |unit: &Unit| distance(unit.took, after) < distance(unit.took, before);
+    (0..units.len()).find(|n| {
+        let window = &units[*n..(n + STAY).min(units.len())];
+        is_new(&units[*n]) && window.len() >= OF_THEM && window.iter().filter(|unit| is_new(unit)).count() >= OF_THEM
+    })
+}
+
+/// The middle of them; `None` without any.
+pub fn median(units: &[Unit]) -> Option<Nanos> {
+    let mut spans: Vec<Nanos> = units.iter().map(|unit| unit.took).collect();
+    let middle = spans.len() / 2;
+    (!spans.is_empty()).then(|| *spans.select_nth_unstable(middle).1)
+}
+
+/// The longest unit of each `size` in a row, with the time at which the row began.
+pub fn batches(units: &[Unit], size: usize) -> Vec<Unit> {
+    let longest = |row: &[Unit]| Unit {
+        start: row[0].start,
+        took: row.iter().map(|unit| unit.took).max().unwrap_or(Nanos::ZERO),
+    };
+    units.chunks_exact(size.max(1)).map(longest).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SLOW: u64 = 26_250; // 10 us of work at 2.1 GHz, done at 800 MHz
+    const FAST: u64 = 10_000;
+
+    fn at(nanos: u64) -> Instant<Monotonic> {
+        Instant::from_nanos(nanos)
+    }
+
+    /// Units as a processor gives them that changes speed `delay` after the request and stands still for `stall`.
+    fn run(request: u64, delay: u64, stall: u64, (old, new): (u64, u64), end: u64) -> Vec<Unit> {
+        let (mut now, mut units) = (0, Vec::new());
+        let change = request + delay;
+        while now < end {
+            let took = if now + old <= change {
+                old
+            } else if now < change {
+                // A part at the old speed, the stall, and the rest at the new one.
+                let part = change - now;
+                part + stall + (old - part) * new / old
+            } else {
+                new
+            };
+            units.push(Unit { start: at(now), took: Nanos::from_nanos(took) });
+            now += took;
+        }
+        units
+    }
+
+    fn found(units: &[Unit], request: u64, end: u64) -> Transition {
+        let request = Request { at: at(request), done: at(request + 5_000) };
+        transition(units, at(0), request, at(end)).unwrap()
+    }
+
+    #[test]
+    fn second_generation_takes_half_a_millisecond_and_stands_still_for_12_us() {
+        let units = run(50_000_000, 480_000, 12_000, (FAST, SLOW), 100_000_000);
+        let transition = found(&units, 50_000_000, 100_000_000);
+        assert_eq!((transition.before, transition.after), (Nanos::from_nanos(FAST), Nanos::from_nanos(SLOW)));
+        let effect = transition.effect.unwrap().as_nanos();
+        assert!(effect.abs_diff(492_000) <= SLOW, "{effect}");
+        // The unit in which it falls has a part at each speed, so up to a unit's difference is not seen.
+        let stall = transition.stall.as_nanos();
+        assert!(stall <= 12_000 && stall + (SLOW - FAST) >= 12_000, "{stall}");
+    }
+
+    #[test]
+    fn a_stall_between_equal_speeds_is_seen_whole() {
+        // The speed does not change, but the core stands still while the request is made.
+        let units = run(50_000_000, 3_000, 12_000, (FAST, FAST), 100_000_000);
+        let transition = found(&units, 50_000_000, 100_000_000);
+        assert_eq!((transition.effect, transition.stall), (None, Nanos::from_micros(12)));
+    }
+
+    #[test]
+    fn third_generation_has_no_stall() {
+        let units = run(50_000_000, 40_000, 0, (SLOW, FAST), 100_000_000);
+        let transition = found(&units, 50_000_000, 100_000_000);
+        assert_eq!(transition.stall, Nanos::ZERO);
+        assert!(transition.effect.unwrap().as_nanos().abs_diff(40_000) <= SLOW);
+    }
+
+    #[test]
+    fn a_lucky_unit_and_an_interrupt_do_not_deceive() {
+        let mut units = run(50_000_000, 480_000, 0, (SLOW, FAST), 100_000_000);
+        let request = units.partition_point(|unit| unit.start < at(50_000_000));
+        units[request + 3].took = Nanos::from_nanos(FAST); // one short unit long before the change
+        let change = units.iter().position(|unit| unit.start > at(50_480_000)).unwrap();
+        units[change + 2].took = Nanos::from_nanos(SLOW + 9_000); // an interrupt soon after it
+        let effect = found(&units, 50_000_000, 100_000_000).effect.unwrap().as_nanos();
+        assert!(effect.abs_diff(480_000) <= SLOW, "{effect}");
+    }
+
+    #[test]
+    fn a_restless_neighbour_is_no_change_of_speed() {
+        // Longer by 30 % from some time on, which is not that of the request.
+        let mut units = run(50_000_000, 0, 0, (FAST, FAST), 100_000_000);
+        for unit in units.iter_mut().filter(|unit| unit.start > at(88_000_000)) {
+            unit.took = Nanos::from_nanos(FAST * 13 / 10);
+        }
+        assert_eq!(found(&units, 50_000_000, 100_000_000).effect, None);
+    }
+
+    #[test]
+    fn without_units_there_is_nothing_to_say() {
+        let request = Request { at: at(5), done: at(6) };
+        assert_eq!(transition(&[], at(0), request, at(9)), None);
+        assert_eq!(median(&[]), None);
+        assert!(batches(&[], 10).is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn the_effect_is_found_to_within_a_unit(
+            delay in 0u64..2_000_000, stall in 0u64..30_000, faster: bool, ratio in 105u64..300,
+        ) {
+            let other = FAST * ratio / 100;
+            let speeds = if faster { (other, FAST) } else { (FAST, other) };
+            let units = run(50_000_000, delay, stall, speeds, 100_000_000);
+            let transition = found(&units, 50_000_000, 100_000_000);
+            let effect = transition.effect.expect("speeds differ by 5 % or more").as_nanos();
+            // Two units: the one in which it changes may be mixed, and it may have begun before the request.
+            prop_assert!(effect.abs_diff(delay + stall) <= 2 * other + stall, "{} for {}", effect, delay);
+            prop_assert!(transition.stall.as_nanos() <= stall);
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! What a change of frequency costs: from the request to its effect, and how long the core stands still.
+//!
+//! ```text
+//!   measured CPU:   unit unit unit unit unit ▌stall▐ unit    unit    unit      each timed, none in between
+//!   another CPU:         request ─────────────► (effect)           next request
+//! ```
+//! A known piece of work repeats, and at intervals another frequency is asked for; a change shows in how long a unit
+//! takes. What is reported are the time from request to effect, the stall, and the longest unit of each batch (figures
+//! 4 and 5 of Intel's P-state guide 637284-001US are drawn from these).
+//!
+//! Requests go through the host's knobs, the setting is taken over in the journal first and put back at the end.
+
+pub mod analysis;
+mod request;
+mod work;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+
+use host::knob::Access;
+use live::cpu::{Cpu as _, LinuxCpu};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tester::histogram::HIGHEST_NS;
+use tester::host::Reading;
+use units::{Hertz, Instant, Monotonic, Nanos};
+
+use crate::clock;
+use crate::conditions::Conditions;
+use crate::measured::{Counter, Detail, Mark, MarkKind, Measured, Name, Overhead, Term};
+use crate::observe::{Observation, Seen};
+use crate::place::Place;
+use crate::record::Recorder;
+use crate::{Control, Error, Probe};
+
+use analysis::{Request, Transition, Unit, batches, median, transition};
+pub use request::Via;
+use request::{Way, performance_counters};
+use work::Work;
+
+/// The shortest time between two requests: some of it must be long after the slowest effect, half a millisecond.
+pub const SHORTEST_PERIOD: Nanos = Nanos::from_millis(4);
+/// Of the batches so many are kept for a figure.
+const DRAWN: usize = 4_000;
+/// Units are recorded in 16 octets each; no run needs more than this.
+const MOST_UNITS: usize = 40_000_000;
+
+/// The probe `frequency`, and its settings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Frequency {
+    /// The CPU that works and is changed.
+    pub cpu: usize,
+    /// `SCHED_FIFO` at this priority; `None`: the normal class.
+    pub priority: Option<u8>,
+    /// How frequencies are asked for.
+    pub via: Via,
+    /// The levels, asked for in turn; empty: the lowest and the highest of the hardware.
+    pub levels: Vec<Hertz>,
+    /// How long a unit of work takes, at the frequency that is there at the start.
+    pub work: Nanos,
+    /// From one request to the next.
+    pub period: Nanos,
+    /// Requests.
+    pub changes: u32,
+    /// Units of which the longest makes a point of the figure.
+    pub batch: usize,
+    /// The load meanwhile, for the conditions.
+    pub load: String,
+}
+
+impl Frequency {
+    /// On `cpu`: 40 changes, 50 ms apart, of 10 us of work.
+    pub fn new(cpu: usize) -> Self {
+        Self {
+            cpu,
+            priority: None,
+            via: Via::Auto,
+            levels: Vec::new(),
+            work: Nanos::from_micros(10),
+            period: Nanos::from_millis(50),
+            changes: 40,
+            batch: 100,
+            load: "none".into(),
+        }
+    }
+
+    /// How long it takes.
+    pub fn duration(&self) -> Nanos {
+        self.period * (u64::from(self.changes) + 1)
+    }
+
+    fn room(&self) -> usize {
+        // A unit may be shorter at a higher frequency: five times at the most, between 800 MHz and 4 GHz.
+        let units = self.duration().as_nanos() / (self.work.as_nanos() / 5).max(1);
+        usize::try_from(units).unwrap_or(usize::MAX)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if self.period < SHORTEST_PERIOD {
+            let why = format!("expected {SHORTEST_PERIOD} or more: an effect may take half a millisecond");
+            return Err(Error::invalid(format!("requests each {}", self.period), why));
+        }
+        if self.work < Nanos::from_micros(1) || self.work * 50 > self.period {
+            let why = "expected 1us or more, and at least 50 units between two requests";
+            return Err(Error::invalid(format!("units of {}", self.work), why));
+        }
+        if self.changes == 0 || self.room() > MOST_UNITS {
+            let why = format!("expected at least one, and no more than make {MOST_UNITS} units");
+            return Err(Error::invalid(format!("{} changes", self.changes), why));
+        }
+        if self.batch == 0 {
+            return Err(Error::invalid("batches of 0 units", "expected at least one"));
+        }
+        if self.levels.len() == 1 {
+            return Err(Error::invalid("one level", "a change needs two"));
+        }
+        Ok(())
+    }
+
+    fn settings(&self) -> BTreeMap<String, String> {
+        let levels: Vec<String> =
+            self.levels.iter().map(|level| format!("{}MHz", level.as_hertz() / 1_000_000)).collect();
+        let mut settings = BTreeMap::from([
+            ("cpu".to_owned(), self.cpu.to_string()),
+            ("via".to_owned(), self.via.to_string()),
+            ("work".to_owned(), self.work.to_string()),
+            ("period".to_owned(), self.period.to_string()),
+            ("changes".to_owned(), self.changes.to_string()),
+        ]);
+        if !levels.is_empty() {
+            settings.insert("levels".to_owned(), levels.join(","));
+        }
+        settings.extend(self.priority.map(|priority| ("priority".to_owned(), priority.to_string())));
+        settings
+    }
+}
+
+/// What only the probe `frequency` knows.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FrequencyDetail {
+    /// How frequencies were asked for.
+    pub via: String,
+    /// The levels, in turn.
+    pub levels_hz: Vec<u64>,
+    /// Units of work.
+    pub units: u64,
+    /// Units of which the longest makes a batch's maximum.
+    pub batch_units: u64,
+    /// The requests.
+    pub changes: Vec<FrequencyChange>,
+    /// Requests after which the work went no faster and no slower.
+    pub without_effect: u64,
+    /// For a figure: the time from the start and the longest unit of each batch, in order; thinned where there are
+    /// very many, the longest kept.
+    pub batches_ns: Vec<(u64, u64)>,
+}
+
+/// One request.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FrequencyChange {
+    /// When, from the start.
+    pub at_ns: u64,
+    /// What was asked for.
+    pub to_hz: u64,
+    /// How long the call took that asked.
+    pub call_ns: u64,
+    /// A unit's median before.
+    pub unit_before_ns: u64,
+    /// A unit's median after.
+    pub unit_after_ns: u64,
+    /// From the request to the first unit at the new speed; null if the speed did not change.
+    pub effect_ns: Option<u64>,
+    /// By how much the longest unit around the change exceeded both medians.
+    pub stall_ns: u64,
+    /// The effective frequency afterwards, from APERF, MPERF and the time-stamp counter.
+    pub effective_hz: Reading<u64>,
+}
+
+/// A request as it was made.
+struct Asked {
+    request: Request,
+    level: Hertz,
+    effective: Reading<u64>,
+}
+
+impl Probe for Frequency {
+    fn counter(&self) -> Counter {
+        Counter {
+            counts: format!(
+                "how long a chain of dependent multiplications takes, {} at the start, each timed from the end of the \
+                 one before; effect: from the clock reading before the request to the start of the first unit at the \
+                 new speed; stall: the longest unit around it above both speeds' medians; CLOCK_MONOTONIC",
+                self.work
+            ),
+            resolution_ns: self.work.as_nanos(),
+            highest_ns: HIGHEST_NS,
+            blind_spots: vec![
+                "an effect is seen to within a unit of work".into(),
+                "interrupts and a hypervisor make units longer too: compare the stalls with the longest units of quiet \
+                 batches"
+                    .into(),
+                "a request that another CPU of the same clock domain overrides has no effect to be seen".into(),
+            ],
+        }
+    }
+
+    fn run(&self, control: &Control) -> Result<Measured, Error> {
+        self.check()?;
+        let observation = Observation::begin(control, &[self.cpu])?;
+        let access = Access::below(&control.root).map_err(request::of_host)?;
+        let number = u32::try_from(self.cpu).map_err(|_| Error::invalid("the CPU", "its number is too large"))?;
+        let way = Way::find(&access, number, self.via)?;
+        let levels = self.levels(&way, &access, number)?;
+        let held = way.hold(&access, levels[0])?;
+        let stop = AtomicBool::new(false);
+        let (began, units, mut conditions, asked) = std::thread::scope(|scope| {
+            let (stop, locked) = (&stop, &observation.memory_locked);
+            let (ready, works) = mpsc::channel();
+            let worker = scope.spawn(move || -> Result<(Vec<Unit>, Conditions), Error> {
+                let slack = Nanos::from_nanos(1);
+                Place { cpu: self.cpu, priority: self.priority, slack }.take("apus-frequency")?;
+                let conditions = Conditions::of_this_thread(&control.root, &[self.cpu], locked, &self.load);
+                let work = Work::taking(self.work);
+                // Nobody may be listening any more; then it is over.
+                let _ = ready.send(());
+                Ok((work.repeat(self.room(), stop), conditions))
+            });
+            // A worker that could not begin says why when it is joined.
+            let begins = works.recv().is_ok();
+            let began = LinuxCpu.now();
+            let asked = if begins { self.ask(control, &access, &way, &held, &levels) } else { Ok(Vec::new()) };
+            stop.store(true, Ordering::Relaxed);
+            let worked = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let (units, conditions) = worked?;
+            Ok::<_, Error>((began, units, conditions, asked))
+        })?;
+        // What was read after taking the setting over is what the journal knows as ours.
+        let back = way.request(&access, &held, levels[0]);
+        let released = held.release().map_err(|e| Error::lacking("put the frequency back", e, "apus tune rollback"))?;
+        let asked = asked?;
+        back?;
+        let mut seen = observation.end(&mut conditions);
+        if let Some(left) = released.filter(|back| !back.closed) {
+            let texts: Vec<String> = left.entries.iter().map(|(_, outcome)| outcome.to_string()).collect();
+            seen.marks.push(Mark::new(MarkKind::NotAvailable, format!("not all was put back: {}", texts.join("; "))));
+        }
+        Ok(self.measured(control, conditions, seen, (&way, &levels), (began, &units, &asked)))
+    }
+}
+
+impl Frequency {
+    fn levels(&self, way: &Way, access: &Access, cpu: u32) -> Result<Vec<Hertz>, Error> {
+        if !self.levels.is_empty() {
+            return Ok(self.levels.clone());
+        }
+        let found = way.extremes(access, cpu)?.filter(|[min, max]| min < max);
+        found.map(Vec::from).ok_or_else(|| {
+            Error::invalid("the levels to change between", "the host does not tell its limits; name two with --levels")
+        })
+    }
+
+    /// Makes the requests, one each period.
+    fn ask(
+        &self,
+        control: &Control,
+        access: &Access,
+        way: &Way,
+        held: &host::transaction::Held,
+        levels: &[Hertz],
+    ) -> Result<Vec<Asked>, Error> {
+        let mut cpu = LinuxCpu;
+        let mut asked = Vec::with_capacity(self.changes as usize);
+        let mut at = cpu.now();
+        for change in 0..self.changes as usize {
+            at = at + self.period;
+            cpu.sleep_until(at);
+            if control.stopped() {
+                break;
+            }
+            let level = levels[(change + 1) % levels.len()];
+            let before = cpu.now();
+            way.request(access, held, level)?;
+            let request = Request { at: before, done: cpu.now() };
+            control.show(request.done.since(before).unwrap_or(Nanos::ZERO));
+            // Long after the effect: reading them interrupts the measured CPU.
+            let counters = |share: u64| {
+                LinuxCpu.sleep_until(at + self.period.scale(share, 100));
+                performance_counters(&control.root, self.cpu)
+            };
+            asked.push(Asked { request, level, effective: effective(counters(60), counters(85)) });
+        }
+        cpu.sleep_until(at + self.period);
+        Ok(asked)
+    }
+
+    fn measured(
+        &self,
+        control: &Control,
+        conditions: Conditions,
+        seen: Seen,
+        (way, levels): (&Way, &[Hertz]),
+        (began, units, asked): (Instant<Monotonic>, &[Unit], &[Asked]),
+    ) -> Measured {
+        let end = units.last().map_or(began, |unit| unit.start + unit.took);
+        let from_start = |at: Instant<Monotonic>| at.since(began).unwrap_or(Nanos::ZERO).as_nanos();
+        let (mut effects, mut stalls, mut quiet) = (Recorder::new(), Recorder::new(), Recorder::new());
+        let (mut changes, mut without_effect) = (Vec::new(), 0);
+        for (n, of) in asked.iter().enumerate() {
+            let previous = if n == 0 { began } else { asked[n - 1].request.at };
+            let next = asked.get(n + 1).map_or(end, |next| next.request.at);
+            let Some(found) = transition(units, previous, of.request, next) else { continue };
+            let Transition { before, after, effect, stall } = found;
+            effect.into_iter().for_each(|effect| effects.record(effect));
+            without_effect += u64::from(effect.is_none());
+            stalls.record(stall);
+            changes.push(FrequencyChange {
+                at_ns: from_start(of.request.at),
+                to_hz: of.level.as_hertz(),
+                call_ns: of.request.done.since(of.request.at).unwrap_or(Nanos::ZERO).as_nanos(),
+                unit_before_ns: before.as_nanos(),
+                unit_after_ns: after.as_nanos(),
+                effect_ns: effect.map(Nanos::as_nanos),
+                stall_ns: stall.as_nanos(),
+                effective_hz: of.effective.clone(),
+            });
+            // What a stall has to be told from: the longest unit of batches that no request is near.
+            let settled = &units[units.partition_point(|u| u.start < of.request.at + self.period / 2)
+                ..units.partition_point(|u| u.start < next)];
+            let usual = median(settled).unwrap_or(Nanos::ZERO);
+            batches(settled, self.batch).iter().for_each(|row| quiet.record(row.took.saturating_sub(usual)));
+        }
+        let mut marks = seen.marks;
+        if changes.len() < asked.len() {
+            let text = format!(
+                "{} of {} requests cannot be judged: hardly a unit of work ran before or after them, as others had the CPU",
+                asked.len() - changes.len(),
+                asked.len()
+            );
+            marks.push(Mark::new(MarkKind::NotAvailable, text));
+        }
+        if without_effect > 0 {
+            let text = format!(
+                "{without_effect} of {} requests changed nothing that the work could tell: the host, the hypervisor or \
+                 the firmware did not follow",
+                changes.len()
+            );
+            marks.push(Mark::new(MarkKind::NotAvailable, text));
+        }
+        let refused = seen.refused.as_deref();
+        let terms =
+            [("request to effect", &effects), ("stall at a change", &stalls), ("longest of a quiet batch", &quiet)];
+        let terms = terms.map(|(name, of)| Term::new(name, of.series(refused), None, None));
+        Measured {
+            probe: Name::Frequency,
+            variant: way.name().into(),
+            settings: self.settings(),
+            counter: self.counter(),
+            overhead: overhead(),
+            conditions,
+            duration_ns: from_start(end),
+            interrupted: control.stopped(),
+            terms: terms.into(),
+            detail: Detail::Frequency(FrequencyDetail {
+                via: way.name().into(),
+                levels_hz: levels.iter().map(|level| level.as_hertz()).collect(),
+                units: units.len() as u64,
+                batch_units: self.batch as u64,
+                changes,
+                without_effect,
+                batches_ns: drawn(units, self.batch, began),
+            }),
+            exceeded: None,
+            marks,
+        }
+    }
+}
+
+/// The batches, at most [`DRAWN`] of them: neighbours are joined, and the longer one stays.
+fn drawn(units: &[Unit], batch: usize, began: Instant<Monotonic>) -> Vec<(u64, u64)> {
+    let size = batch.max(units.len().div_ceil(DRAWN));
+    let point = |row: &Unit| (row.start.since(began).unwrap_or(Nanos::ZERO).as_nanos(), row.took.as_nanos());
+    batches(units, size).iter().map(point).collect()
+}
+
+/// Cycles done against cycles that could have been done at the counter's rate (Intel SDM volume 3, "Hardware
+/// Feedback", APERF and MPERF): the time-stamp counter's frequency times the ratio.
+fn effective(a: Option<(u64, u64)>, b: Option<(u64, u64)>) -> Reading<u64> {
+    let (Some((aperf_a, mperf_a)), Some((aperf_b, mperf_b))) = (a, b) else {
+        return Reading::unknown("APERF and MPERF cannot be read (module msr, root; a guest has none as a rule)");
+    };
+    let Some(hz) = clock::tsc_hz() else {
+        return Reading::unknown("there is no time-stamp counter to scale them by");
+    };
+    match (aperf_b.checked_sub(aperf_a), mperf_b.checked_sub(mperf_a)) {
+        (Some(done), Some(could @ 1..)) => {
+            Reading::known((u128::from(hz) * u128::from(done) / u128::from(could)) as u64)
+        }
+        _ => Reading::unknown("MPERF did not move"),
+    }
+}
+
+fn overhead() -> Vec<Overhead> {
+    const N: u64 = 2_000;
+    let mut cost = Recorder::new();
+    for _ in 0..N {
+        let before = LinuxCpu.now();
+        cost.record(LinuxCpu.now().since(before).unwrap_or(Nanos::ZERO));
+    }
+    vec![Overhead {
+        what: "reading the clock after each unit of work".into(),
+        median_ns: cost.median().unwrap_or(Nanos::ZERO).as_nanos(),
+        in_samples: true,
+        n: N,
+    }]
+}

@@ -1,0 +1,186 @@
+//! Asking for a frequency: through cpufreq or through the HWP request register; always by the host's knobs.
+
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::str::FromStr;
+
+use host::knob::{Access, Governor, HwpRequest, Knob, Limits, Setting as _, Value, policies, policy_cpus, ratio};
+use host::transaction::{Held, Plan};
+use units::Hertz;
+
+use crate::Error;
+
+/// `IA32_MPERF` and `IA32_APERF`. Intel SDM volume 4, table 2-2; AMD64 APM volume 2, "Effective frequency".
+const MPERF: u32 = 0xe7;
+const APERF: u32 = 0xe8;
+
+/// The way to ask.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Via {
+    /// The userspace governor's set speed, or the policy's limits where there is no such governor, or the HWP
+    /// request: the first that the host has.
+    Auto,
+    /// The userspace governor and its set speed.
+    Governor,
+    /// Both limits of the frequency policy.
+    Limits,
+    /// The HWP request register, MSR 0x774.
+    Hwp,
+}
+
+impl Via {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Auto, Self::Governor, Self::Limits, Self::Hwp];
+}
+
+impl fmt::Display for Via {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Governor => "governor",
+            Self::Limits => "limits",
+            Self::Hwp => "hwp",
+        })
+    }
+}
+
+impl FromStr for Via {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|via| via.to_string() == text);
+        found.ok_or_else(|| "expected auto, governor, limits or hwp".into())
+    }
+}
+
+/// A way that this host has, for one CPU.
+#[derive(Clone, Debug)]
+pub(super) enum Way {
+    Governor(Governor),
+    Limits(Limits),
+    Hwp(HwpRequest),
+}
+
+impl Way {
+    /// The one that was asked for, or what is missing for it.
+    pub(super) fn find(access: &Access, cpu: u32, via: Via) -> Result<Self, Error> {
+        let policy = policy_of(access, cpu)?;
+        let governor = || {
+            let policy = policy?;
+            let file = format!("/sys/devices/system/cpu/cpufreq/policy{policy}/scaling_available_governors");
+            let known = access.line(&file).ok()??;
+            known.split_whitespace().any(|word| word == "userspace").then(|| Self::Governor(Governor::new(policy)))
+        };
+        let limits = || policy.map(|policy| Self::Limits(Limits::new(policy)));
+        let hwp = || Knob(HwpRequest::new(cpu)).read(access).ok().flatten().map(|_| Self::Hwp(HwpRequest::new(cpu)));
+        let found = match via {
+            Via::Auto => governor().or_else(limits).or_else(hwp),
+            Via::Governor => governor(),
+            Via::Limits => limits(),
+            Via::Hwp => hwp(),
+        };
+        found.ok_or_else(|| missing(access, cpu, via, policy))
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Governor(_) => "userspace governor",
+            Self::Limits(_) => "limits of the policy",
+            Self::Hwp(_) => "HWP request (MSR 0x774)",
+        }
+    }
+
+    fn value(&self, level: Hertz) -> Result<Value, Error> {
+        Ok(match self {
+            Self::Governor(_) => Governor::set_speed(level),
+            Self::Limits(_) => Limits::value(level, level),
+            Self::Hwp(_) => HwpRequest::fixed(ratio(level).ok_or_else(|| {
+                let why = "HWP levels are multiples of 100 MHz (Intel P-state guide), up to 25.5 GHz";
+                Error::invalid(format!("a level of {} Hz", level.as_hertz()), why)
+            })?),
+        })
+    }
+
+    /// The lowest and the highest frequency of the hardware, where it is told.
+    pub(super) fn extremes(&self, access: &Access, cpu: u32) -> Result<Option<[Hertz; 2]>, Error> {
+        let Some(policy) = policy_of(access, cpu)? else { return Ok(None) };
+        let limits = Limits::new(policy).hardware(access).map_err(of_host)?;
+        Ok(limits.map(|(min, max)| [Hertz::new(min * 1_000), Hertz::new(max * 1_000)]))
+    }
+
+    /// Takes the setting over, through the journal: from now until what is returned is released it is ours.
+    pub(super) fn hold(&self, access: &Access, level: Hertz) -> Result<Held, Error> {
+        let plan = Plan::new("probe frequency");
+        let value = self.value(level)?;
+        let plan = match self {
+            Self::Governor(setting) => plan.with(setting.clone(), value),
+            Self::Limits(setting) => plan.with(setting.clone(), value),
+            Self::Hwp(setting) => plan.with(setting.clone(), value),
+        };
+        let what = format!("ask for a frequency by the {}", self.name());
+        Held::new(access, &plan, "apus probe frequency", env!("CARGO_PKG_VERSION"))
+            .map_err(|e| Error::lacking(what, e, "see apus tune status"))
+    }
+
+    /// Asks for a level. Only while it is held: then the journal has what to put back.
+    pub(super) fn request(&self, access: &Access, _held: &Held, level: Hertz) -> Result<(), Error> {
+        let value = self.value(level)?;
+        let written = match self {
+            Self::Governor(setting) => setting.write(access, &value),
+            Self::Limits(setting) => setting.write(access, &value),
+            Self::Hwp(setting) => setting.write(access, &value),
+        };
+        written.map_err(of_host)
+    }
+}
+
+/// The frequency policy of a CPU.
+fn policy_of(access: &Access, cpu: u32) -> Result<Option<u32>, Error> {
+    for policy in policies(access).map_err(of_host)? {
+        if policy == cpu || policy_cpus(access, policy).map_err(of_host)?.contains(cpu) {
+            return Ok(Some(policy));
+        }
+    }
+    Ok(None)
+}
+
+fn missing(access: &Access, cpu: u32, via: Via, policy: Option<u32>) -> Error {
+    let mut why = match policy {
+        None => format!("{} has no policy of this CPU", access.show("/sys/devices/system/cpu/cpufreq")),
+        Some(policy) => format!("policy {policy} has no userspace governor"),
+    };
+    if via == Via::Hwp || via == Via::Auto {
+        why += &format!("; {} cannot be read", access.show(&format!("/dev/cpu/{cpu}/msr")));
+    }
+    Error::lacking(
+        format!("ask for a frequency of CPU {cpu} ({via})"),
+        why,
+        "a guest has no such control as a rule: ask the host; on bare metal load acpi_cpufreq, intel_pstate or \
+         amd_pstate, and for --via hwp the module msr",
+    )
+}
+
+pub(super) fn of_host(error: host::knob::Error) -> Error {
+    if error.lacks() {
+        Error::lacking("ask for a frequency", error, "see the text; root is needed")
+    } else {
+        Error::invalid("a frequency", error.to_string())
+    }
+}
+
+/// The counters of effective frequency: (APERF, MPERF) of a CPU; `None` where they cannot be read.
+pub(super) fn performance_counters(root: &Path, cpu: usize) -> Option<(u64, u64)> {
+    Some((register(root, cpu, APERF)?, register(root, cpu, MPERF)?))
+}
+
+fn register(root: &Path, cpu: usize, address: u32) -> Option<u64> {
+    if let Ok(file) = fs::File::open(root.join(format!("dev/cpu/{cpu}/msr"))) {
+        let mut octets = [0; 8];
+        return file.read_exact_at(&mut octets, address.into()).ok().map(|()| u64::from_le_bytes(octets));
+    }
+    // A recorded host has a line `CPU 0xVALUE` for each CPU.
+    let text = fs::read_to_string(root.join(format!("msr/{address:#x}"))).ok()?;
+    let value = text.lines().find_map(|line| line.split_once(' ').filter(|(of, _)| of.parse() == Ok(cpu)))?.1;
+    u64::from_str_radix(value.trim().strip_prefix("0x")?, 16).ok()
+}

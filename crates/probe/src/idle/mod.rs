@@ -1,0 +1,464 @@
+//! What it takes to come out of an idle state.
+//!
+//! ```text
+//!   allow one state alone (or limit the exit latency) ─► measure ─► take the settings back
+//!                                                          │
+//!        timer:   due ──────────► first clock reading of the thread
+//!        cpu:     the other CPU's stamp ─ eventfd ─► the same
+//!        frame:   the XDP stamp ─► the same (the probe `interrupt`)
+//! ```
+//! **Two kinds of wake-up**, because some processors leave their deep states *before* a timer that they know of
+//! (pre-wake: by 17.6 us instead of 73.8 us on Ivy Town, as the tool wult found): a packet gets no such favour. So a
+//! timer's figure is never given alone.
+//!
+//! **In a guest** there is no cpuidle as a rule, or the driver haltpoll: the CPU halts, and what the host does then is its own affair; it
+//! may poll for a while before it gives the CPU away (kernel documentation, virt/kvm/halt-polling). Then the idle
+//! time is varied: a step in the cost shows how long the host polls.
+//!
+//! Settings are changed through the host's journal, and are taken back when the measurement ends, well or not.
+
+mod detail;
+mod wake;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use host::knob::{Access, CpuLatency, IdleState, ResumeLatency, State, states};
+use host::transaction::{Held, Plan};
+use live::cpu::{Cpu as _, LinuxCpu};
+use tester::histogram::HIGHEST_NS;
+use tester::host::Reading;
+use units::Nanos;
+
+use crate::conditions::Conditions;
+use crate::interrupt::{Interrupt, Wait};
+use crate::measured::{Counter, Detail, Mark, MarkKind, Measured, Name, Overhead, Term, suspicion};
+use crate::observe::{Observation, first_line};
+use crate::record::Recorder;
+use crate::{Control, Error, Probe};
+
+pub use detail::{HaltPolling, IdleCase, IdleDetail, IdleFacts};
+
+/// Idle times in a guest, by which the host's halt polling shows: from below its usual limit (200 us, arch/x86/kvm
+/// KVM_HALT_POLL_NS_DEFAULT) to far above it.
+const LADDER: [Nanos; 5] = [
+    Nanos::from_micros(50),
+    Nanos::from_micros(100),
+    Nanos::from_micros(350),
+    Nanos::from_millis(1),
+    Nanos::from_millis(10),
+];
+/// A state is slept in for at least this long: less is no sleep.
+const SHORTEST: Nanos = Nanos::from_micros(200);
+
+/// How one state is had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum How {
+    /// All others are disabled.
+    Alone,
+    /// The exit latency is limited to the state's (PM QoS): shallower ones stay allowed.
+    PmQos,
+}
+
+impl fmt::Display for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Alone => "alone",
+            Self::PmQos => "pm-qos",
+        })
+    }
+}
+
+impl FromStr for How {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        [Self::Alone, Self::PmQos]
+            .into_iter()
+            .find(|how| how.to_string() == text)
+            .ok_or_else(|| "expected alone or pm-qos".into())
+    }
+}
+
+/// What ends the sleep.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// A timer of the sleeping CPU's own.
+    Timer,
+    /// Another CPU, through an eventfd.
+    Cpu,
+    /// A frame, over veth from another CPU.
+    Frame,
+}
+
+impl Source {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Timer, Self::Cpu, Self::Frame];
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Timer => "timer",
+            Self::Cpu => "cpu",
+            Self::Frame => "frame",
+        })
+    }
+}
+
+impl FromStr for Source {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|source| source.to_string() == text);
+        found.ok_or_else(|| "expected timer, cpu or frame".into())
+    }
+}
+
+/// The probe `idle`, and its settings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Idle {
+    /// The CPU that sleeps.
+    pub cpu: usize,
+    /// The CPU that wakes it; `None`: timers only.
+    pub peer: Option<usize>,
+    /// How one state is had.
+    pub how: How,
+    /// What ends the sleep.
+    pub sources: Vec<Source>,
+    /// For how long it sleeps; empty: for each state twice its target residency, at least 200 us; in a guest that
+    /// halts (no states, or the driver haltpoll) 50 us to 10 ms.
+    pub sleeps: Vec<Nanos>,
+    /// `SCHED_FIFO` at this priority; `None`: the normal class.
+    pub priority: Option<u8>,
+    /// How long each case is measured.
+    pub duration: Nanos,
+    /// The load meanwhile, for the conditions.
+    pub load: String,
+}
+
+impl Idle {
+    /// `cpu` woken by a timer and by `peer`, each state alone, a second for each case.
+    pub fn new(cpu: usize, peer: Option<usize>) -> Self {
+        let sources = if peer.is_some() { vec![Source::Timer, Source::Cpu] } else { vec![Source::Timer] };
+        Self {
+            cpu,
+            peer,
+            how: How::Alone,
+            sources,
+            sleeps: Vec::new(),
+            priority: None,
+            duration: Nanos::from_secs(1),
+            load: "none".into(),
+        }
+    }
+
+    fn cpus(&self) -> Vec<usize> {
+        [Some(self.cpu), self.peer].into_iter().flatten().collect()
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if self.peer == Some(self.cpu) {
+            let why = "it sleeps; another one has to wake it";
+            return Err(Error::invalid(format!("CPU {} as its own waker", self.cpu), why));
+        }
+        if self.peer.is_none() && self.sources.iter().any(|source| *source != Source::Timer) {
+            return Err(Error::lacking(
+                "wake a CPU by another one",
+                "this process may use one CPU only",
+                "give it a second one, or measure --source timer alone",
+            ));
+        }
+        if self.sources.is_empty() {
+            return Err(Error::invalid("no source of wake-ups", "name timer, cpu or frame"));
+        }
+        Ok(())
+    }
+
+    fn settings(&self) -> BTreeMap<String, String> {
+        let list = |all: Vec<String>| all.join(",");
+        let mut settings = BTreeMap::from([
+            ("cpu".to_owned(), self.cpu.to_string()),
+            ("how".to_owned(), self.how.to_string()),
+            ("source".to_owned(), list(self.sources.iter().map(Source::to_string).collect())),
+            ("duration".to_owned(), self.duration.to_string()),
+        ]);
+        settings.extend(self.peer.map(|peer| ("peer".to_owned(), peer.to_string())));
+        settings.extend(self.priority.map(|priority| ("priority".to_owned(), priority.to_string())));
+        if !self.sleeps.is_empty() {
+            settings.insert("sleep".to_owned(), list(self.sleeps.iter().map(Nanos::to_string).collect()));
+        }
+        settings
+    }
+}
+
+/// One combination of state, sleep and source.
+struct Case<'a> {
+    state: Option<&'a State>,
+    sleep: Nanos,
+    source: Source,
+}
+
+impl Case<'_> {
+    fn state_name(&self) -> String {
+        self.state.map_or_else(|| "halt".to_owned(), name)
+    }
+    fn term(&self) -> String {
+        format!("{} after {}, woken by {}", self.state_name(), self.sleep, self.source)
+    }
+}
+
+fn name(state: &State) -> String {
+    state.name.clone().unwrap_or_else(|| format!("state {}", state.number))
+}
+
+impl Probe for Idle {
+    fn counter(&self) -> Counter {
+        Counter {
+            counts:
+                "timer: from the time that was asked for; cpu: from the waking CPU's clock reading before its call; \
+                     frame: from the XDP stamp; each to the first clock reading of the woken thread; CLOCK_MONOTONIC"
+                    .into(),
+            resolution_ns: 1,
+            highest_ns: HIGHEST_NS,
+            blind_spots: vec![
+                "a state is asked for, not achieved: the hardware may enter a shallower or a deeper one (C1E, package \
+                 states); the count of requests is the kernel's"
+                    .into(),
+                "interrupt delivery, wake-up and switch are in every figure: take the shallowest state's for these"
+                    .into(),
+                "what caches lose in a deep state is paid later, by the code that runs".into(),
+            ],
+        }
+    }
+
+    fn run(&self, control: &Control) -> Result<Measured, Error> {
+        self.check()?;
+        let observation = Observation::begin(control, &self.cpus())?;
+        let access = Access::below(&control.root).map_err(of_host)?;
+        let number = u32::try_from(self.cpu).map_err(|_| Error::invalid("the CPU", "its number is too large"))?;
+        let states = states(&access, number).map_err(of_host)?;
+        let here = Conditions::of_this_thread(&control.root, &self.cpus(), &observation.memory_locked, &self.load);
+        if states.is_empty() && here.virtualised.value != Some(true) {
+            return Err(no_states(&control.root, self.cpu));
+        }
+        let began = LinuxCpu.now();
+        let mut work =
+            Work { idle: self, control, access: &access, conditions: here, cases: Vec::new(), marks: Vec::new() };
+        if states.is_empty() {
+            work.all(None)?;
+        } else {
+            for state in &states {
+                work.state(number, state, &states)?;
+            }
+        }
+        let duration = LinuxCpu.now().since(began).unwrap_or(Nanos::ZERO);
+        let Work { mut conditions, cases, marks: found, .. } = work;
+        let seen = observation.end(&mut conditions);
+        let mut marks = seen.marks;
+        marks.extend(found);
+        if states.is_empty() {
+            let text = "no idle states: a guest's CPU halts, and the host decides what that means; the steps along the \
+                        idle times are the host's halt polling";
+            marks.push(Mark::new(MarkKind::Note, text));
+        }
+        let mut terms = Vec::new();
+        for case in &cases {
+            let term = Term::new(case.name.clone(), case.samples.series(seen.refused.as_deref()), None, None);
+            marks.extend(suspicion(&term.name, &term.raw));
+            terms.push(term);
+        }
+        let detail = detail::detail(self.how, &states, cases, HaltPolling::read(&control.root));
+        Ok(Measured {
+            probe: Name::Idle,
+            variant: if states.is_empty() { "halt".into() } else { self.how.to_string() },
+            settings: self.settings(),
+            counter: self.counter(),
+            overhead: overhead(),
+            conditions,
+            duration_ns: duration.as_nanos(),
+            interrupted: control.stopped(),
+            terms,
+            detail: Detail::Idle(detail),
+            exceeded: None,
+            marks,
+        })
+    }
+}
+
+/// What a case brought.
+#[derive(Clone, Debug)]
+struct Done {
+    name: String,
+    state: Option<u32>,
+    sleep: Nanos,
+    source: Source,
+    samples: Recorder,
+    /// How often the state was asked for meanwhile.
+    entered: Reading<u64>,
+}
+
+/// A run in progress.
+struct Work<'a> {
+    idle: &'a Idle,
+    control: &'a Control,
+    access: &'a Access,
+    conditions: Conditions,
+    cases: Vec<Done>,
+    marks: Vec<Mark>,
+}
+
+impl Work<'_> {
+    /// One state: allowed, measured in every way, and all settings taken back.
+    fn state(&mut self, cpu: u32, state: &State, all: &[State]) -> Result<(), Error> {
+        if self.control.stopped() {
+            return Ok(());
+        }
+        let plan = match (self.idle.how, state.latency) {
+            (How::Alone, _) => all.iter().fold(Plan::new("probe idle"), |plan, other| {
+                let disabled = IdleState::disabled(other.number != state.number);
+                plan.with(IdleState::new(cpu, other.number), disabled)
+            }),
+            (How::PmQos, Some(latency)) => {
+                let limit = if latency == Nanos::ZERO { ResumeLatency::Zero } else { ResumeLatency::AtMost(latency) };
+                Plan::new("probe idle").with(CpuLatency::new(cpu), limit.value())
+            }
+            (How::PmQos, None) => {
+                let text = format!("{}: the driver gives no exit latency to limit it by", name(state));
+                self.marks.push(Mark::new(MarkKind::NotAvailable, text));
+                return Ok(());
+            }
+        };
+        let held = Held::new(self.access, &plan, "apus probe idle", env!("CARGO_PKG_VERSION"));
+        let held =
+            held.map_err(|e| Error::lacking(format!("allow {} on CPU {cpu}", name(state)), e, "see apus tune status"))?;
+        let measured = self.all(Some(state));
+        let left = held.release().map_err(|e| Error::lacking("take the idle states back", e, "apus tune rollback"))?;
+        if let Some(back) = left.filter(|back| !back.closed) {
+            let texts: Vec<String> =
+                back.entries.iter().map(|(entry, outcome)| format!("{:?}: {outcome}", entry.intent.setting)).collect();
+            self.marks.push(Mark::new(MarkKind::NotAvailable, format!("not all was taken back: {}", texts.join("; "))));
+        }
+        measured
+    }
+
+    fn all(&mut self, state: Option<&State>) -> Result<(), Error> {
+        for sleep in self.sleeps(state)? {
+            for source in &self.idle.sources {
+                if !self.control.stopped() {
+                    self.case(&Case { state, sleep, source: *source })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn sleeps(&self, state: Option<&State>) -> Result<Vec<Nanos>, Error> {
+        if !self.idle.sleeps.is_empty() {
+            return Ok(self.idle.sleeps.clone());
+        }
+        // What the host does when a guest halts depends on for how long, whatever the guest's states are called.
+        let halts = HaltPolling::read(&self.control.root).value.is_some();
+        let Some(state) = state.filter(|_| !halts) else { return Ok(LADDER.to_vec()) };
+        let path = format!("/sys/devices/system/cpu/cpu{}/cpuidle/state{}/residency", self.idle.cpu, state.number);
+        let residency = self.access.number(&path).map_err(of_host)?.map(Nanos::from_micros);
+        Ok(vec![(residency.unwrap_or(Nanos::ZERO) * 2).max(SHORTEST)])
+    }
+
+    fn case(&mut self, case: &Case<'_>) -> Result<(), Error> {
+        self.control.say(case.term());
+        let idle = self.idle;
+        let usage = |access: &Access| {
+            let number = case.state?.number;
+            let cpu = u32::try_from(idle.cpu).ok()?;
+            states(access, cpu).ok()?.into_iter().find(|state| state.number == number)?.usage
+        };
+        let before = usage(self.access);
+        let samples = match (case.source, idle.peer) {
+            (Source::Timer, _) => wake::by_timer(idle, case.sleep, self.control)?,
+            (Source::Cpu, Some(peer)) => wake::by_cpu(idle, peer, case.sleep, self.control)?,
+            (Source::Frame, Some(peer)) => match self.by_frame(peer, case.sleep) {
+                Ok(samples) => samples,
+                Err(error) if error.lacks() => {
+                    let text = format!("{}: {}", case.term(), first_line(&error));
+                    self.marks.push(Mark::new(MarkKind::NotAvailable, text));
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            },
+            (Source::Cpu | Source::Frame, None) => return Ok(()), // refused by `check`
+        };
+        let entered = before.zip(usage(self.access)).map(|(before, after)| after.saturating_sub(before));
+        if let Some(entered) = entered
+            && entered * 2 < samples.len()
+        {
+            let text = format!(
+                "{}: the kernel asked for the state {entered} times in {} sleeps, so the figures are hardly its own",
+                case.term(),
+                samples.len()
+            );
+            self.marks.push(Mark::new(MarkKind::Suspect, text));
+        }
+        let why = if case.state.is_some() { "the driver does not count" } else { "there are no idle states" };
+        self.cases.push(Done {
+            name: case.term(),
+            state: case.state.map(|state| state.number),
+            sleep: case.sleep,
+            source: case.source,
+            samples,
+            entered: Reading::or_unknown(entered, why),
+        });
+        Ok(())
+    }
+
+    /// The probe `interrupt`, a frame each `sleep`.
+    fn by_frame(&self, peer: usize, sleep: Nanos) -> Result<Recorder, Error> {
+        let interrupt = Interrupt {
+            priority: self.idle.priority,
+            interval: sleep,
+            duration: self.idle.duration,
+            ..Interrupt::new(Wait::Block, self.idle.cpu, peer)
+        };
+        let measured = interrupt.run(self.control)?;
+        let term = measured.terms.iter().find(|term| term.name == "XDP to pick-up");
+        term.map_or(Ok(Recorder::new()), |term| Recorder::try_from(&term.raw))
+    }
+}
+
+/// What is missing, where.
+fn no_states(root: &Path, cpu: usize) -> Error {
+    let driver = std::fs::read_to_string(root.join("sys/devices/system/cpu/cpuidle/current_driver"));
+    let driver =
+        driver.map_or_else(|_| "there is no cpuidle".into(), |name| format!("the cpuidle driver is {}", name.trim()));
+    Error::lacking(
+        format!("measure the idle states of CPU {cpu}"),
+        format!(
+            "{driver}, and {} has no state",
+            root.join(format!("sys/devices/system/cpu/cpu{cpu}/cpuidle")).display()
+        ),
+        "boot without idle=poll and intel_idle.max_cstate=0, with CONFIG_CPU_IDLE; a machine without idle states has no exit latency",
+    )
+}
+
+fn of_host(error: host::knob::Error) -> Error {
+    if error.lacks() {
+        Error::lacking("read the idle states", error, "see the path; root may be needed")
+    } else {
+        Error::invalid("the idle states", error.to_string())
+    }
+}
+
+fn overhead() -> Vec<Overhead> {
+    const N: u64 = 2_000;
+    let mut cost = Recorder::new();
+    for _ in 0..N {
+        let before = LinuxCpu.now();
+        cost.record(LinuxCpu.now().since(before).unwrap_or(Nanos::ZERO));
+    }
+    vec![Overhead {
+        what: "reading the clock after waking".into(),
+        median_ns: cost.median().unwrap_or(Nanos::ZERO).as_nanos(),
+        in_samples: true,
+        n: N,
+    }]
+}

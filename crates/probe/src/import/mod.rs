@@ -1,0 +1,202 @@
+//! Results of other tools, so that they can be shown beside ours: cyclictest's and oslat's JSON (rt-tests), and
+//! histograms of `rtla timerlat hist` and `rtla osnoise hist`.
+//!
+//! A file says less than a measurement of ours. What it does not say is unknown; what it *lost* is named: cyclictest
+//! leaves out of its JSON what is above its histogram, without a word, and oslat counts it in the last bucket. Such
+//! samples are counted as overflow here, so that a quantile is refused which falls among them, or whose confidence
+//! interval reaches them: without its upper end it would look surer than it is.
+
+mod rt_tests;
+mod rtla;
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tester::histogram::HIGHEST_NS;
+use tester::host::{HostState, Reading};
+use tester::quantile::{QuantileEstimate, minimum_samples};
+use units::Nanos;
+
+use crate::Error;
+use crate::conditions::Conditions;
+use crate::measured::{Counter, Detail, Mark, Measured, Name, Series, Term};
+use crate::record::Recorder;
+
+/// What is known of a result that another tool measured.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ImportDetail {
+    /// The tool, with its version where the file has it.
+    pub tool: String,
+    /// What was typed; null where the file does not say.
+    pub command: Option<String>,
+    /// How coarse its values are.
+    pub bucket_ns: u64,
+}
+
+/// A result, and what its file says of the host.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Imported {
+    /// The host, as far as it is known.
+    pub host: HostState,
+    /// The result.
+    pub measured: Measured,
+}
+
+/// Reads a result. `name` is the file's, for messages.
+pub fn read(name: &str, text: &str) -> Result<Imported, Error> {
+    let begins = text.trim_start();
+    if begins.starts_with('{') {
+        rt_tests::read(name, text)
+    } else if text.lines().any(rtla::is_heading) {
+        rtla::read(name, text)
+    } else {
+        Err(Error::invalid(
+            name,
+            "it is neither JSON of cyclictest or oslat (--json) nor a histogram of rtla timerlat hist or rtla osnoise hist",
+        ))
+    }
+}
+
+/// One series of a file: values in buckets, and what lies above them.
+#[derive(Clone, Debug, Default)]
+struct Column {
+    name: String,
+    /// (lowest value in ns, count)
+    buckets: Vec<(u64, u64)>,
+    /// Samples above the buckets.
+    above: u64,
+    min_ns: Option<u64>,
+    max_ns: Option<u64>,
+    mean_ns: Option<u64>,
+}
+
+impl Column {
+    fn term(&self) -> Term {
+        let mut recorder = Recorder::new();
+        for (value, count) in &self.buckets {
+            recorder.record_n(Nanos::from_nanos(*value), *count);
+        }
+        // Their values are not known: beyond the histogram's range they are counted, and make no quantile.
+        recorder.record_n(Nanos::from_nanos(HIGHEST_NS + 1), self.above);
+        let mut series = recorder.series(None);
+        series.quantiles.iter_mut().for_each(|quantile| self.say_what_was_lost(quantile, recorder.len()));
+        let known = (series.n > 0).then_some(());
+        let or =
+            |stated: Option<u64>, ours: Option<u64>| known.and_then(|()| stated.or(ours.filter(|_| self.above == 0)));
+        let series = Series {
+            min_ns: or(self.min_ns, series.min_ns),
+            max_ns: or(self.max_ns, series.max_ns),
+            mean_ns: or(self.mean_ns, series.mean_ns),
+            ..series
+        };
+        Term::new(self.name.clone(), series, None, None)
+    }
+
+    /// A refusal for want of values, not of samples, is the file's doing: says so.
+    fn say_what_was_lost(&self, quantile: &mut QuantileEstimate, n: u64) {
+        let enough = quantile.quantile.parse().is_ok_and(|q| n >= minimum_samples(q));
+        if self.above > 0 && enough && quantile.refused_because.is_some() {
+            let why = format!(
+                "{} or its confidence interval reaches the {} largest of {n} samples, whose values the file does not \
+                 have",
+                quantile.quantile, self.above
+            );
+            quantile.refused_because = Some(why);
+        }
+    }
+}
+
+/// A file's columns and what stands around them.
+struct Found {
+    tool: String,
+    command: Option<String>,
+    cpus: Vec<usize>,
+    counts: &'static str,
+    blind_spots: Vec<String>,
+    bucket_ns: u64,
+    duration_ns: u64,
+    columns: Vec<Column>,
+    kernel: Reading<String>,
+    marks: Vec<Mark>,
+}
+
+impl Found {
+    fn imported(self) -> Imported {
+        let why = "the file does not say";
+        let host = HostState {
+            cpu_model: Reading::unknown(why),
+            cpus_online: Reading::unknown(why),
+            kernel: self.kernel,
+            virtualised: Reading::unknown(why),
+            governors: Reading::unknown(why),
+            c_states: Reading::unknown(why),
+            isolated_cpus: Reading::unknown(why),
+            nohz_full_cpus: Reading::unknown(why),
+            scheduling_class: Reading::unknown(why),
+        };
+        let conditions = Conditions::unknown(self.cpus, why);
+        let mut marks = self.marks;
+        marks.extend(conditions.marks());
+        let measured = Measured {
+            probe: Name::Imported,
+            variant: self.tool.clone(),
+            settings: BTreeMap::new(),
+            counter: Counter {
+                counts: self.counts.into(),
+                resolution_ns: self.bucket_ns,
+                highest_ns: self
+                    .columns
+                    .iter()
+                    .flat_map(|of| of.buckets.last())
+                    .map(|(value, _)| *value)
+                    .max()
+                    .unwrap_or(0),
+                blind_spots: self.blind_spots,
+            },
+            overhead: Vec::new(),
+            conditions,
+            duration_ns: self.duration_ns,
+            interrupted: false,
+            terms: self.columns.iter().map(Column::term).collect(),
+            detail: Detail::Imported(ImportDetail {
+                tool: self.tool,
+                command: self.command,
+                bucket_ns: self.bucket_ns,
+            }),
+            exceeded: None,
+            marks,
+        };
+        Imported { host, measured }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn anything_else_is_refused_with_what_would_be_right() {
+        for text in ["", "hello", "[1]", "{", "{}", "{\"file_version\": 2}", "{\"file_version\": 1, \"thread\": {}}"] {
+            let error = read("x.json", text).unwrap_err();
+            assert!(!error.lacks() && error.to_string().starts_with("x.json"), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_lies_above_makes_no_quantile() {
+        let buckets = vec![(1_000, 900), (2_000, 50)];
+        let column = Column { name: "x".into(), buckets, above: 50, max_ns: Some(7_000_000), ..Column::default() };
+        let term = column.term();
+        assert_eq!((term.raw.n, term.raw.p50_ns, term.raw.p99_ns), (1_000, Some(1_000), None));
+        assert_eq!((term.raw.max_ns, term.raw.min_ns), (Some(7_000_000), None));
+        assert_eq!(term.raw.histogram.overflow, 50);
+        let why = |name: &str| {
+            let found = term.raw.quantiles.iter().find(|of| of.quantile == name).unwrap();
+            found.refused_because.clone().unwrap()
+        };
+        assert!(why("p99").contains("reaches the 50 largest of 1000 samples"), "{}", why("p99"));
+        assert_eq!(why("p99.9"), "1000 samples; p99.9 needs 3688");
+    }
+}

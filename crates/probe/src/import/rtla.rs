@@ -1,0 +1,146 @@
+//! Text of `rtla timerlat hist` and `rtla osnoise hist` (tools/tracing/rtla/src/timerlat_hist.c, osnoise_hist.c). The
+//! columns are found by their names, not by their places: options leave some out.
+
+use tester::host::Reading;
+
+use super::{Column, Found, Imported};
+use crate::Error;
+
+/// Whether a line is the first of such a text.
+pub(super) fn is_heading(line: &str) -> bool {
+    line.starts_with("# RTLA timerlat histogram") || line.starts_with("# RTLA osnoise histogram")
+}
+
+pub(super) fn read(name: &str, text: &str) -> Result<Imported, Error> {
+    let wrong = |line: usize, why: String| Error::invalid(format!("{name}, line {}", line + 1), why);
+    let (mut tool, mut unit, mut duration_ns) = (String::new(), None, 0);
+    let mut columns: Vec<Column> = Vec::new();
+    let mut cpus = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        let mut words = line.split_ascii_whitespace();
+        if is_heading(line) {
+            tool = line.trim_start_matches("# RTLA ").trim_end_matches(" histogram").to_owned();
+        } else if let Some(rest) = line.strip_prefix("# Time unit is") {
+            unit = Some(if rest.contains("(ns)") { 1 } else { 1_000 });
+        } else if let Some(rest) = line.strip_prefix("# Duration:") {
+            duration_ns =
+                duration(rest).ok_or_else(|| wrong(number, format!("expected d hh:mm:ss, found {rest:?}")))?;
+        } else if line.starts_with('#') || line.is_empty() {
+            continue;
+        } else if words.clone().next() == Some("Index") {
+            columns = words.skip(1).map(|word| Column { name: word.to_owned(), ..Column::default() }).collect();
+            cpus = columns.iter().filter_map(|of| of.name.rsplit('-').next()?.parse().ok()).collect();
+            cpus.dedup();
+        } else if line.starts_with("ALL:") {
+            break; // the sums of all CPUs, once more
+        } else {
+            let unit = unit.ok_or_else(|| wrong(number, "numbers come before \"# Time unit is …\"".into()))?;
+            let first = words.next().unwrap_or_default();
+            let values: Vec<Option<u64>> = words.map(|word| word.parse().ok()).collect();
+            if values.len() != columns.len() {
+                return Err(wrong(number, format!("{} numbers for {} columns", values.len(), columns.len())));
+            }
+            for (column, value) in columns.iter_mut().zip(values) {
+                let scaled = value.and_then(|value| value.checked_mul(unit));
+                match first {
+                    "over:" => column.above = value.unwrap_or(0),
+                    "count:" => {}
+                    "min:" => column.min_ns = scaled,
+                    "avg:" => column.mean_ns = scaled,
+                    "max:" => column.max_ns = scaled,
+                    _ => {
+                        let at = first.parse::<u64>().ok().and_then(|at| at.checked_mul(unit));
+                        let at = at.ok_or_else(|| wrong(number, format!("{first:?} is no value of the histogram")))?;
+                        let count = value.ok_or_else(|| wrong(number, "a count is no number".into()))?;
+                        column.buckets.push((at, count));
+                    }
+                }
+            }
+        }
+    }
+    if columns.is_empty() {
+        return Err(Error::invalid(name, "it has no line of column names (\"Index …\"): leave out --no-header"));
+    }
+    let found = Found {
+        counts: if tool == "timerlat" {
+            "lateness of a periodic timer: IRQ, of its interrupt's handler; Thr, of the thread that it wakes; Usr, of the \
+             return to user space"
+        } else {
+            "noise of each spinning loop's round, net of what it was interrupted by"
+        },
+        blind_spots: vec!["periods that a late wake-up swallowed: they are skipped and not counted".into()],
+        tool: format!("rtla {tool}"),
+        command: None,
+        cpus,
+        bucket_ns: unit.unwrap_or(1_000),
+        duration_ns,
+        columns,
+        kernel: Reading::unknown("the file does not say"),
+        marks: Vec::new(),
+    };
+    Ok(found.imported())
+}
+
+/// `0 00:10:01`: days, hours, minutes, seconds.
+fn duration(text: &str) -> Option<u64> {
+    let (days, time) = text.trim().split_once(' ')?;
+    let mut seconds = days.parse::<u64>().ok()?;
+    for (part, base) in time.trim().split(':').zip([24, 60, 60]) {
+        seconds = seconds.checked_mul(base)?.checked_add(part.parse().ok()?)?;
+    }
+    seconds.checked_mul(1_000_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    const TEXT: &str = "# RTLA timerlat histogram\n# Time unit is microseconds (us)\n# Duration:   0 00:00:10\n\
+        Index   IRQ-000   Thr-000   IRQ-001   Thr-001\n\
+        6           900         0         0         0\n\
+        19          100       600       400         1\n\
+        over:         0       400       600       999\n\
+        count:     1000      1000      1000      1000\n\
+        min:          6        18         8        19\n\
+        avg:          7       204        95       113\n\
+        max:         19       450       341       371\n\
+        ALL:        IRQ       Thr\n\
+        count:     2000      2000\n\
+        min:          6        18\n\
+        avg:         51       159\n\
+        max:        341       450\n";
+
+    #[test]
+    fn columns_by_name_and_overflow_apart() {
+        let measured = super::super::read("t.txt", TEXT).unwrap().measured;
+        assert_eq!((measured.variant.as_str(), measured.duration_ns), ("rtla timerlat", 10_000_000_000));
+        assert_eq!(measured.conditions.cpus, [0, 1]);
+        let term = |name: &str| &measured.terms.iter().find(|term| term.name == name).unwrap().raw;
+        // Quantiles are known to three digits.
+        assert_eq!((term("IRQ-000").p50_ns.map(|ns| ns / 1_000), term("IRQ-000").max_ns), (Some(6), Some(19_000)));
+        // Six in ten are in them, the rest only counted.
+        let thread = term("Thr-000");
+        assert_eq!((thread.n, thread.p50_ns.map(|ns| ns / 1_000), thread.p90_ns), (1_000, Some(19), None));
+        assert_eq!((thread.histogram.overflow, thread.max_ns, thread.mean_ns), (400, Some(450_000), Some(204_000)));
+    }
+
+    #[test]
+    fn damaged_texts_name_the_line() {
+        for (from, to, word) in [
+            ("19          100 ", "19 ", "line 6"),
+            ("6           900", "six         900", "line 5"),
+            ("# Time unit is microseconds (us)\n", "", "Time unit"),
+            ("0 00:00:10", "ten seconds", "line 3"),
+            ("Index   IRQ-000   Thr-000   IRQ-001   Thr-001\n", "", "line"),
+        ] {
+            let error = super::super::read("t.txt", &TEXT.replace(from, to)).unwrap_err();
+            assert!(error.to_string().contains(word), "{from:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn nanoseconds() {
+        let text = TEXT.replace("microseconds (us)", "nanoseconds (ns)");
+        let measured = super::super::read("t.txt", &text).unwrap().measured;
+        assert_eq!(measured.terms[0].raw.p50_ns, Some(6));
+    }
+}

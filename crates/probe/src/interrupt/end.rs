@@ -1,0 +1,95 @@
+//! One end of the way, whatever it is made of.
+
+use units::{Instant, Monotonic};
+
+use super::frame::Stamps;
+use super::udp::UdpEnd;
+use super::xsk::XskEnd;
+use crate::Error;
+
+/// Where the frames leave and arrive.
+pub(super) enum End {
+    /// An AF_XDP socket; frames go to this address.
+    Xsk(Box<XskEnd>, [u8; 6]),
+    /// A UDP socket.
+    Udp(UdpEnd),
+}
+
+/// A frame that came back: its stamps, its arrival and its pick-up.
+pub(super) struct Back {
+    pub stamps: Stamps,
+    pub arrived: u64,
+    pub picked: u64,
+}
+
+impl End {
+    /// Sends frame `sequence`; returns whether it was taken.
+    pub(super) fn send(&mut self, sequence: u32) -> bool {
+        let stamps = Stamps { sequence, ..Stamps::default() };
+        match self {
+            Self::Xsk(end, destination) => end.send(*destination, stamps).is_some(),
+            Self::Udp(end) => end.send(stamps).is_some(),
+        }
+    }
+
+    /// Waits until `until` for frame `sequence` to come back. Others that come are thrown away: they are late.
+    pub(super) fn back(&mut self, sequence: u32, until: Instant<Monotonic>) -> Result<Option<Back>, Error> {
+        loop {
+            let mut found = None;
+            match self {
+                Self::Xsk(end, _) => {
+                    let (frames, picked) = end.receive(until)?;
+                    if frames.is_empty() {
+                        return Ok(None);
+                    }
+                    for frame in frames {
+                        let stamps = end.stamps(&frame).filter(|stamps| stamps.sequence == sequence);
+                        found = stamps.map(|stamps| Back { stamps, arrived: frame.arrived, picked }).or(found);
+                        end.done(frame);
+                    }
+                }
+                Self::Udp(end) => {
+                    let Some((datagram, picked)) = end.receive(until)? else { return Ok(None) };
+                    let stamps = end.stamps(&datagram).filter(|stamps| stamps.sequence == sequence);
+                    found = stamps.map(|stamps| Back { stamps, arrived: datagram.arrived, picked });
+                }
+            }
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Sends back what comes until `until`.
+    pub(super) fn serve(&mut self, until: Instant<Monotonic>) -> Result<(), Error> {
+        match self {
+            Self::Xsk(end, _) => {
+                let (frames, picked) = end.receive(until)?;
+                frames.into_iter().for_each(|frame| end.answer(frame, picked));
+            }
+            Self::Udp(end) => {
+                if let Some((datagram, picked)) = end.receive(until)? {
+                    end.answer(&datagram, picked);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether kernel busy polling, or interrupt suspension, can have an effect; `None` if that was not asked for,
+    /// or nothing has come yet.
+    pub(super) fn polls_driver(&self) -> Option<bool> {
+        match self {
+            Self::Xsk(end, _) => end.busy_poll(),
+            Self::Udp(end) => Some(end.has_napi()),
+        }
+    }
+
+    /// The interface's address; for UDP there is none to be had, and none needed.
+    pub(super) fn mac(&self) -> Option<[u8; 6]> {
+        match self {
+            Self::Xsk(end, _) => Some(end.mac()),
+            Self::Udp(_) => None,
+        }
+    }
+}

@@ -1,0 +1,556 @@
+//! Delivery of a frame to user space: from the call that sends it to its arrival, and from there to the thread that
+//! picks it up.
+//!
+//! ```text
+//!   near end (sends, spins)                    far end (waits in the way to be measured)
+//!    send ──────────────────────► XDP ─ interrupt, wake-up ─► pick-up
+//!                 send to XDP            XDP to pick-up          │ turnaround
+//!    pick-up ◄─── XDP ◄───────────────────────────────────────── send
+//!       back: XDP to pick-up      back: send to XDP
+//! ```
+//! The frame carries its stamps, all of `CLOCK_MONOTONIC`, so the parts of each frame's way add up to its round
+//! trip. The bed is a veth pair in a lab of the probe's own, or a port whose frames come back by themselves (a
+//! loopback plug, a reflector): then there are the first two parts only.
+//!
+//! On veth the receiver's NAPI runs on the sender's CPU, so the *right* CPU for the receiver is the sender's (no
+//! interrupt to another CPU is needed), and the *wrong* one is any other.
+
+mod end;
+mod frame;
+mod legs;
+mod sys;
+mod udp;
+mod xsk;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use live::cpu::{Cpu as _, LinuxCpu};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tester::histogram::HIGHEST_NS;
+use tester::host::Reading;
+use tester::lab::{self, Guard, Lab};
+use units::{Instant, Monotonic, Nanos};
+
+use crate::cause::{Causes, Watcher};
+use crate::conditions::Conditions;
+use crate::measured::{Counter, Detail, Exceeded, Mark, MarkKind, Measured, Name, Overhead, suspicion};
+use crate::observe::Observation;
+use crate::place::Place;
+use crate::record::Recorder;
+use crate::{Control, Error, Probe};
+
+use end::{Back, End};
+use legs::Legs;
+use udp::UdpEnd;
+use xsk::XskEnd;
+
+/// Frames that are sent first and not counted.
+const WARM_UP: u32 = 32;
+/// How long a frame may take to come back.
+const LOST_AFTER: Nanos = Nanos::from_millis(100);
+/// The longest that an end waits without looking whether it is over.
+const LOOK: Nanos = Nanos::from_millis(20);
+/// The longest that opening an end may take: attaching XDP, and binding after an earlier socket.
+const OPEN_WITHIN: Duration = Duration::from_secs(10);
+/// Addresses in the lab.
+const NEAR: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), 5077);
+const FAR: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 2), 5077);
+
+/// How the receiver waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// poll(2) on an AF_XDP socket: an interrupt and a wake-up for each frame.
+    Block,
+    /// Looking at the AF_XDP socket's ring again and again.
+    Spin,
+    /// Kernel busy polling (`SO_PREFER_BUSY_POLL`): each look runs the driver. In the lab on a UDP socket.
+    Busy,
+    /// Interrupt suspension: epoll_wait with `prefer_busy_poll` and `irq-suspend-timeout`. In the lab, on a UDP socket.
+    Suspend,
+}
+
+impl Wait {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Block, Self::Spin, Self::Busy, Self::Suspend];
+
+    fn never_sleeps(self) -> bool {
+        matches!(self, Self::Spin | Self::Busy)
+    }
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Block => "block",
+            Self::Spin => "spin",
+            Self::Busy => "busy",
+            Self::Suspend => "suspend",
+        })
+    }
+}
+
+impl FromStr for Wait {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|wait| wait.to_string() == text);
+        found.ok_or_else(|| "expected block, spin, busy or suspend".into())
+    }
+}
+
+/// Where the frames travel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Bed {
+    /// A veth pair, made for the run.
+    Lab,
+    /// An interface whose frames come back by themselves.
+    Port {
+        /// Its name.
+        interface: String,
+        /// The receive queue on which they come back.
+        queue: u32,
+        /// Its network namespace, as `ip netns list` shows it; `None`: the one of the process.
+        namespace: Option<String>,
+        /// Where frames are sent to.
+        destination: [u8; 6],
+    },
+}
+
+/// The probe `interrupt`, and its settings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Interrupt {
+    /// Where the frames travel.
+    pub bed: Bed,
+    /// How the receiver waits.
+    pub wait: Wait,
+    /// The receiver's CPU.
+    pub cpu: usize,
+    /// The sender's CPU. With a port, sender and receiver are one thread, on `cpu`.
+    pub sender: usize,
+    /// `SCHED_FIFO` at this priority; `None`: the normal class.
+    pub priority: Option<u8>,
+    /// From one frame to the next.
+    pub interval: Nanos,
+    /// How long.
+    pub duration: Nanos,
+    /// The load meanwhile, for the conditions.
+    pub load: String,
+}
+
+/// What only the probe `interrupt` knows.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct InterruptDetail {
+    /// `lab`, or the port.
+    pub bed: String,
+    /// How the receiver waited.
+    pub wait: String,
+    /// What stamped the arrival: `XDP`, or the kernel's `stack` (for UDP sockets).
+    pub stamped_by: String,
+    /// The sender's CPU, where on veth the receiver's NAPI runs too.
+    pub sender_cpu: usize,
+    /// The receiver's CPU.
+    pub receiver_cpu: usize,
+    /// Frames sent, those of the warm-up left out.
+    pub sent: u64,
+    /// Frames of these that came back in time.
+    pub received: u64,
+    /// Frames of these that did not.
+    pub lost: u64,
+    /// Times at which a frame was due while an earlier one was still under way: not sent.
+    pub missed: u64,
+    /// Frames whose stamps were incomplete or in the wrong order: not counted.
+    pub unusable: u64,
+    /// The sum of the parts' medians; null without samples.
+    pub sum_of_medians_ns: Option<u64>,
+    /// Whether polling reached the driver, where that was asked for.
+    pub polls_driver: Reading<bool>,
+}
+
+/// What the threads bring home.
+struct Ran {
+    legs: Legs,
+    sent: u64,
+    lost: u64,
+    missed: u64,
+    over: Option<(Instant<Monotonic>, Nanos)>,
+    began: Instant<Monotonic>,
+}
+
+impl Probe for Interrupt {
+    fn counter(&self) -> Counter {
+        let stamp = self.stamped_by();
+        Counter {
+            counts: format!(
+                "from the clock reading before the call that sends to the stamp of {stamp} on arrival, and from there \
+                 to the first clock reading of the thread that has the frame; CLOCK_MONOTONIC, software stamps"
+            ),
+            resolution_ns: 1,
+            highest_ns: HIGHEST_NS,
+            blind_spots: vec![
+                "the next frame is sent after the last one came back or was given up: a time at which one was due \
+                 meanwhile is counted as missed, and has no sample"
+                    .into(),
+                "veth has no hardware: what a NIC adds (moderation, DMA, the interrupt's way) is not in it".into(),
+            ],
+        }
+    }
+
+    fn run(&self, control: &Control) -> Result<Measured, Error> {
+        self.check()?;
+        let observation = Observation::begin(control, &self.cpus())?;
+        let overhead = overhead();
+        let causes = if control.fail_over.is_some() { Causes::Auto } else { Causes::None };
+        let mut watcher = Watcher::start(&control.root, self.cpu, FAR_NAME, causes);
+        let lab = self.bed_up()?;
+        let over = AtomicBool::new(false);
+        let (conditions, polls, ran) = std::thread::scope(|scope| {
+            let (namespace, locked) = (lab.as_ref().map(|guard| guard.namespace("dut")), &observation.memory_locked);
+            let (opened, far_mac) = mpsc::channel();
+            let shared = Shared { control, over: &over, memory_locked: locked };
+            let far = lab.as_ref().map(|_| {
+                let body = move || self.far(shared, namespace.as_deref().unwrap_or_default(), &opened);
+                scope.spawn(move || shared.ending(body))
+            });
+            let near_namespace = lab.as_ref().map(|guard| guard.namespace("tx"));
+            let near = scope.spawn(move || shared.ending(|| self.near(shared, near_namespace.as_deref(), &far_mac)));
+            while !near.is_finished() || far.as_ref().is_some_and(|far| !far.is_finished()) {
+                watcher.poll();
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let near = near.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let far = far.map(|far| far.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            // The far end's reason comes first: the near one's would be that the far one is missing.
+            match (far.transpose()?, near?) {
+                (Some((conditions, polls)), (ran, ..)) => Ok::<_, Error>((conditions, polls, ran)),
+                (None, (ran, conditions, polls)) => Ok((conditions, polls, ran)),
+            }
+        })?;
+        drop(lab);
+        let duration = LinuxCpu.now().since(ran.began).unwrap_or(Nanos::ZERO);
+        self.measured(control, observation, (conditions, polls, ran, duration), overhead, &mut watcher)
+    }
+}
+
+/// What both threads know.
+#[derive(Clone, Copy)]
+struct Shared<'a> {
+    control: &'a Control,
+    over: &'a AtomicBool,
+    memory_locked: &'a Reading<bool>,
+}
+
+impl Shared<'_> {
+    /// Runs one thread's part, and says that it is over when that ends, well or not.
+    fn ending<T>(self, part: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        let result = part();
+        self.over.store(true, Ordering::Relaxed);
+        result
+    }
+    fn is_over(self) -> bool {
+        self.over.load(Ordering::Relaxed) || self.control.stopped()
+    }
+}
+
+/// The receiver's name, by which its switches are known.
+const FAR_NAME: &str = "apus-irq-far";
+
+impl Interrupt {
+    /// In the lab, on `cpu`, from `sender`; normal class, a frame each 350 us (as in the interrupt-mode DPDK
+    /// slides, 2017), a second.
+    pub fn new(wait: Wait, cpu: usize, sender: usize) -> Self {
+        Self {
+            bed: Bed::Lab,
+            wait,
+            cpu,
+            sender,
+            priority: None,
+            interval: Nanos::from_micros(350),
+            duration: Nanos::from_secs(1),
+            load: "none".into(),
+        }
+    }
+
+    /// The far end alone, in the network namespace `namespace` with an interface `dut0`, for another tester at the
+    /// near end: sends back what comes until `control` says stop. `opened` gets its address when it is ready.
+    pub fn reflect(
+        &self,
+        control: &Control,
+        namespace: &str,
+        opened: &mpsc::Sender<Option<[u8; 6]>>,
+    ) -> Result<(), Error> {
+        self.check()?;
+        let memory_locked = Reading::unknown("not this thread's business");
+        let shared = Shared { control, over: &AtomicBool::new(false), memory_locked: &memory_locked };
+        self.far(shared, namespace, opened).map(drop)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if self.bed == Bed::Lab && self.wait.never_sleeps() && self.cpu == self.sender {
+            return Err(Error::invalid(
+                format!("a receiver that waits by {} on the sender's CPU {}", self.wait, self.cpu),
+                "it would keep the sender from running; give them different CPUs",
+            ));
+        }
+        if self.wait == Wait::Suspend && self.bed != Bed::Lab {
+            return Err(Error::lacking(
+                "suspend interrupts on a port",
+                "an AF_XDP socket in copy mode does not know its NAPI instance, and a UDP socket has no address there",
+                "measure it in the lab, or measure block and busy on the port",
+            ));
+        }
+        Ok(())
+    }
+
+    fn cpus(&self) -> Vec<usize> {
+        match self.bed {
+            Bed::Lab if self.cpu != self.sender => vec![self.cpu, self.sender],
+            _ => vec![self.cpu],
+        }
+    }
+
+    fn over_udp(&self) -> bool {
+        self.bed == Bed::Lab && matches!(self.wait, Wait::Busy | Wait::Suspend)
+    }
+
+    fn stamped_by(&self) -> &'static str {
+        if self.over_udp() { "the stack" } else { "XDP" }
+    }
+
+    fn variant(&self) -> String {
+        match &self.bed {
+            Bed::Lab if self.cpu == self.sender => format!("{}, right CPU", self.wait),
+            Bed::Lab => format!("{}, wrong CPU", self.wait),
+            Bed::Port { interface, .. } => format!("{}, {interface}", self.wait),
+        }
+    }
+
+    /// The lab, if one is needed.
+    fn bed_up(&self) -> Result<Option<Guard>, Error> {
+        if self.bed != Bed::Lab {
+            return Ok(None);
+        }
+        let lab = Lab::pair(&format!("probe{}", std::process::id()));
+        let lab = if self.over_udp() {
+            lab.address("tx", "tx0", *NEAR.ip(), 24).address("dut", "dut0", *FAR.ip(), 24)
+        } else {
+            lab
+        };
+        Ok(Some(lab.up()?))
+    }
+
+    /// The far end's thread: says its address when it is open, and then sends back what comes.
+    fn far(
+        &self,
+        shared: Shared<'_>,
+        namespace: &str,
+        opened: &mpsc::Sender<Option<[u8; 6]>>,
+    ) -> Result<(Conditions, Option<bool>), Error> {
+        lab::enter(namespace)?;
+        let mut end = if self.over_udp() {
+            End::Udp(UdpEnd::open("dut0", FAR, NEAR, self.wait)?)
+        } else {
+            End::Xsk(Box::new(XskEnd::open("dut0", 0, self.wait)?), [0; 6])
+        };
+        Place { cpu: self.cpu, priority: self.priority, slack: Nanos::from_nanos(1) }.take(FAR_NAME)?;
+        let conditions = self.conditions(shared);
+        // Nobody may be listening any more; then it is over.
+        let _ = opened.send(end.mac());
+        while !shared.is_over() {
+            end.serve(LinuxCpu.now() + LOOK)?;
+        }
+        Ok((conditions, end.polls_driver()))
+    }
+
+    /// The near end's thread: sends, waits for the answer, and keeps the samples.
+    fn near(
+        &self,
+        shared: Shared<'_>,
+        namespace: Option<&str>,
+        far_mac: &mpsc::Receiver<Option<[u8; 6]>>,
+    ) -> Result<(Ran, Conditions, Option<bool>), Error> {
+        let mut end = match &self.bed {
+            Bed::Lab => {
+                let Ok(mac) = far_mac.recv_timeout(OPEN_WITHIN) else {
+                    return Err(Error::lacking("open the far end", "it did not open", "see its own error"));
+                };
+                namespace.map_or(Ok(()), lab::enter)?;
+                // A receiver on this CPU could not run while we spin.
+                let wait = if self.cpu == self.sender { Wait::Block } else { Wait::Spin };
+                match mac {
+                    Some(mac) => End::Xsk(Box::new(XskEnd::open("tx0", 0, wait)?), mac),
+                    None => End::Udp(UdpEnd::open("tx0", NEAR, FAR, wait)?),
+                }
+            }
+            Bed::Port { interface, queue, namespace, destination } => {
+                namespace.as_deref().map_or(Ok(()), lab::enter)?;
+                End::Xsk(Box::new(XskEnd::open(interface, *queue, self.wait)?), *destination)
+            }
+        };
+        let (cpu, name) = if self.bed == Bed::Lab { (self.sender, "apus-irq-near") } else { (self.cpu, FAR_NAME) };
+        // Below a receiver on the same CPU: it is to run as soon as it is woken.
+        let lower = u8::from(self.bed == Bed::Lab && self.cpu == self.sender);
+        let priority = self.priority.map(|priority| priority.saturating_sub(lower).max(1));
+        Place { cpu, priority, slack: Nanos::from_nanos(1) }.take(name)?;
+        let conditions = self.conditions(shared);
+        let spins = self.bed == Bed::Lab && self.cpu != self.sender || self.wait == Wait::Spin;
+        let ran = self.exchange(shared, &mut end, spins)?;
+        Ok((ran, conditions, end.polls_driver()))
+    }
+
+    fn conditions(&self, shared: Shared<'_>) -> Conditions {
+        Conditions::of_this_thread(&shared.control.root, &self.cpus(), shared.memory_locked, &self.load)
+    }
+
+    fn exchange(&self, shared: Shared<'_>, end: &mut End, spins: bool) -> Result<Ran, Error> {
+        let mut cpu = LinuxCpu;
+        let began = cpu.now();
+        let mut ran = Ran { legs: Legs::default(), sent: 0, lost: 0, missed: 0, over: None, began };
+        let mut due = began;
+        for sequence in 0u32.. {
+            let now = cpu.now();
+            due = due + self.interval;
+            while due < now {
+                due = due + self.interval;
+                ran.missed += u64::from(sequence > WARM_UP);
+            }
+            if shared.is_over() || due > began + self.duration {
+                break;
+            }
+            if spins {
+                cpu.pause_until(due);
+            } else {
+                cpu.sleep_until(due);
+            }
+            let counts = sequence >= WARM_UP;
+            ran.sent += u64::from(counts);
+            let back = if end.send(sequence) { end.back(sequence, LinuxCpu.now() + LOST_AFTER)? } else { None };
+            let Some(Back { stamps, arrived, picked }) = back else {
+                ran.lost += u64::from(counts);
+                continue;
+            };
+            if !counts || ran.legs.back(&stamps, arrived, picked).is_none() {
+                continue;
+            }
+            // The wake-up that is measured: at the far end, or here if there is none.
+            let (from, to) =
+                if stamps.far_picked != 0 { (stamps.far_arrived, stamps.far_picked) } else { (arrived, picked) };
+            let from = Instant::from_nanos(from);
+            let late = Instant::from_nanos(to).since(from).unwrap_or(Nanos::ZERO);
+            shared.control.show(late);
+            if shared.control.is_over(late) {
+                ran.over = Some((from, late));
+                break;
+            }
+        }
+        Ok(ran)
+    }
+
+    fn measured(
+        &self,
+        control: &Control,
+        observation: Observation,
+        (mut conditions, polls, ran, duration): (Conditions, Option<bool>, Ran, Nanos),
+        overhead: Vec<Overhead>,
+        watcher: &mut Watcher,
+    ) -> Result<Measured, Error> {
+        let seen = observation.end(&mut conditions);
+        let mut marks = seen.marks;
+        let stamp = self.stamped_by();
+        let terms = ran.legs.terms(stamp, seen.refused.as_deref());
+        marks.extend(terms.iter().filter_map(|term| suspicion(&term.name, &term.raw)));
+        let asked = matches!(self.wait, Wait::Busy | Wait::Suspend);
+        let polls_driver = match polls {
+            _ if !asked => Reading::unknown("not asked for"),
+            Some(effect) => Reading::known(effect),
+            None => Reading::unknown("too few frames came to tell"),
+        };
+        if asked && polls != Some(true) {
+            let text = format!(
+                "{}: the socket does not know its NAPI instance, so polling it does not run the driver; the figures are \
+                 those of the deferral without it",
+                self.variant()
+            );
+            marks.push(Mark::new(MarkKind::NotAvailable, text));
+        }
+        if ran.legs.len() == 0 {
+            let text = format!("{}: no frame came back of {} that were sent", self.variant(), ran.sent);
+            marks.push(Mark::new(MarkKind::Suspect, text));
+        }
+        if let Some(why) = watcher.not_traced() {
+            marks.push(Mark::new(MarkKind::NotAvailable, format!("no tracepoints: {why}")));
+        }
+        let exceeded = ran.over.map(|(from, late)| {
+            watcher.collect();
+            Exceeded {
+                threshold_ns: control.fail_over.unwrap_or(Nanos::ZERO).as_nanos(),
+                sample_ns: late.as_nanos(),
+                at_ns: from.since(ran.began).unwrap_or(Nanos::ZERO).as_nanos(),
+                explained: watcher.explain((from, from + late), false, Nanos::ZERO).to_string(),
+            }
+        });
+        Ok(Measured {
+            probe: Name::Interrupt,
+            variant: self.variant(),
+            settings: self.settings(),
+            counter: self.counter(),
+            overhead,
+            conditions,
+            duration_ns: duration.as_nanos(),
+            interrupted: control.stopped(),
+            terms,
+            detail: Detail::Interrupt(InterruptDetail {
+                bed: match &self.bed {
+                    Bed::Lab => "lab".into(),
+                    Bed::Port { interface, queue, .. } => format!("{interface}:{queue}"),
+                },
+                wait: self.wait.to_string(),
+                stamped_by: stamp.trim_start_matches("the ").into(),
+                sender_cpu: if self.bed == Bed::Lab { self.sender } else { self.cpu },
+                receiver_cpu: self.cpu,
+                sent: ran.sent,
+                received: ran.legs.len(),
+                lost: ran.lost,
+                missed: ran.missed,
+                unusable: ran.legs.unusable,
+                sum_of_medians_ns: ran.legs.sum_of_medians().map(Nanos::as_nanos),
+                polls_driver,
+            }),
+            exceeded,
+            marks,
+        })
+    }
+
+    fn settings(&self) -> BTreeMap<String, String> {
+        let mut settings = BTreeMap::from([
+            ("wait".to_owned(), self.wait.to_string()),
+            ("cpu".to_owned(), self.cpu.to_string()),
+            ("sender".to_owned(), self.sender.to_string()),
+            ("interval".to_owned(), self.interval.to_string()),
+            ("duration".to_owned(), self.duration.to_string()),
+        ]);
+        settings.extend(self.priority.map(|priority| ("priority".to_owned(), priority.to_string())));
+        settings
+    }
+}
+
+fn overhead() -> Vec<Overhead> {
+    const N: u64 = 2_000;
+    let mut cost = Recorder::new();
+    for _ in 0..N {
+        let before = LinuxCpu.now();
+        cost.record(LinuxCpu.now().since(before).unwrap_or(Nanos::ZERO));
+    }
+    vec![Overhead {
+        what: "reading the clock; each part ends with one reading".into(),
+        median_ns: cost.median().unwrap_or(Nanos::ZERO).as_nanos(),
+        in_samples: true,
+        n: N,
+    }]
+}

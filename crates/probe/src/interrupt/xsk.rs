@@ -1,0 +1,168 @@
+//! An end of the way over AF_XDP: stamped by the XDP program on arrival.
+
+use std::os::fd::BorrowedFd;
+
+use host::knob::{Access, NapiDeferral};
+use host::transaction::Deferred;
+use live::cpu::{Cpu as _, LinuxCpu};
+use live::device::Device as _;
+use live::device::afxdp::{AfXdpDevice, Filter, Interface, InterfaceConfig, SocketConfig, XskContext};
+use live::os;
+use live::pool::{Frame, Pool, PoolConfig};
+use tester::frame::LOCAL_EXPERIMENTAL;
+use units::{Instant, Monotonic};
+
+use super::Wait;
+use super::frame::{FRAME, Stamps, lay_out, payload, payload_mut, turn_round};
+use crate::Error;
+
+/// Frames taken from the ring at a time.
+const BATCH: usize = 64;
+/// Slots beyond what the rings hold.
+const SPARE: u32 = 256;
+/// Kernel busy polling: the budget and the deferral that the kernel documentation (networking/napi, "Busy
+/// polling") and DPDK's net_af_xdp have by default.
+const BUSY_BUDGET: u16 = 64;
+const BUSY_DEFERRAL: NapiDeferral =
+    NapiDeferral { defer_hard_irqs: 2, gro_flush_timeout: units::Nanos::from_micros(200) };
+
+/// Sets [`BUSY_DEFERRAL`], by the machine's journal.
+fn defer(interface: &str, queue: u32) -> Result<Deferred, Error> {
+    let of_host = |error: host::knob::Error| Error::lacking("defer interrupts", error, "probe without busy polling");
+    let access = Access::live().map_err(of_host)?;
+    let deferred =
+        Deferred::new(&access, interface, &[queue], BUSY_DEFERRAL, "apus probe interrupt", env!("CARGO_PKG_VERSION"));
+    deferred.map_err(|error| match error {
+        host::transaction::Error::Knob(error) => of_host(error),
+        error => Error::lacking("defer interrupts", error, "probe without busy polling"),
+    })
+}
+
+/// One socket on one queue.
+pub(super) struct XskEnd {
+    /// What busy polling needs of the port; taken back before the XDP program goes, and on veth the NAPI with it.
+    _deferred: Option<Deferred>,
+    device: AfXdpDevice,
+    pool: Pool,
+    batch: Vec<Frame>,
+    mac: [u8; 6],
+    wait: Wait,
+}
+
+/// A frame that was received: still in its slot.
+pub(super) struct Received {
+    frame: Frame,
+    pub arrived: u64,
+}
+
+impl XskEnd {
+    /// On queue `queue` of `interface`, in the network namespace of the calling thread.
+    pub(super) fn open(interface: &str, queue: u32, wait: Wait) -> Result<Self, Error> {
+        let busy = wait == Wait::Busy;
+        let attached = Interface::attach(&InterfaceConfig {
+            queues: vec![queue],
+            filter: Filter::EtherTypes(vec![LOCAL_EXPERIMENTAL]),
+            ..InterfaceConfig::new(interface)
+        })?;
+        let mac = os::interface_facts(interface)?.mac;
+        let sockets = SocketConfig { busy_poll: busy.then_some(BUSY_BUDGET), ..SocketConfig::default() };
+        let mut pool = Pool::new(PoolConfig { frames: sockets.slots_per_queue() + SPARE, ..PoolConfig::default() })?;
+        let mut context = XskContext::new(&pool);
+        let device = AfXdpDevice::open(&attached, &[queue], &sockets, &mut context, &mut pool)?;
+        // After the attachment: on veth the NAPIs exist only from then on.
+        let deferred = if busy { Some(defer(interface, queue)?) } else { None };
+        Ok(Self { device, pool, batch: Vec::with_capacity(BATCH), mac, wait, _deferred: deferred })
+    }
+
+    /// The interface's address.
+    pub(super) fn mac(&self) -> [u8; 6] {
+        self.mac
+    }
+
+    /// Whether kernel busy polling has an effect; `None` as long as that is not known.
+    pub(super) fn busy_poll(&self) -> Option<bool> {
+        self.device.capabilities().busy_poll
+    }
+
+    /// Sends a frame with `stamps`, stamped as late as can be; returns the stamp, or `None` if it was not taken.
+    pub(super) fn send(&mut self, destination: [u8; 6], mut stamps: Stamps) -> Option<u64> {
+        let mut frame = self.pool.take()?;
+        if !self.pool.set_len(&mut frame, FRAME) {
+            self.pool.give(frame);
+            return None;
+        }
+        let octets = self.pool.bytes_mut(&mut frame);
+        lay_out(octets, destination, self.mac, LOCAL_EXPERIMENTAL);
+        stamps.sent = LinuxCpu.now().as_nanos();
+        stamps.write(payload_mut(octets));
+        self.batch.push(frame);
+        self.flush().then_some(stamps.sent)
+    }
+
+    /// Sends a frame back, with the far end's stamps if it is one of ours.
+    pub(super) fn answer(&mut self, received: Received, picked: u64) {
+        let Received { mut frame, arrived } = received;
+        let octets = self.pool.bytes_mut(&mut frame);
+        turn_round(octets);
+        if let Some(stamps) = Stamps::read(payload(octets)) {
+            let far_sent = LinuxCpu.now().as_nanos();
+            let stamps = Stamps { far_arrived: arrived, far_picked: picked, far_sent, ..stamps };
+            stamps.write(payload_mut(octets));
+        }
+        self.batch.push(frame);
+        self.flush();
+    }
+
+    /// Whether all of the batch was taken; what was not is given up.
+    fn flush(&mut self) -> bool {
+        let all = self.batch.len();
+        let sent = self.device.tx(0, &mut self.pool, &mut self.batch);
+        let left: Vec<Frame> = self.batch.drain(..).collect();
+        left.into_iter().for_each(|frame| self.pool.give(frame));
+        sent == all
+    }
+
+    /// Waits for frames until `until`, in the way of this end, and returns them with the time of pick-up.
+    pub(super) fn receive(&mut self, until: Instant<Monotonic>) -> Result<(Vec<Received>, u64), Error> {
+        loop {
+            if let Some(received) = self.take() {
+                return Ok(received);
+            }
+            if LinuxCpu.now() >= until {
+                return Ok((Vec::new(), 0));
+            }
+            if self.wait == Wait::Block {
+                self.device.arm(0)?;
+                // What came before the arming makes no interrupt: look once more, or sleep over it.
+                if let Some(received) = self.take() {
+                    self.device.disarm(0);
+                    return Ok(received);
+                }
+                let handles: Vec<BorrowedFd<'_>> = self.device.wait_handle(0).into_iter().collect();
+                LinuxCpu.block_until(&handles, until);
+                self.device.disarm(0);
+            }
+        }
+    }
+
+    fn take(&mut self) -> Option<(Vec<Received>, u64)> {
+        let n = self.device.rx(0, &mut self.pool, &mut self.batch, BATCH);
+        if n == 0 {
+            return None;
+        }
+        let picked = LinuxCpu.now().as_nanos();
+        let arrived = |frame: &Frame| frame.arrived().map_or(0, Instant::as_nanos);
+        let frames = self.batch.drain(..).map(|frame| Received { arrived: arrived(&frame), frame });
+        Some((frames.collect(), picked))
+    }
+
+    /// The stamps that a frame carries.
+    pub(super) fn stamps(&self, received: &Received) -> Option<Stamps> {
+        Stamps::read(payload(self.pool.bytes(&received.frame)))
+    }
+
+    /// Gives a frame's slot back.
+    pub(super) fn done(&mut self, received: Received) {
+        self.pool.give(received.frame);
+    }
+}

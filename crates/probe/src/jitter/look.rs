@@ -1,0 +1,118 @@
+//! The calling thread's part: it fetches disturbances and has them explained.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use units::{Instant, Monotonic, Nanos};
+
+use super::spin::Disturbance;
+use super::{CauseTotal, Explained, Jitter};
+use crate::Control;
+use crate::cause::{Cause, Evidence, Explanation, Watcher};
+use crate::ring::Ring;
+
+/// Disturbances on their way to be explained.
+const PENDING: usize = 1 << 14;
+/// Disturbances that are reported one by one.
+const REPORTED: usize = 32;
+
+/// Between the measuring thread of one CPU and the one that looks on.
+#[derive(Debug)]
+pub(super) struct Channel {
+    /// Disturbances.
+    pub disturbances: Ring<4>,
+    /// The measuring thread's id; 0 until it is known.
+    pub tid: AtomicU32,
+}
+
+impl Channel {
+    pub(super) fn new() -> Self {
+        Self { disturbances: Ring::new(PENDING), tid: AtomicU32::new(0) }
+    }
+}
+
+/// What is known of the disturbances of one CPU.
+#[derive(Debug)]
+pub(super) struct Looker {
+    pub watcher: Watcher,
+    totals: HashMap<Cause, CauseTotal>,
+    largest: Vec<(Disturbance, Explanation)>,
+    pub unexplained: u64,
+    named: bool,
+}
+
+impl Looker {
+    pub(super) fn new(jitter: &Jitter, cpu: usize, control: &Control) -> Self {
+        let watcher = Watcher::start(&control.root, cpu, &thread_name(cpu), jitter.causes);
+        Self { watcher, totals: HashMap::new(), largest: Vec::new(), unexplained: 0, named: false }
+    }
+
+    /// Takes what has come since the last time.
+    pub(super) fn fetch(&mut self, channel: &Channel, control: &Control) {
+        let tid = channel.tid.load(Ordering::Relaxed);
+        if tid != 0 && !self.named {
+            self.watcher.thread_is(tid);
+            self.named = true;
+        }
+        let mut new = Vec::new();
+        channel.disturbances.drain(|numbers| new.push(Disturbance::from_numbers(numbers)));
+        new.iter().for_each(|of| control.show(of.away));
+        if self.watcher.evidence() != Evidence::Trace && new.len() > 1 {
+            // Counters tell nothing of each: the longest gets what moved since the last look.
+            self.unexplained += new.len() as u64 - 1;
+            new.sort_by_key(|of| of.away);
+            new.drain(..new.len() - 1);
+        }
+        self.watcher.collect();
+        for of in new {
+            let present = of.to.since(of.from).unwrap_or(Nanos::ZERO).saturating_sub(of.away);
+            let explanation = self.watcher.explain((of.from, of.to), true, present);
+            self.keep(of, explanation);
+            self.watcher.forget(of.to);
+        }
+        self.watcher.poll();
+    }
+
+    fn keep(&mut self, of: Disturbance, explanation: Explanation) {
+        let (cause, length) = (&explanation.cause, explanation.length_ns);
+        if explanation.evidence == Evidence::Nothing {
+            self.unexplained += 1;
+        } else {
+            let new = || CauseTotal { cause: cause.clone(), disturbances: 0, away_ns: 0, largest_ns: 0 };
+            let total = self.totals.entry(cause.clone()).or_insert_with(new);
+            total.disturbances += 1;
+            total.away_ns += length;
+            total.largest_ns = total.largest_ns.max(length);
+        }
+        let at = self.largest.partition_point(|(_, other)| other.length_ns >= length);
+        if at < REPORTED {
+            self.largest.insert(at, (of, explanation));
+            self.largest.truncate(REPORTED);
+        }
+    }
+
+    /// The explanation of the disturbance with the gap that began at `from`, if it is among the largest.
+    pub(super) fn explanation(&self, from: Instant<Monotonic>) -> Option<&Explanation> {
+        self.largest.iter().find(|(of, _)| of.from <= from && from < of.to).map(|(_, explanation)| explanation)
+    }
+
+    /// The main causes, and the largest disturbances of a run that began at `begin`.
+    pub(super) fn result(self, begin: Instant<Monotonic>) -> (Vec<CauseTotal>, Vec<Explained>) {
+        let mut causes: Vec<CauseTotal> = self.totals.into_values().collect();
+        causes.sort_by(|a, b| b.away_ns.cmp(&a.away_ns).then_with(|| a.cause.cmp(&b.cause)));
+        let nanos = |to: Instant<Monotonic>, from| to.since(from).unwrap_or(Nanos::ZERO).as_nanos();
+        let largest = self.largest.into_iter().map(|(of, explanation)| Explained {
+            at_ns: nanos(of.from, begin),
+            span_ns: nanos(of.to, of.from),
+            gaps: of.gaps,
+            explanation,
+        });
+        (causes, largest.collect())
+    }
+}
+
+/// By this name the measuring thread is known in sched_switch: pids there are those of the initial
+/// namespace, which a container does not know.
+pub(super) fn thread_name(cpu: usize) -> String {
+    format!("apus-jitter-{cpu}")
+}

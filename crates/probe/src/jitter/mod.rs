@@ -1,0 +1,467 @@
+//! Gaps in a loop that never sleeps: when the CPU was taken from it, for how long, and by whom.
+//!
+//! ```text
+//!   measuring thread, CPU n                 the calling thread, other CPUs
+//!     read clock ─► count the round ─┐
+//!          ▲         gap: record,    │
+//!          └─────────────────────────┘
+//!                    disturbance ───────────► explain it from the events of CPU n
+//! ```
+//! A *disturbance* is a gap, or several with less than 5 us between them: a storm of interrupts makes no
+//! gap long, and yet leaves the loop no time.
+//!
+//! Keeping the count of one round is part of the next, so there is no time in which a gap could hide:
+//! gaps and work add up to the run. oslat (rt-tests) does likewise; hwlat looks half of the time, on one
+//! CPU at a time (kernel documentation, trace/hwlat_detector).
+//!
+//! The series `gap` has each gap once. Its back-filled series answers what one that arrives at any time
+//! waits until the loop looks: one arrival a microsecond, over the whole run, in gaps and outside.
+
+mod look;
+mod packets;
+mod spin;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use live::cpu::LinuxCpu;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tester::histogram::HIGHEST_NS;
+use tester::host::Reading;
+use units::Nanos;
+
+use crate::cause::{Cause, Causes, Evidence, Explanation};
+use crate::conditions::Conditions;
+use crate::measured::{Blocked, Counter, Detail, Exceeded, Mark, MarkKind, Measured, Name, Overhead, Term, suspicion};
+use crate::observe::{Observation, Seen};
+use crate::place::Place;
+use crate::record::Recorder;
+use crate::ring::Ring;
+use crate::{Control, Error, Probe};
+
+use look::{Channel, Looker, thread_name};
+pub use packets::{Packets, Traffic};
+use spin::{Look, Spun, spin};
+
+/// The longest round that may be asked to be no gap: there is a counter for each nanosecond below.
+pub const LONGEST_ROUND: Nanos = Nanos::from_micros(100);
+/// Arrivals that the back-filled series supposes: one each microsecond.
+const ARRIVALS: Nanos = Nanos::from_micros(1);
+/// How often events and gaps are fetched.
+const FETCH: Duration = Duration::from_millis(5);
+/// How long the loop is run to know its own cost.
+const OWN_COST: Nanos = Nanos::from_millis(20);
+
+/// The probe `jitter`, and its settings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Jitter {
+    /// The CPUs to spin on, one thread each, all at the same time.
+    pub cpus: Vec<usize>,
+    /// `SCHED_FIFO` at this priority; `None`: the normal class.
+    pub priority: Option<u8>,
+    /// How long.
+    pub duration: Nanos,
+    /// Rounds longer than this are gaps; at most [`LONGEST_ROUND`].
+    pub gap_over: Nanos,
+    /// Disturbances longer than this are explained: gaps, those with less than 5 us between them taken
+    /// together, since in a storm of interrupts no single gap is long.
+    pub explain_over: Nanos,
+    /// How causes are looked for.
+    pub causes: Causes,
+    /// Whom the gaps are reckoned for.
+    pub traffic: Traffic,
+    /// The load meanwhile, for the conditions.
+    pub load: String,
+}
+
+impl Jitter {
+    /// On `cpu`, normal class, 10 s; gaps from 1 us on, explained from 10 us on.
+    pub fn new(cpu: usize) -> Self {
+        Self {
+            cpus: vec![cpu],
+            priority: None,
+            duration: Nanos::from_secs(10),
+            gap_over: Nanos::from_micros(1),
+            explain_over: Nanos::from_micros(10),
+            causes: Causes::Auto,
+            traffic: Traffic::default(),
+            load: "none".into(),
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if self.gap_over == Nanos::ZERO || self.gap_over > LONGEST_ROUND {
+            let why = format!("expected 1ns to {LONGEST_ROUND}");
+            return Err(Error::invalid(format!("gaps from {} on", self.gap_over), why));
+        }
+        if self.explain_over < self.gap_over {
+            let why = format!("only gaps can be explained, and they begin at {}", self.gap_over);
+            return Err(Error::invalid(format!("explaining what is above {}", self.explain_over), why));
+        }
+        self.traffic.check()
+    }
+
+    fn settings(&self) -> BTreeMap<String, String> {
+        let cpus: Vec<String> = self.cpus.iter().map(usize::to_string).collect();
+        let mut settings = BTreeMap::from([
+            ("cpu".to_owned(), cpus.join(",")),
+            ("duration".to_owned(), self.duration.to_string()),
+            ("gap_over".to_owned(), self.gap_over.to_string()),
+            ("explain_over".to_owned(), self.explain_over.to_string()),
+            ("causes".to_owned(), self.causes.to_string()),
+            ("ring".to_owned(), self.traffic.ring.to_string()),
+        ]);
+        settings.extend(self.priority.map(|priority| ("priority".to_owned(), priority.to_string())));
+        settings.extend(self.traffic.rate.map(|rate| ("rate".to_owned(), format!("{}pps", rate.as_pps()))));
+        settings.extend(self.traffic.capacity.map(|rate| ("capacity".to_owned(), format!("{}pps", rate.as_pps()))));
+        settings
+    }
+}
+
+/// What only the probe `jitter` knows.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct JitterDetail {
+    /// Rounds longer than this are gaps.
+    pub gap_over_ns: u64,
+    /// Disturbances longer than this are explained.
+    pub explain_over_ns: u64,
+    /// By CPU.
+    pub cpus: Vec<JitterCpu>,
+}
+
+/// One CPU's gaps. Work and gaps add up to the run.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct JitterCpu {
+    /// The CPU.
+    pub cpu: usize,
+    /// From the first reading of the clock to the last.
+    pub run_ns: u64,
+    /// Rounds that were no gaps.
+    pub rounds: u64,
+    /// Time in them.
+    pub work_ns: u64,
+    /// The median of them: how finely the loop looks; null without any.
+    pub round_median_ns: Option<u64>,
+    /// Gaps.
+    pub gaps: u64,
+    /// Time in them.
+    pub gaps_ns: u64,
+    /// Gaps longer than `explain_over_ns`.
+    pub large_gaps: u64,
+    /// Time in them.
+    pub large_gaps_ns: u64,
+    /// Disturbances without an explanation, because too many came at once or no one looked.
+    pub unexplained: u64,
+    /// Readings of the clock that were earlier than the one before.
+    pub backwards: u64,
+    /// What the explanations rest on.
+    pub evidence: Evidence,
+    /// The main causes of the disturbances, the one with most time first.
+    pub causes: Vec<CauseTotal>,
+    /// The largest disturbances, the longest first.
+    pub largest: Vec<Explained>,
+    /// What the gaps would have meant for packets.
+    pub packets: Packets,
+}
+
+/// The disturbances of one main cause.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CauseTotal {
+    /// The cause.
+    pub cause: Cause,
+    /// Disturbances of which it is the main cause.
+    pub disturbances: u64,
+    /// The sum of their gaps.
+    pub away_ns: u64,
+    /// The longest of them, without the time that the loop ran in between.
+    pub largest_ns: u64,
+}
+
+/// A disturbance, explained: one gap, or several with less than 5 us between them.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Explained {
+    /// When it began, from the start of the run.
+    pub at_ns: u64,
+    /// From its beginning to its end; the sum of its gaps is the explanation's length.
+    pub span_ns: u64,
+    /// Its gaps.
+    pub gaps: u64,
+    /// Its cause.
+    pub explanation: Explanation,
+}
+
+impl Probe for Jitter {
+    fn counter(&self) -> Counter {
+        Counter {
+            counts: format!(
+                "from one reading of CLOCK_MONOTONIC to the next in a loop that does nothing else; longer than {} \
+                 is a gap; back-filled: what an arrival each {ARRIVALS} waits until the loop looks",
+                self.gap_over
+            ),
+            resolution_ns: 1,
+            highest_ns: HIGHEST_NS,
+            blind_spots: vec![
+                "nothing hides between rounds; but the loop touches little memory, so caches that others empty \
+                 cost it less than they cost a loop that works"
+                    .into(),
+                "the loop keeps its CPU awake and at speed: what a sleep or a low frequency costs is not in it".into(),
+            ],
+        }
+    }
+
+    fn run(&self, control: &Control) -> Result<Measured, Error> {
+        self.check()?;
+        let observation = Observation::begin(control, &self.cpus)?;
+        let mut lookers: Vec<Looker> = self.cpus.iter().map(|cpu| Looker::new(self, *cpu, control)).collect();
+        let channels: Vec<Channel> = self.cpus.iter().map(|_| Channel::new()).collect();
+        let ended = AtomicBool::new(false);
+        let ran: Vec<Ran> = std::thread::scope(|scope| {
+            let spawn = |(cpu, channel)| {
+                let (ended, locked) = (&ended, &observation.memory_locked);
+                let body = move || {
+                    let ran = self.measure(cpu, control, ended, locked, channel);
+                    if ran.as_ref().map_or(true, |ran| ran.spun.over.is_some()) {
+                        ended.store(true, Ordering::Relaxed);
+                    }
+                    ran
+                };
+                std::thread::Builder::new().spawn_scoped(scope, body).map_err(|e| Error::system("start a thread", e))
+            };
+            let threads: Vec<_> = self.cpus.iter().copied().zip(&channels).map(spawn).collect();
+            if threads.iter().any(Result::is_err) {
+                ended.store(true, Ordering::Relaxed);
+            }
+            loop {
+                let done = threads.iter().flatten().all(|thread| thread.is_finished());
+                lookers.iter_mut().zip(&channels).for_each(|(looker, channel)| looker.fetch(channel, control));
+                if done {
+                    break;
+                }
+                std::thread::sleep(FETCH);
+            }
+            let join = |thread: Result<std::thread::ScopedJoinHandle<'_, _>, _>| {
+                thread?.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            threads.into_iter().map(join).collect::<Result<Vec<_>, Error>>()
+        })?;
+        let mut conditions = ran[0].conditions.clone();
+        let mut seen = observation.end(&mut conditions);
+        let backwards: u64 = ran.iter().map(|of| of.spun.backwards).sum();
+        if backwards > 0 {
+            seen.refused = Some(format!("the clock ran backwards {backwards} times"));
+        }
+        seen.marks.extend(self.remarks(&lookers));
+        let lost: Vec<u64> = channels.iter().map(|channel| channel.disturbances.lost()).collect();
+        Ok(self.measured(control, ran, lookers, &lost, conditions, seen))
+    }
+}
+
+/// What a measuring thread brings home.
+struct Ran {
+    cpu: usize,
+    conditions: Conditions,
+    own_cost: Recorder,
+    spun: Spun,
+}
+
+impl Jitter {
+    /// One CPU's thread.
+    fn measure(
+        &self,
+        cpu: usize,
+        control: &Control,
+        ended: &AtomicBool,
+        memory_locked: &Reading<bool>,
+        channel: &Channel,
+    ) -> Result<Ran, Error> {
+        Place { cpu, priority: self.priority, slack: Nanos::from_nanos(1) }.take(&thread_name(cpu))?;
+        let conditions = Conditions::of_this_thread(&control.root, &self.cpus, memory_locked, &self.load);
+        channel.tid.store(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs(), Ordering::Relaxed);
+        let look = Look {
+            gap_over: self.gap_over,
+            explain_over: self.explain_over,
+            fail_over: control.fail_over,
+            traffic: self.traffic,
+        };
+        let stop = || ended.load(Ordering::Relaxed) || control.stopped();
+        // The same loop, for nobody: its round is what the loop costs.
+        let nobody = Look { fail_over: None, ..look };
+        let own_cost = spin(&LinuxCpu, OWN_COST, nobody, &Ring::new(1), stop).work;
+        let spun = spin(&LinuxCpu, self.duration, look, &channel.disturbances, stop);
+        Ok(Ran { cpu, conditions, own_cost, spun })
+    }
+
+    fn remarks(&self, lookers: &[Looker]) -> Vec<Mark> {
+        let mut marks = Vec::new();
+        if let Some(why) = lookers.iter().find_map(|looker| looker.watcher.not_traced()) {
+            marks.push(Mark::new(MarkKind::NotAvailable, format!("no tracepoints: {why}")));
+        }
+        if lookers.iter().any(|looker| looker.watcher.evidence() == Evidence::Trace) {
+            let text = "tracepoints were on: each event cost the measured CPU some hundred nanoseconds more";
+            marks.push(Mark::new(MarkKind::Note, text));
+        }
+        marks
+    }
+
+    fn measured(
+        &self,
+        control: &Control,
+        ran: Vec<Ran>,
+        lookers: Vec<Looker>,
+        lost: &[u64],
+        conditions: Conditions,
+        seen: Seen,
+    ) -> Measured {
+        let refused = seen.refused.as_deref();
+        let mut marks = seen.marks;
+        let (mut terms, mut cpus, mut exceeded) = (Vec::new(), Vec::new(), None);
+        let mut own_cost = Recorder::new();
+        let alone = ran.len() == 1;
+        let mut longest = Nanos::ZERO;
+        for ((of, looker), lost) in ran.into_iter().zip(lookers).zip(lost) {
+            own_cost.add(&of.own_cost);
+            let run = of.spun.end.since(of.spun.begin).unwrap_or(Nanos::ZERO);
+            longest = longest.max(run);
+            let name = if alone { "gap".into() } else { format!("gap on CPU {}", of.cpu) };
+            let term = term(&name, &of.spun, run, refused);
+            marks.extend(suspicion(&name, &term.raw));
+            terms.push(term);
+            if let (None, Some((from, gap))) = (&exceeded, of.spun.over) {
+                let unknown = || "its disturbance was not among those that were explained".to_owned();
+                exceeded = Some(Exceeded {
+                    threshold_ns: control.fail_over.unwrap_or(Nanos::ZERO).as_nanos(),
+                    sample_ns: gap.as_nanos(),
+                    at_ns: from.since(of.spun.begin).unwrap_or(Nanos::ZERO).as_nanos(),
+                    explained: looker.explanation(from).map_or_else(unknown, Explanation::to_string),
+                });
+            }
+            cpus.push(cpu(of, run, looker, *lost));
+        }
+        Measured {
+            probe: Name::Jitter,
+            variant: "spin".into(),
+            settings: self.settings(),
+            counter: self.counter(),
+            overhead: vec![Overhead {
+                what: "one round of the loop: reading the clock and counting the round before; no shorter gap shows"
+                    .into(),
+                median_ns: own_cost.median().unwrap_or(Nanos::ZERO).as_nanos(),
+                in_samples: true,
+                n: own_cost.len(),
+            }],
+            conditions,
+            duration_ns: longest.as_nanos(),
+            interrupted: control.stopped(),
+            terms,
+            detail: Detail::Jitter(JitterDetail {
+                gap_over_ns: self.gap_over.as_nanos(),
+                explain_over_ns: self.explain_over.as_nanos(),
+                cpus,
+            }),
+            exceeded,
+            marks,
+        }
+    }
+}
+
+fn term(name: &str, spun: &Spun, run: Nanos, refused: Option<&str>) -> Term {
+    let share = |part: Nanos| (run > Nanos::ZERO).then(|| part.as_nanos() as f64 / run.as_nanos() as f64);
+    let away = spun.gaps.sum();
+    let blocked =
+        Blocked { stalls: spun.gaps.len(), blocked_ns: away.as_nanos(), share: share(away), late_share: share(away) };
+    Term::new(name, spun.gaps.series(refused), Some(arrivals(spun).series(refused)), Some(blocked))
+}
+
+/// What arrivals, one each [`ARRIVALS`], wait until the loop looks: in a gap of length g those of g, g - 1 us,
+/// g - 2 us…; outside gaps half a round.
+fn arrivals(spun: &Spun) -> Recorder {
+    let mut waits = Recorder::new();
+    let round = spun.work.median().unwrap_or(Nanos::ZERO) / 2;
+    waits.record_n(round, spun.work.sum().as_nanos() / ARRIVALS.as_nanos());
+    spun.gaps.each(|gap, n| {
+        let mut rest = gap;
+        loop {
+            waits.record_n(rest, n);
+            match rest.checked_sub(ARRIVALS) {
+                Some(shorter) if shorter > Nanos::ZERO => rest = shorter,
+                _ => break,
+            }
+        }
+    });
+    waits
+}
+
+fn cpu(of: Ran, run: Nanos, looker: Looker, lost: u64) -> JitterCpu {
+    let Ran { cpu, spun, .. } = of;
+    let (evidence, unexplained) = (looker.watcher.evidence(), looker.unexplained + lost);
+    let (causes, largest) = looker.result(spun.begin);
+    JitterCpu {
+        cpu,
+        run_ns: run.as_nanos(),
+        rounds: spun.work.len(),
+        work_ns: spun.work.sum().as_nanos(),
+        round_median_ns: spun.work.median().map(Nanos::as_nanos),
+        gaps: spun.gaps.len(),
+        gaps_ns: spun.gaps.sum().as_nanos(),
+        large_gaps: spun.large,
+        large_gaps_ns: spun.large_sum.as_nanos(),
+        unexplained,
+        backwards: spun.backwards,
+        evidence,
+        causes,
+        largest,
+        packets: spun.packets,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::Instant;
+
+    #[test]
+    fn refuses_what_cannot_be() {
+        let good = Jitter::new(0);
+        assert!(good.check().is_ok());
+        for bad in [
+            Jitter { gap_over: Nanos::ZERO, ..good.clone() },
+            Jitter { gap_over: Nanos::from_millis(1), explain_over: Nanos::from_millis(2), ..good.clone() },
+            Jitter { explain_over: Nanos::from_nanos(10), ..good.clone() },
+        ] {
+            assert!(matches!(bad.check(), Err(Error::Invalid { .. })), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn arrivals_wait_as_long_as_is_left_of_the_gap() {
+        let mut work = Recorder::new();
+        work.record_n(Nanos::from_nanos(40), 25_000); // 1 ms
+        let mut gaps = Recorder::new();
+        gaps.record(Nanos::from_micros(10));
+        let zero = Instant::from_nanos(0);
+        let spun = Spun {
+            begin: zero,
+            end: zero,
+            work,
+            gaps,
+            large: 0,
+            large_sum: Nanos::ZERO,
+            backwards: 0,
+            over: None,
+            packets: packets::Backlog::new(Traffic::default()).end(Nanos::ZERO),
+        };
+        let waits = arrivals(&spun);
+        // 1000 at half a round, and 10, 9, … 1 us.
+        assert_eq!(
+            (waits.len(), waits.max(), waits.min()),
+            (1_010, Some(Nanos::from_micros(10)), Some(Nanos::from_nanos(20)))
+        );
+        assert_eq!(waits.sum(), Nanos::from_nanos(1_000 * 20 + 55_000));
+    }
+}

@@ -1,0 +1,199 @@
+//! What gaps mean for packets: how many a ring loses while its reader is away.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use units::{Nanos, PacketRate};
+
+use crate::Error;
+
+/// Packets are counted in billionths, so that a rate times nanoseconds is a whole number of them.
+const PARTS: u128 = 1_000_000_000;
+
+/// The traffic and the ring that gaps are reckoned for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Traffic {
+    /// Packets arriving, evenly spaced. `None`: only the highest loss-free rate is reckoned.
+    pub rate: Option<PacketRate>,
+    /// Descriptors of the ring.
+    pub ring: u32,
+    /// What the reader can take a second; `None`: it empties the ring at once, the best case.
+    pub capacity: Option<PacketRate>,
+}
+
+impl Default for Traffic {
+    /// A ring of 1024 descriptors, which is what the examples of DPDK and many drivers have.
+    fn default() -> Self {
+        Self { rate: None, ring: 1024, capacity: None }
+    }
+}
+
+impl Traffic {
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match (self.rate, self.capacity) {
+            _ if self.ring == 0 => Err(Error::invalid("a ring of 0 descriptors", "it must have at least one")),
+            (None, Some(_)) => Err(Error::invalid("a capacity without a rate", "say how many packets arrive")),
+            (Some(rate), Some(capacity)) if capacity <= rate => Err(Error::invalid(
+                format!("a reader that takes {capacity} of {rate}"),
+                "it would lose packets without any gap; its capacity must be above the rate",
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A ring whose reader is away in gaps.
+///
+/// ```text
+///   in a gap of length g: level += rate × g; what is above the ring's size is lost
+///   between gaps, r long: level −= (capacity − rate) × r, at least 0
+/// ```
+#[derive(Clone, Debug)]
+pub(super) struct Backlog {
+    traffic: Traffic,
+    level: u128,
+    highest: u128,
+    lost: u128,
+    away: Nanos,
+    longest: Nanos,
+    passed: Nanos,
+}
+
+impl Backlog {
+    pub(super) fn new(traffic: Traffic) -> Self {
+        let zero = Nanos::ZERO;
+        Self { traffic, level: 0, highest: 0, lost: 0, away: zero, longest: zero, passed: zero }
+    }
+
+    /// The reader was there for `present`, and then away for `gap`.
+    pub(super) fn gap(&mut self, present: Nanos, gap: Nanos) {
+        self.passed += present + gap;
+        self.away += gap;
+        self.longest = self.longest.max(gap);
+        let Some(rate) = self.traffic.rate.map(|rate| u128::from(rate.as_pps())) else { return };
+        let drained = match self.traffic.capacity {
+            Some(capacity) => u128::from(capacity.as_pps()).saturating_sub(rate) * u128::from(present.as_nanos()),
+            None => u128::MAX,
+        };
+        self.level = self.level.saturating_sub(drained) + rate * u128::from(gap.as_nanos());
+        self.highest = self.highest.max(self.level);
+        let room = u128::from(self.traffic.ring) * PARTS;
+        self.lost += self.level.saturating_sub(room);
+        self.level = self.level.min(room);
+    }
+
+    /// The reader was there for `present`, and that is the end.
+    pub(super) fn end(mut self, present: Nanos) -> Packets {
+        self.passed += present;
+        let whole = |parts: u128| u64::try_from(parts / PARTS).unwrap_or(u64::MAX);
+        let rate = self.traffic.rate;
+        let arrived = rate.map(|rate| u128::from(rate.as_pps()) * u128::from(self.passed.as_nanos()));
+        Packets {
+            ring: self.traffic.ring,
+            rate_pps: rate.map(PacketRate::as_pps),
+            capacity_pps: self.traffic.capacity.map(PacketRate::as_pps),
+            arrived: arrived.map(whole),
+            lost: rate.map(|_| whole(self.lost)),
+            highest_backlog: rate.map(|_| whole(self.highest)),
+            loss_free_pps: loss_free(self.traffic.ring, self.longest),
+        }
+    }
+}
+
+/// The highest rate of which `ring` holds all that arrives in `gap`; `None` without a gap.
+fn loss_free(ring: u32, gap: Nanos) -> Option<u64> {
+    (gap > Nanos::ZERO).then(|| (u128::from(ring) * PARTS / u128::from(gap.as_nanos())) as u64)
+}
+
+/// What the gaps would have meant for packets. Reckoned, not measured: packets evenly spaced, a ring that
+/// is empty when nothing delays its reader.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Packets {
+    /// Descriptors of the ring.
+    pub ring: u32,
+    /// Packets a second that were supposed to arrive; null if none were given.
+    pub rate_pps: Option<u64>,
+    /// Packets a second that the reader was supposed to take; null: any number.
+    pub capacity_pps: Option<u64>,
+    /// Packets that would have arrived; null without a rate.
+    pub arrived: Option<u64>,
+    /// Packets for which the ring would have had no room; null without a rate.
+    pub lost: Option<u64>,
+    /// The most that would have waited, if the ring had had room for all; null without a rate.
+    pub highest_backlog: Option<u64>,
+    /// The highest rate at which the longest gap seen loses nothing: ring / gap; null without a gap.
+    pub loss_free_pps: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn traffic(rate: u64, ring: u32, capacity: Option<u64>) -> Traffic {
+        Traffic { rate: Some(PacketRate::new(rate)), ring, capacity: capacity.map(PacketRate::new) }
+    }
+    fn us(n: u64) -> Nanos {
+        Nanos::from_micros(n)
+    }
+
+    #[test]
+    fn the_ring_of_the_design() {
+        // 1024 frames of 1500 octets at 40 Gbit/s last 307 us: a gap of 300 us loses none, one of 400 us 309.
+        let rate = 40_000_000_000 / (1500 * 8);
+        for (gap, lost) in [(300, 0), (307, 0), (400, 309)] {
+            let mut backlog = Backlog::new(traffic(rate, 1024, None));
+            backlog.gap(us(1_000), us(gap));
+            assert_eq!(backlog.end(us(0)).lost, Some(lost), "{gap} us");
+        }
+        assert_eq!(loss_free(1024, us(307)), Some(3_335_504));
+    }
+
+    #[test]
+    fn a_slow_reader_has_not_recovered_when_the_next_gap_comes() {
+        // 1 Mpps into 1000 descriptors, gaps of 800 us, 100 us apart.
+        let run = |capacity: Option<u64>| {
+            let mut backlog = Backlog::new(traffic(1_000_000, 1000, capacity));
+            backlog.gap(us(0), us(800));
+            backlog.gap(us(100), us(800));
+            backlog.end(us(100))
+        };
+        assert_eq!(run(None).lost, Some(0));
+        // 2 Mpps drains 100 of 800 in 100 us: 700 + 800 - 1000.
+        assert_eq!((run(Some(2_000_000)).lost, run(Some(2_000_000)).highest_backlog), (Some(500), Some(1500)));
+        assert_eq!(run(None).arrived, Some(1800));
+    }
+
+    #[test]
+    fn without_a_rate_only_the_bound_is_known() {
+        let mut backlog = Backlog::new(Traffic::default());
+        backlog.gap(us(10), us(64));
+        let packets = backlog.end(us(1));
+        assert_eq!((packets.lost, packets.arrived, packets.loss_free_pps), (None, None, Some(16_000_000)));
+        assert_eq!(Backlog::new(Traffic::default()).end(us(1)).loss_free_pps, None);
+    }
+
+    #[test]
+    fn refuses_what_cannot_be() {
+        assert!(Traffic { ring: 0, ..Traffic::default() }.check().is_err());
+        assert!(Traffic { capacity: Some(PacketRate::new(1)), ..Traffic::default() }.check().is_err());
+        assert!(traffic(5, 1, Some(5)).check().is_err());
+        assert!(traffic(5, 1, Some(6)).check().is_ok());
+    }
+
+    proptest! {
+        /// Against a ring that is filled and emptied packet by packet: 1 packet a microsecond.
+        #[test]
+        fn agrees_with_counting_packets(gaps in proptest::collection::vec((0u64..50, 1u64..60), 1..20), ring in 1u32..40) {
+            let mut backlog = Backlog::new(traffic(1_000_000, ring, Some(3_000_000)));
+            let (mut level, mut lost) = (0i64, 0i64);
+            for (present, gap) in gaps {
+                backlog.gap(us(present), us(gap));
+                level = (level - 2 * present as i64).max(0) + gap as i64;
+                lost += (level - i64::from(ring)).max(0);
+                level = level.min(ring.into());
+            }
+            prop_assert_eq!(backlog.end(us(0)).lost, Some(lost as u64));
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! The loop that never sleeps, and what its clock readings say.
+
+use live::cpu::Cpu;
+use units::{Instant, Monotonic, Nanos};
+
+use super::packets::{Backlog, Packets, Traffic};
+use crate::record::Recorder;
+use crate::ring::Ring;
+
+/// What the loop is to look for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    /// Rounds longer than this are gaps.
+    pub gap_over: Nanos,
+    /// Disturbances longer than this are handed over, to be explained.
+    pub explain_over: Nanos,
+    /// A gap longer than this ends the loop.
+    pub fail_over: Option<Nanos>,
+    /// Whom the gaps are reckoned for.
+    pub traffic: Traffic,
+}
+
+/// What came of it. Every nanosecond from `begin` to `end` is in `work` or in `gaps`.
+#[derive(Clone, Debug)]
+pub(super) struct Spun {
+    pub begin: Instant<Monotonic>,
+    pub end: Instant<Monotonic>,
+    /// Rounds that were no gaps.
+    pub work: Recorder,
+    /// The others.
+    pub gaps: Recorder,
+    /// Gaps above `explain_over`: number and sum.
+    pub large: u64,
+    pub large_sum: Nanos,
+    /// Readings of the clock that were before the one before.
+    pub backwards: u64,
+    /// The gap that ended it.
+    pub over: Option<(Instant<Monotonic>, Nanos)>,
+    pub packets: Packets,
+}
+
+/// Gaps with less than this between them are one disturbance: in a storm of interrupts no gap is long, and
+/// yet the loop gets nothing done.
+pub(super) const TOGETHER: Nanos = Nanos::from_micros(5);
+/// A disturbance that lasts longer than this is handed over in pieces.
+const PIECE: Nanos = Nanos::from_millis(100);
+
+/// One or more gaps, close together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Disturbance {
+    pub from: Instant<Monotonic>,
+    pub to: Instant<Monotonic>,
+    /// The sum of the gaps.
+    pub away: Nanos,
+    pub gaps: u64,
+}
+
+impl Disturbance {
+    pub(super) fn to_numbers(self) -> [u64; 4] {
+        [self.from.as_nanos(), self.to.as_nanos(), self.away.as_nanos(), self.gaps]
+    }
+    pub(super) fn from_numbers([from, to, away, gaps]: [u64; 4]) -> Self {
+        let (from, to) = (Instant::from_nanos(from), Instant::from_nanos(to));
+        Self { from, to, away: Nanos::from_nanos(away), gaps }
+    }
+}
+
+/// Spins for `duration`, or until `stop` says so. Disturbances go into `large`.
+///
+/// A round is one reading of the clock, and keeping the count of the round before: it is part of the next
+/// round, so nothing is missed meanwhile.
+#[inline(never)]
+pub(super) fn spin(cpu: &impl Cpu, duration: Nanos, look: Look, large: &Ring<4>, stop: impl Fn() -> bool) -> Spun {
+    // By nanosecond, up to the shortest gap: an addition takes less than a histogram's record.
+    let mut short = vec![0u64; look.gap_over.as_nanos() as usize + 1];
+    let mut long = Long {
+        look,
+        ring: large,
+        disturbance: None,
+        gaps: Recorder::new(),
+        large: 0,
+        large_sum: Nanos::ZERO,
+        over: None,
+        backlog: Backlog::new(look.traffic),
+        present_from: Instant::ORIGIN,
+    };
+    // From here on: the tables above take longer to make than many a gap.
+    let begin = cpu.now();
+    long.present_from = begin;
+    let until = begin + duration;
+    let (mut last, mut backwards) = (begin, 0);
+    loop {
+        let now = cpu.now();
+        match now.since(last) {
+            Some(round) => match short.get_mut(round.as_nanos() as usize) {
+                Some(count) => *count += 1,
+                None => long.gap(last, now),
+            },
+            None => backwards += 1,
+        }
+        last = now;
+        if now >= until || long.over.is_some() || stop() {
+            break;
+        }
+    }
+    let mut work = Recorder::new();
+    for (nanos, count) in short.into_iter().enumerate() {
+        work.record_n(Nanos::from_nanos(nanos as u64), count);
+    }
+    long.flush();
+    let present = last.since(long.present_from).unwrap_or(Nanos::ZERO);
+    let Long { gaps, large, large_sum, over, backlog, .. } = long;
+    Spun { begin, end: last, work, gaps, large, large_sum, backwards, over, packets: backlog.end(present) }
+}
+
+/// What is kept of the gaps.
+struct Long<'a> {
+    look: Look,
+    ring: &'a Ring<4>,
+    disturbance: Option<Disturbance>,
+    gaps: Recorder,
+    large: u64,
+    large_sum: Nanos,
+    over: Option<(Instant<Monotonic>, Nanos)>,
+    backlog: Backlog,
+    present_from: Instant<Monotonic>,
+}
+
+impl Long<'_> {
+    #[cold]
+    fn gap(&mut self, from: Instant<Monotonic>, to: Instant<Monotonic>) {
+        let gap = to.since(from).unwrap_or(Nanos::ZERO);
+        self.gaps.record(gap);
+        self.backlog.gap(from.since(self.present_from).unwrap_or(Nanos::ZERO), gap);
+        self.present_from = to;
+        if gap > self.look.explain_over {
+            self.large += 1;
+            self.large_sum += gap;
+        }
+        let together = |of: &Disturbance| {
+            from.since(of.to).is_some_and(|between| between <= TOGETHER)
+                && to.since(of.from).is_some_and(|length| length <= PIECE)
+        };
+        match &mut self.disturbance {
+            Some(of) if together(of) => {
+                *of = Disturbance { to, away: of.away + gap, gaps: of.gaps + 1, ..*of };
+            }
+            _ => {
+                self.flush();
+                self.disturbance = Some(Disturbance { from, to, away: gap, gaps: 1 });
+            }
+        }
+        if self.look.fail_over.is_some_and(|threshold| gap > threshold) {
+            self.over = Some((from, gap));
+        }
+    }
+
+    /// Hands the last disturbance over, if it is long enough.
+    fn flush(&mut self) {
+        if let Some(of) = self.disturbance.take().filter(|of| of.away > self.look.explain_over) {
+            self.ring.push(of.to_numbers());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use live::cpu::{LinuxCpu, Woken};
+    use proptest::prelude::*;
+    use std::cell::Cell;
+    use std::os::fd::BorrowedFd;
+
+    /// A clock whose readings are given.
+    struct Script(Vec<u64>, Cell<usize>);
+    impl Cpu for Script {
+        fn now(&self) -> Instant<Monotonic> {
+            let at = self.1.get();
+            self.1.set(at + 1);
+            Instant::from_nanos(self.0[at])
+        }
+        fn pause_until(&mut self, until: Instant<Monotonic>) -> Instant<Monotonic> {
+            until
+        }
+        fn sleep_until(&mut self, _until: Instant<Monotonic>) {}
+        fn block_until(&mut self, _handles: &[BorrowedFd<'_>], _until: Instant<Monotonic>) -> Woken {
+            Woken::ByTime
+        }
+    }
+
+    fn look(fail_over: Option<Nanos>) -> Look {
+        let (gap_over, explain_over) = (Nanos::from_micros(1), Nanos::from_micros(10));
+        Look { gap_over, explain_over, fail_over, traffic: Traffic::default() }
+    }
+
+    fn run(readings: &[u64], look: Look) -> (Spun, Vec<Disturbance>) {
+        let ring = Ring::new(64);
+        let duration = Nanos::from_nanos(readings.last().unwrap() - readings[0]);
+        let spun = spin(&Script(readings.to_vec(), Cell::new(0)), duration, look, &ring, || false);
+        let mut large = Vec::new();
+        ring.drain(|numbers| large.push(Disturbance::from_numbers(numbers)));
+        (spun, large)
+    }
+
+    #[test]
+    fn rounds_gaps_and_large_gaps() {
+        let (spun, large) = run(&[0, 30, 1_030, 1_060, 3_060, 23_060, 23_050, 23_080], look(None));
+        assert_eq!((spun.work.len(), spun.gaps.len(), spun.large, spun.backwards), (4, 2, 1, 1));
+        let (from, to) = (Instant::from_nanos(1_060), Instant::from_nanos(23_060));
+        assert_eq!(large, [Disturbance { from, to, away: Nanos::from_micros(22), gaps: 2 }]);
+        assert_eq!((spun.large_sum, spun.gaps.max()), (Nanos::from_micros(20), Some(Nanos::from_micros(20))));
+    }
+
+    #[test]
+    fn a_storm_of_short_gaps_is_one_disturbance() {
+        // 3 us away, 0.8 us there, 60 times; then quiet, and a single gap of 9 us, which is none.
+        let mut readings = vec![0];
+        for _ in 0..60 {
+            let last = *readings.last().unwrap();
+            readings.extend([last + 3_000, last + 3_800]);
+        }
+        let end = *readings.last().unwrap() - 800;
+        let quiet = (1..=20).map(|n| end + 800 + n * 900);
+        readings.extend(quiet.collect::<Vec<_>>());
+        let last = *readings.last().unwrap();
+        readings.extend([last + 9_000, last + 9_030]);
+        let (spun, large) = run(&readings, look(None));
+        assert_eq!((spun.gaps.len(), spun.large), (61, 0));
+        let (from, to) = (Instant::ORIGIN, Instant::from_nanos(end));
+        assert_eq!(large, [Disturbance { from, to, away: Nanos::from_micros(180), gaps: 60 }]);
+    }
+
+    #[test]
+    fn a_gap_over_the_threshold_ends_it() {
+        let (spun, _) = run(&[0, 30, 20_030, 20_060, 99_000], look(Some(Nanos::from_micros(15))));
+        assert_eq!(spun.over, Some((Instant::from_nanos(30), Nanos::from_micros(20))));
+        assert_eq!(spun.end, Instant::from_nanos(20_030));
+    }
+
+    #[test]
+    fn loses_no_time_on_this_machine() {
+        let ring = Ring::new(1024);
+        let before = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicRaw);
+        let spun = spin(&LinuxCpu, Nanos::from_millis(200), look(None), &ring, || false);
+        let after = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicRaw);
+        let accounted = (spun.work.sum() + spun.gaps.sum()).as_nanos() as f64;
+        let nanos = |t: rustix::time::Timespec| t.tv_sec as f64 * 1e9 + t.tv_nsec as f64;
+        let passed = nanos(after) - nanos(before);
+        // By another clock, and around the whole call: what is outside the loop is the making of tables.
+        assert!((accounted - passed).abs() < passed * 0.001 + 500_000.0, "{accounted} of {passed} ns");
+        assert_eq!(accounted as u64, spun.end.since(spun.begin).unwrap().as_nanos());
+    }
+
+    proptest! {
+        #[test]
+        fn gaps_and_work_are_all_the_time_there_is(rounds in proptest::collection::vec(0u64..30_000, 1..200)) {
+            let mut readings = vec![1_000];
+            for round in &rounds {
+                readings.push(readings.last().unwrap() + round);
+            }
+            // The loop ends at the first reading that is not before the last.
+            let (spun, _) = run(&readings, look(None));
+            prop_assert_eq!(spun.work.sum() + spun.gaps.sum(), Nanos::from_nanos(rounds.iter().sum()));
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! What waking up costs on this host.
+//!
+//! **Law:** changes no setting of the host, except through the crate `host`, and says what each of
+//! its counters counts, its range and its own overhead.
+//!
+//! ```text
+//!   a probe's settings ──► Probe::run(&Control) ──► Measured
+//!                                  ▲      │           what it counts, and cannot see (Counter)
+//!             stop, threshold ─────┘      │           what it costs itself (Overhead)
+//!                                         │           the thread's and the host's state (Conditions)
+//!             live samples ◄──────────────┘           series: raw, and back-filled where a stall
+//!                                                     swallowed samples (Term)
+//!                                                     what only this probe knows (Detail)
+//!                                                     what to bear in mind (Mark)
+//! ```
+//! One file (or folder) a probe. They share [`record`] (samples), [`place`] (the measuring thread's CPU
+//! and class), [`clockcheck`] (whether the clocks can be believed) and [`cause`] (who took the CPU).
+//! [`platform`] puts the probes together into a profile of the host, [`compare`] sets two of these
+//! against each other, [`import`] reads what other tools measured.
+//!
+//! Histograms, quantiles and their intervals, the test of significance and the report are the
+//! tester's; the thread's place and the AF_XDP sockets are `live`'s.
+#![deny(unsafe_code)]
+
+pub mod cause;
+pub mod clock;
+pub mod clockcheck;
+pub mod compare;
+pub mod conditions;
+pub mod control;
+mod error;
+pub mod frequency;
+pub mod idle;
+pub mod import;
+pub mod interrupt;
+pub mod jitter;
+pub mod load;
+pub mod measured;
+mod observe;
+pub mod place;
+pub mod platform;
+pub mod record;
+pub mod report;
+pub mod ring;
+pub mod switch;
+pub mod timer;
+
+pub use control::Control;
+pub use error::Error;
+pub use measured::Measured;
+
+use measured::Counter;
+
+/// One way of measuring, with its settings.
+pub trait Probe {
+    /// What it counts, how far, and what it cannot see.
+    fn counter(&self) -> Counter;
+
+    /// Measures until its time is over, `control` says stop, or a sample exceeds `control`'s
+    /// threshold. The calling thread is not measured: it is kept off the measured CPUs and looks on.
+    fn run(&self, control: &Control) -> Result<Measured, Error>;
+}

@@ -1,0 +1,147 @@
+//! Something for the host to do while a probe measures: what the host really does is never nothing.
+
+use std::fmt;
+use std::process::{Child, Command, Stdio};
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use live::os::Signals;
+use rustix::process::{Pid, Signal, kill_process};
+use units::Nanos;
+
+use crate::Error;
+
+/// How long stress-ng may take to end when asked to.
+const END_WITHIN: Duration = Duration::from_secs(3);
+/// How long its workers take to be at work.
+const WARM_UP: Duration = Duration::from_millis(500);
+/// It ends by itself so long after the measurement, should we be killed.
+const SPARE: Nanos = Nanos::from_secs(60);
+
+/// A kind of load.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Load {
+    /// None of ours.
+    None,
+    /// Arithmetic on every CPU, in the normal class.
+    Cpu,
+    /// Streams through memory on every CPU.
+    Memory,
+    /// UDP over the loopback interface, a pair of processes for every CPU.
+    Network,
+    /// Reads, writes and syncs of files.
+    Io,
+}
+
+impl Load {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::None, Self::Cpu, Self::Memory, Self::Network, Self::Io];
+
+    /// What stress-ng(1) is told; 0 means one worker for each CPU.
+    fn words(self) -> Option<[&'static str; 2]> {
+        match self {
+            Self::None => None,
+            Self::Cpu => Some(["--cpu", "0"]),
+            Self::Memory => Some(["--stream", "0"]),
+            Self::Network => Some(["--udp", "0"]),
+            Self::Io => Some(["--iomix", "0"]),
+        }
+    }
+
+    /// Starts the load, for a measurement that takes `time` at the most. It ends when what is returned is
+    /// dropped.
+    pub fn start(self, time: Nanos) -> Result<Running, Error> {
+        let Some(words) = self.words() else { return Ok(Running(None)) };
+        let seconds = (time + SPARE).as_nanos().div_ceil(1_000_000_000);
+        let mut command = Command::new("stress-ng");
+        command.args(words).args(["--quiet", "--timeout", &format!("{seconds}s")]);
+        command.args(["--temp-path".as_ref(), std::env::temp_dir().as_os_str()]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let what = || format!("make the load {self}");
+        let child = Signals::spawn(&mut command).map_err(|error| {
+            Error::lacking(what(), format!("stress-ng: {error}"), "apt-get install stress-ng, or --load none")
+        })?;
+        let mut running = Running(Some(child));
+        std::thread::sleep(WARM_UP);
+        if let Some(child) = &mut running.0
+            && let Ok(Some(status)) = child.try_wait()
+        {
+            let words = words.join(" ");
+            return Err(Error::lacking(
+                what(),
+                format!("stress-ng ended with {status}"),
+                format!("see what it says: stress-ng {words} --timeout 1s"),
+            ));
+        }
+        Ok(running)
+    }
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Cpu => "cpu",
+            Self::Memory => "memory",
+            Self::Network => "network",
+            Self::Io => "io",
+        })
+    }
+}
+
+impl FromStr for Load {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|load| load.to_string() == text);
+        found.ok_or_else(|| "expected none, cpu, memory, network or io".into())
+    }
+}
+
+/// A load that is being made.
+#[derive(Debug)]
+pub struct Running(Option<Child>);
+
+impl Drop for Running {
+    /// Asks stress-ng to end, which ends its workers; after a while ends it without asking.
+    fn drop(&mut self) {
+        let Some(child) = &mut self.0 else { return };
+        let _ = kill_process(Pid::from_child(child), Signal::TERM);
+        let give_up = Instant::now() + END_WITHIN;
+        while Instant::now() < give_up {
+            if !matches!(child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_shown() {
+        for load in Load::ALL {
+            assert_eq!(load.to_string().parse(), Ok(load));
+        }
+        assert!("disk".parse::<Load>().is_err());
+    }
+
+    #[test]
+    fn a_load_ends_with_its_guard() {
+        let running = match Load::Cpu.start(Nanos::from_secs(1)) {
+            Ok(running) => running,
+            Err(error) => {
+                println!("SKIPPED: {error}");
+                return;
+            }
+        };
+        let pid = running.0.as_ref().unwrap().id();
+        assert!(std::path::Path::new(&format!("/proc/{pid}")).exists());
+        drop(running);
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    }
+}

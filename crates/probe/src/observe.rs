@@ -1,0 +1,87 @@
+//! What every probe does around its measuring: memory locked, those that look on out of the way, and a
+//! watch on the clocks and on the hypervisor.
+
+use std::path::PathBuf;
+
+use tester::host::Reading;
+
+use crate::clockcheck::Readings;
+use crate::conditions::{Conditions, steal_ms};
+use crate::measured::{Mark, MarkKind};
+use crate::place::Elsewhere;
+use crate::{Control, Error, place};
+
+/// From before a run to after it.
+#[derive(Debug)]
+pub(crate) struct Observation {
+    root: PathBuf,
+    cpus: Vec<usize>,
+    clocks: Readings,
+    steal_ms: Result<u64, String>,
+    pub memory_locked: Reading<bool>,
+    marks: Vec<Mark>,
+    _elsewhere: Elsewhere,
+}
+
+/// What was seen of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    /// Why no quantile may be believed, if so.
+    pub refused: Option<String>,
+    /// What to bear in mind.
+    pub marks: Vec<Mark>,
+}
+
+impl Observation {
+    /// Begins: checks `cpus`, locks the memory, and moves the calling thread off `cpus` until it ends.
+    pub fn begin(control: &Control, cpus: &[usize]) -> Result<Self, Error> {
+        place::check(cpus)?;
+        let mut marks = Vec::new();
+        let elsewhere = Elsewhere::than(cpus)?;
+        if !elsewhere.is_elsewhere() {
+            marks.push(Mark::new(
+                MarkKind::Note,
+                "every CPU of this process is measured: whoever looks on shares one of them",
+            ));
+        }
+        let memory_locked = match live::os::lock_memory() {
+            Ok(()) => Reading::known(true),
+            Err(error) => {
+                marks.push(Mark::new(
+                    MarkKind::NotAvailable,
+                    format!("page faults may be part of the samples: {}", first_line(&error)),
+                ));
+                Reading::known(false)
+            }
+        };
+        let root = control.root.clone();
+        Ok(Self {
+            clocks: Readings::take(&root),
+            steal_ms: steal_ms(&root, cpus),
+            cpus: cpus.to_vec(),
+            root,
+            memory_locked,
+            marks,
+            _elsewhere: elsewhere,
+        })
+    }
+
+    /// Ends: fills in what only the end shows.
+    pub fn end(self, conditions: &mut Conditions) -> Seen {
+        let events = self.clocks.until(&Readings::take(&self.root));
+        conditions.steal_ms = match (self.steal_ms, steal_ms(&self.root, &self.cpus)) {
+            (Ok(before), Ok(after)) => Reading::known(after.saturating_sub(before)),
+            (Err(why), _) | (_, Err(why)) => Reading::unknown(why),
+        };
+        let mut marks = self.marks;
+        marks.extend(conditions.marks());
+        marks.extend(events.iter().map(|event| Mark::new(MarkKind::ClockStep, event.clone())));
+        let refused = (!events.is_empty()).then(|| format!("the clocks cannot be believed: {}", events.join("; ")));
+        Seen { refused, marks }
+    }
+}
+
+/// The first line of an error's text.
+pub(crate) fn first_line(error: &impl ToString) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
+}

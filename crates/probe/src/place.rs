@@ -1,0 +1,139 @@
+//! Where the measuring thread runs, and how those that look on keep out of its way.
+
+use std::ffi::CString;
+use std::marker::PhantomData;
+
+use live::os::{self, Scheduling};
+use rustix::thread::{CpuSet, Pid, sched_getaffinity};
+use units::Nanos;
+
+use crate::Error;
+
+/// The CPU, class, priority and timer slack of a measuring thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The CPU to stay on.
+    pub cpu: usize,
+    /// `SCHED_FIFO` at this priority, 1 to 99; `None` stays in the normal class.
+    pub priority: Option<u8>,
+    /// The thread's timer slack, from 1 ns on. It has no effect in the real-time classes (prctl(2)).
+    pub slack: Nanos,
+}
+
+impl Place {
+    /// In the normal class on `cpu`, with the least slack.
+    pub const fn on(cpu: usize) -> Self {
+        Self { cpu, priority: None, slack: Nanos::from_nanos(1) }
+    }
+
+    /// Puts the calling thread there, under `name` (at most 15 octets; /proc and the tracepoints show it).
+    pub fn take(&self, name: &str) -> Result<(), Error> {
+        let short: String = name.chars().take(15).collect();
+        if let Ok(name) = CString::new(short) {
+            rustix::thread::set_name(&name).map_err(|e| Error::system("name a thread", e))?;
+        }
+        os::place_this_thread(Scheduling { cpu: Some(self.cpu), fifo: self.priority })?;
+        os::set_timer_slack(self.slack)?;
+        Ok(())
+    }
+}
+
+/// The CPUs that this process may use, ascending: those of its first thread. The calling one may be kept off some.
+pub fn allowed() -> Result<Vec<usize>, Error> {
+    affinity(Some(rustix::process::getpid()))
+}
+
+fn affinity(thread: Option<Pid>) -> Result<Vec<usize>, Error> {
+    let set = sched_getaffinity(thread).map_err(|e| Error::system("ask for the CPUs of this process", e))?;
+    Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
+}
+
+/// The calling thread, kept off some CPUs as long as this value lives.
+#[derive(Debug)]
+pub struct Elsewhere {
+    /// Where it was allowed before; `None` if there was nothing to change.
+    before: Option<Vec<usize>>,
+    /// A value like this belongs to its thread.
+    here: PhantomData<*const ()>,
+}
+
+impl Elsewhere {
+    /// Keeps the calling thread off `measured`, where that leaves it any CPU of this process.
+    pub fn than(measured: &[usize]) -> Result<Self, Error> {
+        let others: Vec<usize> = allowed()?.into_iter().filter(|cpu| !measured.contains(cpu)).collect();
+        if others.is_empty() {
+            return Ok(Self { before: None, here: PhantomData });
+        }
+        let before = affinity(None)?;
+        os::allow_cpus(&others)?;
+        Ok(Self { before: Some(before), here: PhantomData })
+    }
+
+    /// Whether it is on another CPU.
+    pub fn is_elsewhere(&self) -> bool {
+        self.before.is_some()
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            // A CPU may have gone offline meanwhile; then the kernel keeps what is left.
+            let _ = os::allow_cpus(before);
+        }
+    }
+}
+
+/// The CPUs of `wanted`, if this process may use them all and each is named once.
+pub fn check(wanted: &[usize]) -> Result<(), Error> {
+    let allowed = allowed()?;
+    if wanted.is_empty() {
+        return Err(Error::invalid("no CPU to measure on", "name at least one, such as --cpu 1"));
+    }
+    for (at, cpu) in wanted.iter().enumerate() {
+        if wanted[..at].contains(cpu) {
+            return Err(Error::invalid(format!("CPU {cpu}"), "it is named twice"));
+        }
+        if !allowed.contains(cpu) {
+            return Err(Error::lacking(
+                format!("measure on CPU {cpu}"),
+                format!("this process may use the CPUs {allowed:?}"),
+                "name CPUs that are online and in this process's cpuset: see /proc/self/status, Cpus_allowed_list",
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cpu_that_is_not_there_is_refused() {
+        let last = *allowed().unwrap().last().unwrap();
+        assert!(check(&[last]).is_ok());
+        assert!(matches!(check(&[]), Err(Error::Invalid { .. })));
+        assert!(matches!(check(&[last, last]), Err(Error::Invalid { .. })));
+        assert!(check(&[last + 5000]).unwrap_err().lacks());
+    }
+
+    #[test]
+    fn a_thread_that_looks_on_leaves_the_measured_cpu_and_comes_back() {
+        // In a thread of its own: the affinity is the test runner's otherwise.
+        std::thread::spawn(|| {
+            let all = allowed().unwrap();
+            let before = affinity(None).unwrap();
+            {
+                let away = Elsewhere::than(&all[..1]).unwrap();
+                assert_eq!(away.is_elsewhere(), all.len() > 1);
+                assert_eq!(affinity(None).unwrap().contains(&all[0]), !away.is_elsewhere());
+                // Another measurement within is not kept from any CPU by that.
+                assert!(check(&all).is_ok());
+            }
+            assert_eq!(affinity(None).unwrap(), before);
+        })
+        .join()
+        .unwrap();
+    }
+}

@@ -1,0 +1,195 @@
+//! The platform profile: every probe, in several short rounds, so that profiles can be compared.
+//!
+//! ```text
+//!   round 1:  timer  jitter  switch  interrupt  idle  clock  frequency
+//!   round 2:  frequency  clock  idle  interrupt  switch  jitter  timer        and back again
+//! ```
+//! What drifts meets all probes alike, and each round is one sample of a comparison: within a round, samples are too
+//! much alike to be counted as many.
+
+use std::collections::BTreeSet;
+
+use units::Nanos;
+
+use crate::clock::Clock;
+use crate::frequency::Frequency;
+use crate::idle::Idle;
+use crate::interrupt::{Interrupt, Wait};
+use crate::jitter::{Jitter, Traffic};
+use crate::measured::{Mark, MarkKind, Measured, Name};
+use crate::observe::first_line;
+use crate::switch::{Switch, Via};
+use crate::timer::{Timer, Wait as TimerWait};
+use crate::{Control, Error, Probe, place};
+
+/// Rounds by default: with seven against seven the smallest p of a Mann-Whitney test is 2 / 3432, so that a difference
+/// stands out among forty terms (Holm).
+pub const ROUNDS: u32 = 7;
+
+/// Intervals of the timers by clock_nanosleep, beside the millisecond of all kinds of timer: what `adaptive` waits for.
+/// A core that slept longer wakes later, so each octave that matters has its own.
+const INTERVALS: [Nanos; 4] =
+    [Nanos::from_micros(20), Nanos::from_micros(50), Nanos::from_micros(200), Nanos::from_millis(5)];
+
+/// What goes into a profile.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// The CPU that is measured.
+    pub cpu: usize,
+    /// Another one, where there is one.
+    pub peer: Option<usize>,
+    /// `SCHED_FIFO` at this priority; `None`: the normal class.
+    pub priority: Option<u8>,
+    /// Rounds.
+    pub rounds: u32,
+    /// How long each case of each probe is measured in a round; at least as long as 368 activations of a timer each
+    /// millisecond take, or there is no p99 of a round.
+    pub slice: Nanos,
+    /// The load meanwhile, for the conditions.
+    pub load: String,
+}
+
+impl Plan {
+    /// The last CPU of this process, the first one as its peer, seven rounds of half a second for each case.
+    pub fn new() -> Result<Self, Error> {
+        let allowed = place::allowed()?;
+        let cpu = allowed.last().copied().unwrap_or(0);
+        let peer = allowed.into_iter().find(|other| *other != cpu);
+        let slice = Nanos::from_millis(500);
+        Ok(Self { cpu, peer, priority: None, rounds: ROUNDS, slice, load: "none".into() })
+    }
+
+    /// The probes of one round, in order.
+    pub fn probes(&self) -> Vec<(Name, Box<dyn Probe + Sync>)> {
+        let (cpu, priority, duration, load) = (self.cpu, self.priority, self.slice, || self.load.clone());
+        let mut probes: Vec<(Name, Box<dyn Probe + Sync>)> = Vec::new();
+        for wait in TimerWait::ALL {
+            probes.push((Name::Timer, Box::new(Timer { priority, duration, wait, load: load(), ..Timer::new(cpu) })));
+        }
+        for interval in INTERVALS {
+            let timer = Timer { priority, duration, interval, load: load(), ..Timer::new(cpu) };
+            probes.push((Name::Timer, Box::new(timer)));
+        }
+        let jitter = Jitter { priority, duration, traffic: Traffic::default(), load: load(), ..Jitter::new(cpu) };
+        probes.push((Name::Jitter, Box::new(jitter)));
+        let short = duration / 4;
+        for via in Via::ALL {
+            for peer in [Some(cpu), self.peer].into_iter().flatten() {
+                let switch = Switch { priority, duration: short, load: load(), ..Switch::new(cpu, peer, via) };
+                probes.push((Name::Switch, Box::new(switch)));
+            }
+        }
+        let senders = |wait: Wait| match wait {
+            Wait::Block => vec![self.peer, Some(cpu)],
+            _ => vec![self.peer],
+        };
+        for wait in Wait::ALL {
+            for sender in senders(wait).into_iter().flatten() {
+                let interrupt = Interrupt { priority, duration, load: load(), ..Interrupt::new(wait, cpu, sender) };
+                probes.push((Name::Interrupt, Box::new(interrupt)));
+            }
+        }
+        probes.push((
+            Name::Idle,
+            Box::new(Idle { priority, duration: short, load: load(), ..Idle::new(cpu, self.peer) }),
+        ));
+        let cpus = [Some(cpu), self.peer].into_iter().flatten().collect();
+        probes.push((Name::Clock, Box::new(Clock { priority, duration: short, load: load(), ..Clock::new(cpus) })));
+        let changes = (duration.as_nanos() / Nanos::from_millis(50).as_nanos()).max(2) as u32;
+        probes.push((Name::Frequency, Box::new(Frequency { priority, changes, load: load(), ..Frequency::new(cpu) })));
+        probes
+    }
+
+    /// About how long it takes, with idle states, frequencies and the lab.
+    pub fn duration(&self) -> Nanos {
+        // Seven timers, jitter, five interrupts, six switches and eleven idle times of a quarter, and as much again for
+        // making labs and waiting.
+        self.slice * u64::from(self.rounds) * 24
+    }
+}
+
+/// A profile.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Platform {
+    /// Rounds that were completed.
+    pub rounds: u32,
+    /// Each probe's variants, all rounds together.
+    pub measured: Vec<Measured>,
+    /// What could not be measured here, and why.
+    pub missing: Vec<(Name, String)>,
+}
+
+/// Measures. What this host lacks is left out and named; any other error ends it.
+pub fn run(plan: &Plan, control: &Control) -> Result<Platform, Error> {
+    let mut platform = Platform { rounds: 0, measured: Vec::new(), missing: Vec::new() };
+    let mut lacking: BTreeSet<usize> = BTreeSet::new();
+    let probes = plan.probes();
+    for round in 0..plan.rounds {
+        let order: Vec<usize> =
+            if round % 2 == 0 { (0..probes.len()).collect() } else { (0..probes.len()).rev().collect() };
+        for index in order {
+            if control.stopped() {
+                return Ok(platform);
+            }
+            if lacking.contains(&index) {
+                continue;
+            }
+            let (name, probe) = &probes[index];
+            control.say(format!("round {} of {}: {name}", round + 1, plan.rounds));
+            match probe.run(control) {
+                Ok(measured) => {
+                    // An interrupted piece is not one of equals.
+                    if !measured.interrupted {
+                        merge_into(&mut platform.measured, measured);
+                    }
+                }
+                Err(error) if error.lacks() => {
+                    let missing = (*name, first_line(&error));
+                    if !platform.missing.contains(&missing) {
+                        platform.missing.push(missing);
+                    }
+                    lacking.insert(index);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        platform.rounds += 1;
+    }
+    platform.measured.sort_by(|a, b| (a.probe, &a.variant).cmp(&(b.probe, &b.variant)));
+    Ok(platform)
+}
+
+/// Adds a round to those of the same probe and variant.
+fn merge_into(all: &mut Vec<Measured>, round: Measured) {
+    match all.iter_mut().find(|of| of.probe == round.probe && of.variant == round.variant) {
+        Some(of) => {
+            if let Err(error) = of.merge(&round) {
+                of.marks.push(Mark::new(MarkKind::Suspect, format!("a round could not be added: {error}")));
+            }
+        }
+        None => all.push(round),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_has_every_probe_and_one_cpu_is_enough() {
+        let plan = Plan { peer: Some(0), cpu: 1, ..Plan::new().unwrap() };
+        let names: BTreeSet<Name> = plan.probes().iter().map(|(name, _)| *name).collect();
+        assert_eq!(names.len(), 7, "{names:?}");
+        let alone = Plan { peer: None, ..plan };
+        assert!(alone.probes().iter().filter(|(name, _)| *name == Name::Interrupt).count() == 1);
+        assert!(alone.probes().iter().filter(|(name, _)| *name == Name::Switch).count() == 3);
+    }
+
+    #[test]
+    fn a_run_that_was_stopped_before_is_empty() {
+        let control = Control::new(None);
+        control.stop();
+        let platform = run(&Plan::new().unwrap(), &control).unwrap();
+        assert_eq!((platform.rounds, platform.measured.len()), (0, 0));
+    }
+}

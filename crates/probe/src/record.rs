@@ -1,0 +1,151 @@
+//! Samples of a span of time: the tester's histogram, with the exact extremes and sum beside it.
+
+use tester::histogram::Histogram;
+use units::Nanos;
+
+use crate::measured::Series;
+
+/// Collects samples. Not on the measured path of any probe.
+#[derive(Clone, Debug)]
+pub struct Recorder {
+    histogram: Histogram,
+    sum_ns: u128,
+    min_ns: u64,
+    max_ns: u64,
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Recorder {
+    /// An empty one.
+    pub fn new() -> Self {
+        Self { histogram: Histogram::new(), sum_ns: 0, min_ns: u64::MAX, max_ns: 0 }
+    }
+
+    /// Counts one sample.
+    #[inline]
+    pub fn record(&mut self, sample: Nanos) {
+        self.record_n(sample, 1);
+    }
+
+    /// Counts the same sample `n` times.
+    #[inline]
+    pub fn record_n(&mut self, sample: Nanos, n: u64) {
+        if n == 0 {
+            return;
+        }
+        let nanos = sample.as_nanos();
+        self.histogram.record_n(nanos, n);
+        self.sum_ns += u128::from(nanos) * u128::from(n);
+        self.min_ns = self.min_ns.min(nanos);
+        self.max_ns = self.max_ns.max(nanos);
+    }
+
+    /// Adds what `other` collected.
+    pub fn add(&mut self, other: &Self) {
+        self.histogram.add(&other.histogram);
+        self.sum_ns += other.sum_ns;
+        self.min_ns = self.min_ns.min(other.min_ns);
+        self.max_ns = self.max_ns.max(other.max_ns);
+    }
+
+    /// Samples.
+    pub fn len(&self) -> u64 {
+        self.histogram.len()
+    }
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.histogram.is_empty()
+    }
+    /// The largest sample, exactly; `None` without.
+    pub fn max(&self) -> Option<Nanos> {
+        (!self.is_empty()).then(|| Nanos::from_nanos(self.max_ns))
+    }
+    /// The smallest sample, exactly; `None` without.
+    pub fn min(&self) -> Option<Nanos> {
+        (!self.is_empty()).then(|| Nanos::from_nanos(self.min_ns))
+    }
+    /// The sum of all samples, saturating.
+    pub fn sum(&self) -> Nanos {
+        Nanos::from_nanos(u64::try_from(self.sum_ns).unwrap_or(u64::MAX))
+    }
+    /// The middle sample, to three digits and never beyond the extremes; `None` without samples in range. For a
+    /// probe's own use: what leaves the program is [`Series`], which refuses where samples are too few.
+    pub fn median(&self) -> Option<Nanos> {
+        let [median] = self.histogram.at_ranks([self.len().div_ceil(2)]);
+        median.map(|median| Nanos::from_nanos(median.clamp(self.min_ns, self.max_ns)))
+    }
+
+    /// Each value with its count, ascending: the upper end of its bucket, so to three digits, the largest
+    /// exactly. Samples in overflow are left out.
+    pub fn each(&self, mut take: impl FnMut(Nanos, u64)) {
+        for (nanos, n) in self.histogram.to_document().counts {
+            take(Nanos::from_nanos(nanos.min(self.max_ns)), n);
+        }
+    }
+
+    /// The form that leaves the program. With `refused`, all quantiles are refused for that reason.
+    pub fn series(&self, refused: Option<&str>) -> Series {
+        let mean_ns = (!self.is_empty()).then(|| (self.sum_ns / u128::from(self.len())) as u64);
+        let extremes = (!self.is_empty()).then_some((self.min_ns, self.max_ns));
+        Series::new(&self.histogram, extremes, mean_ns, refused)
+    }
+}
+
+/// Reads back what left the program: min and max exactly, the sum to within the mean's rounding.
+impl TryFrom<&Series> for Recorder {
+    type Error = crate::Error;
+    fn try_from(series: &Series) -> Result<Self, crate::Error> {
+        let histogram = Histogram::try_from(&series.histogram)?;
+        let wrong = |why: &str| crate::Error::invalid("a series of samples", why);
+        if histogram.len() != series.n {
+            return Err(wrong("its histogram does not hold n samples"));
+        }
+        if histogram.is_empty() {
+            return Ok(Self::new());
+        }
+        let (Some(min_ns), Some(max_ns), Some(mean_ns)) = (series.min_ns, series.max_ns, series.mean_ns) else {
+            return Err(wrong("it has samples, but min_ns, mean_ns or max_ns is null"));
+        };
+        Ok(Self { sum_ns: u128::from(mean_ns) * u128::from(histogram.len()), histogram, min_ns, max_ns })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn extremes_are_exact_and_survive_the_way_out(values in proptest::collection::vec(0u64..6_000_000_000, 1..200)) {
+            let mut recorder = Recorder::new();
+            values.iter().for_each(|v| recorder.record(Nanos::from_nanos(*v)));
+            let series = recorder.series(None);
+            prop_assert_eq!(series.min_ns, values.iter().min().copied());
+            prop_assert_eq!(series.max_ns, values.iter().max().copied());
+            prop_assert_eq!(series.mean_ns, Some(values.iter().sum::<u64>() / values.len() as u64));
+            for quantile in series.quantiles.iter().filter_map(|of| of.latency_ns) {
+                prop_assert!(Some(quantile) >= series.min_ns && Some(quantile) <= series.max_ns, "{}", quantile);
+            }
+            let median = recorder.median();
+            prop_assert!(median.is_none() || median >= recorder.min() && median <= recorder.max());
+            let back = Recorder::try_from(&series).unwrap();
+            prop_assert_eq!(back.series(None), series);
+        }
+    }
+
+    #[test]
+    fn a_series_that_contradicts_itself_is_refused() {
+        let mut recorder = Recorder::new();
+        recorder.record(Nanos::from_micros(3));
+        let good = recorder.series(None);
+        assert!(Recorder::try_from(&Series { n: 2, ..good.clone() }).is_err());
+        assert!(Recorder::try_from(&Series { max_ns: None, ..good }).is_err());
+        assert!(Recorder::try_from(&Recorder::new().series(None)).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,334 @@
+//! Handing over from one thread to another: from the call that wakes to the first reading of the clock in
+//! the thread that was woken.
+//!
+//! ```text
+//!   A   pause, stamp, wake ─┐  block ·························► woken: stamp, pause, wake …
+//!   B   ···· blocked ·······└► woken: stamp │ pause, stamp, wake ─┘
+//! ```
+//! On one CPU that is a context switch: the waker's call, its own blocking, and the other's return. On two
+//! it is a wake-up across CPUs: the waker's call, an interrupt to the other CPU unless that polls, the exit
+//! of its idle state, and the return. The pause lets the other thread block before it is woken; without it
+//! a call that never blocked would count as a switch.
+//!
+//! A distribution, not the mean of a loop: `perf bench sched pipe` and lmbench's lat_ctx divide a total.
+
+pub(crate) mod way;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use live::cpu::{Cpu as _, LinuxCpu};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tester::histogram::HIGHEST_NS;
+use tester::host::Reading;
+use units::{Instant, Monotonic, Nanos};
+
+use crate::cause::{Causes, Watcher};
+use crate::conditions::Conditions;
+use crate::measured::{Counter, Detail, Exceeded, Mark, MarkKind, Measured, Name, Overhead, Term, suspicion};
+use crate::observe::Observation;
+use crate::place::Place;
+use crate::record::Recorder;
+use crate::{Control, Error, Probe};
+
+use way::Way;
+
+/// How one thread wakes the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Via {
+    /// futex(2), private.
+    Futex,
+    /// An octet through a pipe.
+    Pipe,
+    /// A count through an eventfd.
+    Eventfd,
+}
+
+impl Via {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Futex, Self::Pipe, Self::Eventfd];
+}
+
+impl fmt::Display for Via {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Futex => "futex",
+            Self::Pipe => "pipe",
+            Self::Eventfd => "eventfd",
+        })
+    }
+}
+
+impl FromStr for Via {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|via| via.to_string() == text);
+        found.ok_or_else(|| "expected futex, pipe or eventfd".into())
+    }
+}
+
+/// The probe `switch`, and its settings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Switch {
+    /// The CPU of one thread.
+    pub cpu: usize,
+    /// The CPU of the other; the same: a context switch.
+    pub peer: usize,
+    /// How they wake each other.
+    pub via: Via,
+    /// `SCHED_FIFO` at this priority, both; `None`: the normal class.
+    pub priority: Option<u8>,
+    /// For how long a thread spins before it wakes the other.
+    pub pause: Nanos,
+    /// How long.
+    pub duration: Nanos,
+    /// The load meanwhile, for the conditions.
+    pub load: String,
+}
+
+/// What only the probe `switch` knows.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SwitchDetail {
+    /// How the threads woke each other.
+    pub via: String,
+    /// Whether both were on one CPU.
+    pub same_cpu: bool,
+    /// For how long a thread spun before it woke the other.
+    pub pause_ns: u64,
+}
+
+impl Switch {
+    /// Between threads on `cpu` and `peer`, normal class, 20 us of pause, a second.
+    pub fn new(cpu: usize, peer: usize, via: Via) -> Self {
+        let (pause, duration) = (Nanos::from_micros(20), Nanos::from_secs(1));
+        Self { cpu, peer, via, priority: None, pause, duration, load: "none".into() }
+    }
+
+    fn cpus(&self) -> Vec<usize> {
+        if self.cpu == self.peer { vec![self.cpu] } else { vec![self.cpu, self.peer] }
+    }
+
+    fn variant(&self) -> String {
+        format!("{}, {}", self.via, if self.cpu == self.peer { "same CPU" } else { "different CPUs" })
+    }
+
+    fn settings(&self) -> BTreeMap<String, String> {
+        let mut settings = BTreeMap::from([
+            ("cpu".to_owned(), self.cpu.to_string()),
+            ("peer".to_owned(), self.peer.to_string()),
+            ("via".to_owned(), self.via.to_string()),
+            ("pause".to_owned(), self.pause.to_string()),
+            ("duration".to_owned(), self.duration.to_string()),
+        ]);
+        settings.extend(self.priority.map(|priority| ("priority".to_owned(), priority.to_string())));
+        settings
+    }
+}
+
+/// What both threads share.
+struct Shared<'a> {
+    control: &'a Control,
+    ways: [Way; 2],
+    /// When the last wake began.
+    stamp: AtomicU64,
+    end: AtomicBool,
+    until: Instant<Monotonic>,
+    pause: Nanos,
+}
+
+/// What a thread brings home.
+struct Ran {
+    handovers: Recorder,
+    conditions: Conditions,
+    over: Option<(Instant<Monotonic>, Nanos, usize)>,
+}
+
+impl Probe for Switch {
+    fn counter(&self) -> Counter {
+        let idle = if self.cpu == self.peer {
+            "the threads' memory is small and hot: a switch between large ones refills caches as well".to_owned()
+        } else {
+            format!("the woken CPU was idle for {} and no longer: a longer sleep may be deeper", self.pause)
+        };
+        Counter {
+            counts: format!(
+                "from the clock reading before the call that wakes ({}) to the first one of the woken thread, both \
+                 directions; CLOCK_MONOTONIC",
+                self.via
+            ),
+            resolution_ns: 1,
+            highest_ns: HIGHEST_NS,
+            blind_spots: vec![idle],
+        }
+    }
+
+    fn run(&self, control: &Control) -> Result<Measured, Error> {
+        let observation = Observation::begin(control, &self.cpus())?;
+        let overhead = overhead(self.via)?;
+        let causes = if control.fail_over.is_some() { Causes::Auto } else { Causes::None };
+        let watch = |cpu: usize| Watcher::start(&control.root, cpu, &thread_name(cpu == self.cpu), causes);
+        let mut watchers: Vec<(usize, Watcher)> = self.cpus().into_iter().map(|cpu| (cpu, watch(cpu))).collect();
+        let began = LinuxCpu.now();
+        let shared = Shared {
+            control,
+            ways: [Way::new(self.via)?, Way::new(self.via)?],
+            stamp: AtomicU64::new(0),
+            end: AtomicBool::new(false),
+            until: began + self.duration,
+            pause: self.pause,
+        };
+        let ran: Vec<Ran> = std::thread::scope(|scope| {
+            let spawn = |first: bool| {
+                let (shared, locked) = (&shared, &observation.memory_locked);
+                let body = move || {
+                    let ran = self.hand_over(first, shared, locked);
+                    // Whoever leaves wakes the other, so that it sees the end.
+                    shared.end.store(true, Ordering::SeqCst);
+                    shared.ways[usize::from(first)].wake()?;
+                    ran
+                };
+                std::thread::Builder::new().spawn_scoped(scope, body).map_err(|e| Error::system("start a thread", e))
+            };
+            let threads = [spawn(true), spawn(false)];
+            if threads.iter().any(Result::is_err) {
+                shared.end.store(true, Ordering::SeqCst);
+                shared.ways.iter().try_for_each(Way::wake)?;
+            }
+            while threads.iter().flatten().any(|thread| !thread.is_finished()) {
+                watchers.iter_mut().for_each(|(_, watcher)| watcher.poll());
+                std::thread::sleep(FETCH);
+            }
+            let join = |thread: Result<std::thread::ScopedJoinHandle<'_, _>, _>| {
+                thread?.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            threads.into_iter().map(join).collect::<Result<Vec<_>, Error>>()
+        })?;
+        let duration = LinuxCpu.now().since(began).unwrap_or(Nanos::ZERO);
+        let mut conditions = ran[0].conditions.clone();
+        let seen = observation.end(&mut conditions);
+        let mut marks = seen.marks;
+        let mut all = ran[0].handovers.clone();
+        all.add(&ran[1].handovers);
+        let term = Term::new("handover", all.series(seen.refused.as_deref()), None, None);
+        marks.extend(suspicion(&term.name, &term.raw));
+        let over = ran.iter().find_map(|of| of.over);
+        if let Some(why) = watchers.iter().find_map(|(_, watcher)| watcher.not_traced()) {
+            marks.push(Mark::new(MarkKind::NotAvailable, format!("no tracepoints: {why}")));
+        }
+        let exceeded = over.map(|(from, late, cpu)| {
+            let watcher = watchers.iter_mut().find(|(of, _)| *of == cpu).map(|(_, watcher)| watcher);
+            let explained = watcher.map_or_else(String::new, |watcher| {
+                watcher.collect();
+                watcher.explain((from, from + late), false, Nanos::ZERO).to_string()
+            });
+            Exceeded {
+                threshold_ns: control.fail_over.unwrap_or(Nanos::ZERO).as_nanos(),
+                sample_ns: late.as_nanos(),
+                at_ns: from.since(began).unwrap_or(Nanos::ZERO).as_nanos(),
+                explained,
+            }
+        });
+        Ok(Measured {
+            probe: Name::Switch,
+            variant: self.variant(),
+            settings: self.settings(),
+            counter: self.counter(),
+            overhead,
+            conditions,
+            duration_ns: duration.as_nanos(),
+            interrupted: control.stopped(),
+            terms: vec![term],
+            detail: Detail::Switch(SwitchDetail {
+                via: self.via.to_string(),
+                same_cpu: self.cpu == self.peer,
+                pause_ns: self.pause.as_nanos(),
+            }),
+            exceeded,
+            marks,
+        })
+    }
+}
+
+/// How often events are fetched, if any are.
+const FETCH: std::time::Duration = std::time::Duration::from_millis(5);
+
+fn thread_name(first: bool) -> String {
+    if first { "apus-switch-a" } else { "apus-switch-b" }.to_owned()
+}
+
+impl Switch {
+    /// One of the two threads. Way 0 wakes the first, way 1 the second.
+    fn hand_over(&self, first: bool, shared: &Shared<'_>, memory_locked: &Reading<bool>) -> Result<Ran, Error> {
+        let cpu = if first { self.cpu } else { self.peer };
+        Place { cpu, priority: self.priority, slack: Nanos::from_nanos(1) }.take(&thread_name(first))?;
+        let control = shared.control;
+        let conditions = Conditions::of_this_thread(&control.root, &self.cpus(), memory_locked, &self.load);
+        let (mine, others) = (&shared.ways[usize::from(!first)], &shared.ways[usize::from(first)]);
+        let mut ran = Ran { handovers: Recorder::new(), conditions, over: None };
+        if first {
+            // The other thread may still be on its way to its place; then the first samples are long.
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            wake(others, shared)?;
+        }
+        loop {
+            mine.wait()?;
+            let now = LinuxCpu.now();
+            if shared.end.load(Ordering::SeqCst) {
+                return Ok(ran);
+            }
+            let from = Instant::from_nanos(shared.stamp.load(Ordering::Acquire));
+            let late = now.since(from).unwrap_or(Nanos::ZERO);
+            ran.handovers.record(late);
+            if first {
+                control.show(late);
+            }
+            if control.is_over(late) {
+                ran.over = Some((from, late, cpu));
+                return Ok(ran);
+            }
+            if now >= shared.until || control.stopped() {
+                return Ok(ran);
+            }
+            wake(others, shared)?;
+        }
+    }
+}
+
+/// After the pause, stamps and wakes.
+fn wake(way: &Way, shared: &Shared<'_>) -> Result<(), Error> {
+    let mut cpu = LinuxCpu;
+    let now = cpu.now();
+    cpu.pause_until(now + shared.pause);
+    shared.stamp.store(LinuxCpu.now().as_nanos(), Ordering::Release);
+    way.wake()
+}
+
+/// What the call that wakes costs if nobody waits.
+fn overhead(via: Via) -> Result<Vec<Overhead>, Error> {
+    const N: u64 = 1_000;
+    let way = Way::new(via)?;
+    let (mut call, mut clock) = (Recorder::new(), Recorder::new());
+    for _ in 0..N {
+        let before = LinuxCpu.now();
+        let between = LinuxCpu.now();
+        way.wake()?;
+        let after = LinuxCpu.now();
+        way.wait()?;
+        clock.record(between.since(before).unwrap_or(Nanos::ZERO));
+        call.record(after.since(between).unwrap_or(Nanos::ZERO));
+    }
+    let median = |of: &Recorder| of.median().unwrap_or(Nanos::ZERO).as_nanos();
+    Ok(vec![
+        Overhead { what: "reading the clock".into(), median_ns: median(&clock), in_samples: true, n: N },
+        Overhead {
+            what: format!("the waking call ({via}) when nobody waits"),
+            median_ns: median(&call).saturating_sub(median(&clock)),
+            in_samples: true,
+            n: N,
+        },
+    ])
+}

@@ -1,0 +1,394 @@
+//! Lateness of a periodic timer: how late a thread runs that asked to be woken at a time.
+//!
+//! ```text
+//!   due 0     due 1     due 2     due 3     due 4
+//!     |─────────|─────────|─────────|─────────|──────►
+//!     └► woken        stopped ···········└► woken
+//!       raw: 1 sample                      raw: 1 sample, from due 1
+//!                                  back-filled: 3, from due 1, due 2 and due 3
+//! ```
+//! Waits are absolute, so lateness does not add up. An activation whose time is over before the thread
+//! runs again was swallowed by the stall before it. cyclictest (rt-tests, cyclictest.c, `timerthread`)
+//! and timerlat (kernel/trace/trace_osnoise.c, `wait_next_period`) skip these without a trace, so that a
+//! stall of a second counts once in thousands; here the raw series does so too, and the back-filled one
+//! has the lateness of each of them. Beside the quantiles stands the share of time that was blocked.
+//!
+//! The first activation is due one interval after the start.
+
+mod activations;
+mod sleeper;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use live::cpu::{Cpu as _, LinuxCpu};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tester::histogram::HIGHEST_NS;
+use tester::host::Reading;
+use units::{Instant, Monotonic, Nanos};
+
+use crate::cause::{Causes, Watcher};
+use crate::conditions::Conditions;
+use crate::measured::{Blocked, Counter, Detail, Exceeded, Mark, MarkKind, Measured, Name, Overhead, Term, suspicion};
+use crate::observe::Observation;
+use crate::place::Place;
+use crate::record::Recorder;
+use crate::{Control, Error, Probe};
+
+pub use activations::Activations;
+use sleeper::Sleeper;
+
+/// The shortest interval: below it the loop's own work would be a good part of it.
+pub const SHORTEST_INTERVAL: Nanos = Nanos::from_micros(10);
+/// How often events are fetched, if any are.
+const FETCH: Duration = Duration::from_millis(5);
+
+/// The interval by default, as of cyclictest.
+const USUAL_INTERVAL: Nanos = Nanos::from_millis(1);
+
+/// How a thread waits for its time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// `clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME)`.
+    ClockNanosleep,
+    /// A periodic timerfd, read.
+    Timerfd,
+    /// The same, waited for with epoll_wait and then read.
+    Epoll,
+}
+
+impl Wait {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::ClockNanosleep, Self::Timerfd, Self::Epoll];
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ClockNanosleep => "clock_nanosleep",
+            Self::Timerfd => "timerfd",
+            Self::Epoll => "epoll",
+        })
+    }
+}
+
+impl FromStr for Wait {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|wait| wait.to_string() == text);
+        found.ok_or_else(|| "expected clock_nanosleep, timerfd or epoll".into())
+    }
+}
+
+/// The probe `timer`, and its settings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Timer {
+    /// The CPUs to measure on, one thread each, all at the same time.
+    pub cpus: Vec<usize>,
+    /// `SCHED_FIFO` at this priority; `None`: the normal class.
+    pub priority: Option<u8>,
+    /// The threads' timer slack.
+    pub slack: Nanos,
+    /// From one activation to the next.
+    pub interval: Nanos,
+    /// How long.
+    pub duration: Nanos,
+    /// How the threads wait.
+    pub wait: Wait,
+    /// The load meanwhile, for the conditions.
+    pub load: String,
+}
+
+impl Timer {
+    /// On `cpu`, normal class, 1 ns slack, 1 ms, 10 s, clock_nanosleep.
+    pub fn new(cpu: usize) -> Self {
+        Self {
+            cpus: vec![cpu],
+            priority: None,
+            slack: Nanos::from_nanos(1),
+            interval: USUAL_INTERVAL,
+            duration: Nanos::from_secs(10),
+            wait: Wait::ClockNanosleep,
+            load: "none".into(),
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if self.interval < SHORTEST_INTERVAL {
+            let why = format!("expected {SHORTEST_INTERVAL} or more");
+            return Err(Error::invalid(format!("an interval of {}", self.interval), why));
+        }
+        if self.duration < self.interval {
+            let why = format!("no activation of {} fits in", self.interval);
+            return Err(Error::invalid(format!("a duration of {}", self.duration), why));
+        }
+        Ok(())
+    }
+
+    /// The way of waiting, and the interval where it is not the usual one.
+    fn variant(&self) -> String {
+        if self.interval == USUAL_INTERVAL {
+            self.wait.to_string()
+        } else {
+            format!("{} each {}", self.wait, self.interval)
+        }
+    }
+
+    fn settings(&self) -> BTreeMap<String, String> {
+        let cpus: Vec<String> = self.cpus.iter().map(usize::to_string).collect();
+        let mut settings = BTreeMap::from([
+            ("cpu".to_owned(), cpus.join(",")),
+            ("interval".to_owned(), self.interval.to_string()),
+            ("duration".to_owned(), self.duration.to_string()),
+            ("slack".to_owned(), self.slack.to_string()),
+            ("wait".to_owned(), self.wait.to_string()),
+        ]);
+        settings.extend(self.priority.map(|priority| ("priority".to_owned(), priority.to_string())));
+        settings
+    }
+}
+
+/// What only the probe `timer` knows.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TimerDetail {
+    /// How the threads waited.
+    pub wait: String,
+    /// From one activation to the next.
+    pub interval_ns: u64,
+    /// By CPU.
+    pub cpus: Vec<TimerCpu>,
+}
+
+/// One CPU's activations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TimerCpu {
+    /// The CPU.
+    pub cpu: usize,
+    /// Activations that the thread ran for.
+    pub activations: u64,
+    /// Activations that a stall swallowed: in the back-filled series only.
+    pub swallowed: u64,
+    /// Returns before the time: waited for again, and no samples.
+    pub early: u64,
+}
+
+/// What a measuring thread brings home.
+struct Ran {
+    cpu: usize,
+    activations: Activations,
+    conditions: Conditions,
+    early: u64,
+    over: Option<(Instant<Monotonic>, Nanos)>,
+    run: Nanos,
+}
+
+impl Probe for Timer {
+    fn counter(&self) -> Counter {
+        Counter {
+            counts: format!(
+                "from the time that was asked for to the first clock reading of the thread that {} woke; \
+                 CLOCK_MONOTONIC, absolute",
+                self.wait
+            ),
+            resolution_ns: 1,
+            highest_ns: HIGHEST_NS,
+            blind_spots: vec![
+                "what happens while the thread sleeps and has ended before its time".into(),
+                "which part of the wake-up was slow: timer, interrupt, idle exit or scheduler".into(),
+                "on processors that wake timers ahead of time, the exit of an idle state that a packet would pay"
+                    .into(),
+            ],
+        }
+    }
+
+    fn run(&self, control: &Control) -> Result<Measured, Error> {
+        self.check()?;
+        let observation = Observation::begin(control, &self.cpus)?;
+        let overhead = overhead(self);
+        // Only for the sample that ends the run: tracepoints cost the measured CPU.
+        let causes = if control.fail_over.is_some() { Causes::Auto } else { Causes::None };
+        let watch = |cpu: &usize| Watcher::start(&control.root, *cpu, &thread_name(*cpu), causes);
+        let mut watchers: Vec<Watcher> = self.cpus.iter().map(watch).collect();
+        let ended = AtomicBool::new(false);
+        let ran: Vec<Ran> = std::thread::scope(|scope| {
+            let spawn = |cpu: usize| {
+                let (ended, locked) = (&ended, &observation.memory_locked);
+                let body = move || {
+                    let ran = self.measure(cpu, control, ended, locked);
+                    if ran.is_err() {
+                        ended.store(true, Ordering::Relaxed);
+                    }
+                    ran
+                };
+                std::thread::Builder::new().spawn_scoped(scope, body).map_err(|e| Error::system("start a thread", e))
+            };
+            let threads: Vec<_> = self.cpus.iter().map(|cpu| spawn(*cpu)).collect();
+            if threads.iter().any(Result::is_err) {
+                ended.store(true, Ordering::Relaxed);
+            }
+            while threads.iter().flatten().any(|thread| !thread.is_finished()) {
+                watchers.iter_mut().for_each(Watcher::poll);
+                std::thread::sleep(FETCH);
+            }
+            let join = |thread: Result<std::thread::ScopedJoinHandle<'_, _>, _>| {
+                thread?.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            threads.into_iter().map(join).collect::<Result<Vec<_>, Error>>()
+        })?;
+        let mut conditions = ran[0].conditions.clone();
+        let seen = observation.end(&mut conditions);
+        let refused = seen.refused.as_deref();
+        let mut marks = seen.marks;
+        let mut terms = Vec::new();
+        for of in &ran {
+            let name = if ran.len() == 1 { "lateness".into() } else { format!("lateness on CPU {}", of.cpu) };
+            let (raw, filled) = of.activations.series(refused);
+            marks.extend(suspicion(&name, &raw));
+            let share = |part: Nanos| (of.run > Nanos::ZERO).then(|| part.as_nanos() as f64 / of.run.as_nanos() as f64);
+            let blocked = Blocked {
+                stalls: of.activations.stalls(),
+                blocked_ns: of.activations.blocked().as_nanos(),
+                share: share(of.activations.blocked()),
+                late_share: share(of.activations.late()),
+            };
+            terms.push(Term::new(name, raw, Some(filled), Some(blocked)));
+        }
+        let early: u64 = ran.iter().map(|of| of.early).sum();
+        if early > 0 {
+            marks
+                .push(Mark::new(MarkKind::Note, format!("{early} waits returned before their time and were repeated")));
+        }
+        if self.priority.is_none() && self.slack > Nanos::from_micros(1) {
+            let text = format!("the timer slack of {} is part of every sample", self.slack);
+            marks.push(Mark::new(MarkKind::Note, text));
+        }
+        if let Some(why) = watchers.iter().find_map(Watcher::not_traced) {
+            marks.push(Mark::new(MarkKind::NotAvailable, format!("no tracepoints: {why}")));
+        }
+        watchers.iter_mut().for_each(Watcher::collect);
+        let exceeded = ran.iter().zip(&mut watchers).find_map(|(of, watcher)| {
+            of.over.map(|(due, late)| Exceeded {
+                threshold_ns: control.fail_over.map_or(0, Nanos::as_nanos),
+                sample_ns: late.as_nanos(),
+                at_ns: due.since(of.activations.start()).unwrap_or(Nanos::ZERO).as_nanos(),
+                explained: watcher.explain((due, due + late), false, Nanos::ZERO).to_string(),
+            })
+        });
+        Ok(Measured {
+            probe: Name::Timer,
+            variant: self.variant(),
+            settings: self.settings(),
+            counter: self.counter(),
+            overhead,
+            duration_ns: ran.iter().map(|of| of.run.as_nanos()).max().unwrap_or(0),
+            interrupted: control.stopped(),
+            conditions,
+            terms,
+            detail: Detail::Timer(TimerDetail {
+                wait: self.wait.to_string(),
+                interval_ns: self.interval.as_nanos(),
+                cpus: ran
+                    .iter()
+                    .map(|of| TimerCpu {
+                        cpu: of.cpu,
+                        activations: of.activations.served(),
+                        swallowed: of.activations.swallowed(),
+                        early: of.early,
+                    })
+                    .collect(),
+            }),
+            exceeded,
+            marks,
+        })
+    }
+}
+
+impl Timer {
+    /// One CPU's thread.
+    fn measure(
+        &self,
+        cpu: usize,
+        control: &Control,
+        ended: &AtomicBool,
+        memory_locked: &Reading<bool>,
+    ) -> Result<Ran, Error> {
+        Place { cpu, priority: self.priority, slack: self.slack }.take(&thread_name(cpu))?;
+        let conditions = Conditions::of_this_thread(&control.root, &self.cpus, memory_locked, &self.load);
+        // One thread at a time may show its samples: the first one's are as good as any.
+        let shows = self.cpus.first() == Some(&cpu);
+        let (mut early, mut over) = (0, None);
+        let mut activations = Activations::new(LinuxCpu.now(), self.interval);
+        // Memory that is locked is filled when it is asked for: half a megabyte of it, which may take milliseconds.
+        let start = LinuxCpu.now();
+        activations.begin(start);
+        let mut sleeper = Sleeper::new(self.wait, activations.due(), self.interval)?;
+        let end = start + self.duration;
+        let mut now = start;
+        while activations.due() <= end && !ended.load(Ordering::Relaxed) && !control.stopped() {
+            let due = activations.due();
+            sleeper.wait_for(due)?;
+            now = LinuxCpu.now();
+            let Some(late) = activations.woke(now) else {
+                early += 1;
+                continue;
+            };
+            if shows {
+                control.show(late);
+            }
+            if control.is_over(late) {
+                over = Some((due, late));
+                ended.store(true, Ordering::Relaxed);
+            }
+        }
+        let run = now.since(start).unwrap_or(Nanos::ZERO);
+        Ok(Ran { cpu, activations, conditions, early, over, run })
+    }
+}
+
+fn thread_name(cpu: usize) -> String {
+    format!("apus-timer-{cpu}")
+}
+
+/// What an activation costs besides the waiting: measured with activations that are due when asked for.
+fn overhead(timer: &Timer) -> Vec<Overhead> {
+    const N: u64 = 2_000;
+    /// Keeping one takes less than the clock's step on many machines: so many are timed together.
+    const BATCH: u64 = 50;
+    let control = Control::new(None);
+    let (mut reading, mut keeping) = (Recorder::new(), Recorder::new());
+    for _ in 0..N {
+        let before = LinuxCpu.now();
+        let after = LinuxCpu.now();
+        reading.record(after.since(before).unwrap_or(Nanos::ZERO));
+    }
+    // Far enough apart that none is swallowed, and all in the past.
+    let mut at = LinuxCpu.now();
+    let mut activations = Activations::new(at, timer.interval);
+    for _ in 0..N {
+        let before = LinuxCpu.now();
+        for _ in 0..BATCH {
+            at = at + timer.interval;
+            if let Some(late) = activations.woke(at) {
+                control.show(late);
+            }
+        }
+        let after = LinuxCpu.now();
+        keeping.record(after.since(before).unwrap_or(Nanos::ZERO));
+    }
+    let median = |recorder: &Recorder| recorder.median().unwrap_or(Nanos::ZERO).as_nanos();
+    vec![
+        Overhead { what: "reading the clock after waking".into(), median_ns: median(&reading), in_samples: true, n: N },
+        Overhead {
+            what: "keeping an activation's samples, before the next wait".into(),
+            median_ns: median(&keeping).saturating_sub(median(&reading)).div_ceil(BATCH),
+            in_samples: false,
+            n: N * BATCH,
+        },
+    ]
+}

@@ -1,0 +1,193 @@
+//! Handing over, and delivery of frames: as real as a veth pair can be.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use live::device::afxdp::{AfXdpDevice, Filter, Interface, InterfaceConfig, SocketConfig, XskContext};
+use live::os;
+use live::pool::{Pool, PoolConfig};
+use probe::clock::Clock;
+use probe::interrupt::{Bed, Interrupt, Wait};
+use probe::measured::{Detail, MarkKind, Measured};
+use probe::place::{self, Place};
+use probe::switch::{Switch, Via};
+use probe::{Control, Error, Probe};
+use tester::clock::MonotonicClock;
+use tester::frame::{Encapsulation, FrameSize, LOCAL_EXPERIMENTAL, Layout};
+use tester::gaps::Recovery;
+use tester::lab::{Lab, in_namespace};
+use tester::quantile::estimate;
+use tester::statistics::median;
+use tester::trial::{TrialConfig, run as trial};
+use units::{Nanos, Quantile};
+
+use crate::support::{turn, two_cpus};
+
+fn run(probe: &(impl Probe + Sync)) -> Result<Measured, Error> {
+    std::thread::scope(|scope| scope.spawn(|| probe.run(&Control::new(None))).join().unwrap())
+}
+
+#[test]
+fn threads_hand_over_in_every_way() {
+    let _turn = turn();
+    let cpus = place::allowed().unwrap();
+    let last = *cpus.last().unwrap();
+    for via in Via::ALL {
+        for peer in [last, cpus[0]] {
+            // Above whatever else runs here, where that is allowed.
+            let priority = rustix::process::geteuid().is_root().then_some(50);
+            let switch = Switch { priority, duration: Nanos::from_millis(100), ..Switch::new(last, peer, via) };
+            let measured = run(&switch).unwrap();
+            let term = &measured.terms[0];
+            assert!(term.raw.n > 100, "{}: {} samples", measured.variant, term.raw.n);
+            // Both clock readings and the waking call lie within every sample.
+            let least: u64 = measured.overhead.iter().map(|of| of.median_ns).sum();
+            assert!(term.raw.p50_ns.unwrap() > least / 2, "{}: {:?}", measured.variant, term.raw.p50_ns);
+            let Detail::Switch(detail) = measured.detail else { panic!("not the detail of switch") };
+            assert_eq!(detail.same_cpu, peer == last);
+        }
+    }
+}
+
+#[test]
+fn clocks_agree() {
+    let _turn = turn();
+    let clock = Clock { duration: Nanos::from_millis(200), ..Clock::new(place::allowed().unwrap()) };
+    let measured = run(&clock).unwrap();
+    let Detail::Clock(detail) = &measured.detail else { panic!("not the detail of clock") };
+    for pair in &detail.tsc_pairs {
+        // Where the kernel itself trusts the counter, no reading is in the wrong order.
+        if measured.conditions.clocksource.value.as_deref() == Some("tsc") {
+            assert_eq!(pair.warps, 0, "{pair:?}");
+            let (ahead, bound) = (pair.ahead_ns.value.unwrap(), pair.bound_ns.value.unwrap());
+            assert!(ahead.abs() <= bound + 100.0, "{pair:?}");
+        }
+    }
+    assert!(measured.terms.iter().any(|term| term.name == "reading CLOCK_MONOTONIC" && term.raw.p50_ns > Some(0)));
+}
+
+fn parts(measured: &Measured) -> Vec<(&str, u64)> {
+    measured.terms.iter().map(|term| (term.name.as_str(), term.raw.p50_ns.unwrap())).collect()
+}
+
+#[test]
+fn every_way_of_waiting_is_measured() {
+    let Some((cpu, other)) = two_cpus("every_way_of_waiting_is_measured") else { return };
+    let _turn = turn();
+    let of = |wait, sender| {
+        let priority = Some(50);
+        let interrupt = Interrupt { priority, duration: Nanos::from_millis(500), ..Interrupt::new(wait, cpu, sender) };
+        run(&interrupt).unwrap()
+    };
+    for wait in Wait::ALL {
+        let measured = of(wait, other);
+        let Detail::Interrupt(detail) = &measured.detail else { panic!("not the detail of interrupt") };
+        assert!(detail.received * 10 > detail.sent * 9, "{wait}: {detail:?}");
+        assert_eq!((measured.terms.len(), detail.unusable), (6, 0), "{wait}");
+        let sum = detail.sum_of_medians_ns.unwrap();
+        let (_, round_trip) = *parts(&measured).last().unwrap();
+        println!("{wait}: {:?}, sum {sum}", parts(&measured));
+        assert!(sum.abs_diff(round_trip) * 10 <= round_trip, "{wait}: {sum} and {round_trip}");
+        if matches!(wait, Wait::Busy | Wait::Suspend) {
+            assert_eq!(detail.polls_driver.value, Some(true), "{wait}: {:?}", measured.marks);
+        }
+    }
+    assert_eq!(of(Wait::Block, cpu).variant, "block, right CPU");
+    let alone = Interrupt::new(Wait::Spin, cpu, cpu);
+    assert!(matches!(run(&alone), Err(Error::Invalid { .. })));
+}
+
+#[test]
+fn a_port_that_brings_its_frames_back() {
+    let Some((cpu, other)) = two_cpus("a_port_that_brings_its_frames_back") else { return };
+    let _turn = turn();
+    let guard = Lab::pair(&format!("port{}", std::process::id())).up().unwrap();
+    let (opened, mac) = mpsc::channel();
+    let stop = Control::new(None);
+    std::thread::scope(|scope| {
+        let far = guard.namespace("dut");
+        let (stop_far, opened) = (&stop, opened);
+        scope.spawn(move || Interrupt::new(Wait::Block, other, cpu).reflect(stop_far, &far, &opened).unwrap());
+        let destination = mac.recv_timeout(Duration::from_secs(10)).unwrap().unwrap();
+        let namespace = Some(guard.namespace("tx"));
+        let bed = Bed::Port { interface: "tx0".into(), queue: 0, namespace, destination };
+        let interrupt = Interrupt { bed, duration: Nanos::from_millis(300), ..Interrupt::new(Wait::Block, cpu, cpu) };
+        let measured = run(&interrupt).unwrap();
+        // The reflector is ours, so it stamps the frames as the lab's far end does.
+        assert!(
+            measured.terms.iter().any(|term| term.name == "round trip" && term.raw.n > 100),
+            "{:?}",
+            measured.marks
+        );
+        let suspend = run(&Interrupt { wait: Wait::Suspend, ..interrupt });
+        assert!(suspend.unwrap_err().lacks());
+        stop.stop();
+    });
+}
+
+/// The round trip as `apus bench` sees it: open loop, from the intended time, against the same far end.
+fn the_testers_median(cpu: usize, other: usize, number: u32) -> Option<u64> {
+    let guard = Lab::pair(&format!("rtt{}n{number}", std::process::id())).up().unwrap();
+    let (opened, mac) = mpsc::channel();
+    let stop = Control::new(None);
+    std::thread::scope(|scope| {
+        let far = guard.namespace("dut");
+        let (stop_far, opened) = (&stop, opened);
+        let reflector = Interrupt { priority: Some(50), ..Interrupt::new(Wait::Block, cpu, other) };
+        scope.spawn(move || reflector.reflect(stop_far, &far, &opened).unwrap());
+        let destination = mac.recv_timeout(Duration::from_secs(10)).unwrap().unwrap();
+        let p50 = in_namespace(&guard.namespace("tx"), || {
+            let filter = Filter::EtherTypes(vec![LOCAL_EXPERIMENTAL]);
+            let interface = Interface::attach(&InterfaceConfig { filter, ..InterfaceConfig::new("tx0") }).unwrap();
+            let source = os::interface_facts("tx0").unwrap().mac;
+            let sockets = SocketConfig::default();
+            let frames = sockets.slots_per_queue() + 1024;
+            let mut pool = Pool::new(PoolConfig { frames, ..PoolConfig::default() }).unwrap();
+            let mut context = XskContext::new(&pool);
+            let mut device = AfXdpDevice::open(&interface, &[0], &sockets, &mut context, &mut pool).unwrap();
+            let encapsulation = Encapsulation::Ethernet { ethertype: LOCAL_EXPERIMENTAL };
+            let layout = Layout { destination, source, encapsulation, size: FrameSize::SMALLEST };
+            let config = TrialConfig {
+                duration: Nanos::from_millis(700),
+                ..TrialConfig::new(layout, "constant:350us".parse().unwrap())
+            };
+            Place { cpu: other, priority: Some(50), slack: Nanos::from_nanos(1) }.take("tester").unwrap();
+            let trial = trial(&config, &mut device, 0, &mut pool, &MonotonicClock, &AtomicBool::new(false)).unwrap();
+            estimate(&trial.split(&[], Recovery::default()).clean, Quantile::P50).latency_ns
+        });
+        stop.stop();
+        p50.unwrap()
+    })
+}
+
+#[test]
+fn the_parts_add_up_to_the_round_trip_that_the_tester_sees() {
+    let Some((cpu, other)) = two_cpus("the_parts_add_up_to_the_round_trip_that_the_tester_sees") else { return };
+    let _turn = turn();
+    let parts = || {
+        let duration = Nanos::from_millis(500);
+        let interrupt = Interrupt { priority: Some(50), duration, ..Interrupt::new(Wait::Block, cpu, other) };
+        let measured = run(&interrupt).unwrap();
+        assert!(!measured.marks.iter().any(|mark| mark.kind == MarkKind::Suspect), "{:?}", measured.marks);
+        let Detail::Interrupt(detail) = measured.detail else { panic!("not the detail of interrupt") };
+        detail.sum_of_medians_ns.unwrap() as f64
+    };
+    let tester = |number| the_testers_median(cpu, other, number).expect("a median of thousands of frames") as f64;
+    // In pairs, A B B A: what drifts over seconds (the host's own idle behaviour does) meets both alike.
+    let pairs: Vec<(f64, f64)> = (0..10)
+        .map(|number| {
+            if number % 2 == 0 {
+                let sum = parts();
+                (sum, tester(number))
+            } else {
+                let seen = tester(number);
+                (parts(), seen)
+            }
+        })
+        .collect();
+    let ratios: Vec<f64> = pairs.iter().map(|(sum, seen)| sum / seen).collect();
+    let ratio = median(&ratios).unwrap();
+    println!("(parts, the tester) in ns: {pairs:?}; median of the ratios {ratio:.3}");
+    assert!((ratio - 1.0).abs() <= 0.1, "{ratio:.3}: {pairs:?}");
+}

@@ -1,0 +1,25 @@
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use probe::place;
+
+/// These tests need both CPUs of a small machine: one of them at a time, as long as this is held.
+pub fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The CPU to measure on, and another one; `None`, and a line that says why, where there is no other or
+/// no privilege.
+pub fn two_cpus(test: &str) -> Option<(usize, usize)> {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED {test}: needs root (CAP_SYS_NICE, CAP_PERFMON)");
+        return None;
+    }
+    match place::allowed().unwrap()[..] {
+        [first, .., last] => Some((last, first)),
+        _ => {
+            println!("SKIPPED {test}: needs two CPUs");
+            None
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Descriptor rings, and how frames in them become visible.
+
+use units::Nanos;
+
+use super::{ModelError, check};
+use crate::At;
+
+/// A receive ring: a frame takes a descriptor when it arrives; the descriptor is free again when the
+/// software has taken the frame and given back a batch of descriptors.
+#[derive(Clone, Debug)]
+pub struct RxRing {
+    size: u32,
+    refill: u32,
+    fill: u32,
+    held: u32,
+    accepted: u64,
+    overflowed: u64,
+}
+
+/// Whether a ring had room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Pushed {
+    /// It is in the ring.
+    Accepted,
+    /// There was no free descriptor: the frame is lost, or has to wait in front.
+    Overflow,
+}
+
+impl RxRing {
+    /// A ring of `size` descriptors, which the software gives back `refill` at a time
+    /// (DPDK: `rx_free_thresh`, default 32; Linux drivers: 16 or 32).
+    pub fn new(size: u32, refill: u32) -> Result<Self, ModelError> {
+        check(size > 0, "receive ring", || "0 descriptors: give at least 1".into())?;
+        check(refill > 0 && refill <= size, "receive ring", || {
+            format!("{refill} descriptors given back at a time: from 1 to the ring's {size}")
+        })?;
+        Ok(Self { size, refill, fill: 0, held: 0, accepted: 0, overflowed: 0 })
+    }
+
+    /// A frame arrives.
+    pub fn push(&mut self) -> Pushed {
+        if self.fill + self.held < self.size {
+            self.fill += 1;
+            self.accepted += 1;
+            Pushed::Accepted
+        } else {
+            self.overflowed += 1;
+            Pushed::Overflow
+        }
+    }
+
+    /// The software takes up to `most` frames; says how many it got.
+    pub fn take(&mut self, most: u32) -> u32 {
+        let taken = self.fill.min(most);
+        self.fill -= taken;
+        self.held += taken;
+        // Batches are given back whole.
+        self.held %= self.refill;
+        taken
+    }
+
+    /// Frames that wait.
+    pub const fn fill(&self) -> u32 {
+        self.fill
+    }
+    /// Descriptors that a frame could still take.
+    pub const fn free(&self) -> u32 {
+        self.size - self.fill - self.held
+    }
+    /// All descriptors.
+    pub const fn size(&self) -> u32 {
+        self.size
+    }
+    /// Frames that found a descriptor, ever.
+    pub const fn accepted(&self) -> u64 {
+        self.accepted
+    }
+    /// Frames that found none, ever.
+    pub const fn overflowed(&self) -> u64 {
+        self.overflowed
+    }
+}
+
+/// A transmit ring: a descriptor is taken when a frame is queued, done when the frame has left, and
+/// free only when the software has reclaimed it.
+#[derive(Clone, Debug)]
+pub struct TxRing {
+    size: u32,
+    waiting: u32,
+    done: u32,
+    refused: u64,
+}
+
+impl TxRing {
+    /// A ring of `size` descriptors.
+    pub fn new(size: u32) -> Result<Self, ModelError> {
+        check(size > 0, "transmit ring", || "0 descriptors: give at least 1".into())?;
+        Ok(Self { size, waiting: 0, done: 0, refused: 0 })
+    }
+
+    /// The software queues a frame.
+    pub fn push(&mut self) -> Pushed {
+        if self.waiting + self.done < self.size {
+            self.waiting += 1;
+            Pushed::Accepted
+        } else {
+            self.refused += 1;
+            Pushed::Overflow
+        }
+    }
+
+    /// The controller sent up to `frames`; says how many were there to be sent.
+    pub fn sent(&mut self, frames: u32) -> u32 {
+        let sent = self.waiting.min(frames);
+        self.waiting -= sent;
+        self.done += sent;
+        sent
+    }
+
+    /// The software takes back what was sent; says how many descriptors that freed.
+    pub fn reclaim(&mut self) -> u32 {
+        std::mem::take(&mut self.done)
+    }
+
+    /// Frames not yet sent.
+    pub const fn waiting(&self) -> u32 {
+        self.waiting
+    }
+    /// Frames sent but not reclaimed.
+    pub const fn done(&self) -> u32 {
+        self.done
+    }
+    /// Descriptors that a frame could still take.
+    pub const fn free(&self) -> u32 {
+        self.size - self.waiting - self.done
+    }
+    /// All descriptors.
+    pub const fn size(&self) -> u32 {
+        self.size
+    }
+    /// Frames that found no descriptor, ever.
+    pub const fn refused(&self) -> u64 {
+        self.refused
+    }
+}
+
+/// How received frames become visible to software.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WriteBackModel {
+    /// Descriptors that are written back together (a cache line of them); 1: each at once.
+    pub batch: u32,
+    /// The longest that an incomplete batch waits. On i40e this is the queue's ITR: "30 us of latency
+    /// when flushing out packets remaining in its buffers when traffic stops" (Intel 637284-001, A.9).
+    pub flush: Nanos,
+}
+
+impl WriteBackModel {
+    /// Refuses a batch of 0.
+    pub fn validate(&self) -> Result<(), ModelError> {
+        check(self.batch > 0, "descriptor write-back", || "a batch of 0 descriptors: give at least 1".into())
+    }
+}
+
+/// The frames that are in the ring but not yet visible.
+///
+/// ```text
+///   frame ──► pending ── batch complete ──► visible
+///                 └───── flush elapsed ───► visible
+/// ```
+#[derive(Clone, Debug)]
+pub struct WriteBack {
+    model: WriteBackModel,
+    pending: u32,
+    flush_at: Option<At>,
+}
+
+impl WriteBack {
+    /// Nothing pending.
+    pub fn new(model: WriteBackModel) -> Result<Self, ModelError> {
+        model.validate()?;
+        Ok(Self { model, pending: 0, flush_at: None })
+    }
+
+    /// A frame's descriptor is due; says how many frames became visible by that.
+    pub fn frame(&mut self, now: At) -> u32 {
+        self.pending += 1;
+        if self.pending >= self.model.batch || self.model.flush == Nanos::ZERO {
+            return self.flush();
+        }
+        self.flush_at.get_or_insert(now + self.model.flush);
+        0
+    }
+
+    /// When an incomplete batch will be written.
+    pub const fn poll_at(&self) -> Option<At> {
+        self.flush_at
+    }
+
+    /// Writes an incomplete batch whose time has come; says how many frames became visible.
+    pub fn poll(&mut self, now: At) -> u32 {
+        match self.flush_at {
+            Some(at) if at <= now => self.flush(),
+            _ => 0,
+        }
+    }
+
+    /// An interrupt writes everything back first; so does a driver that asks for it.
+    pub fn flush(&mut self) -> u32 {
+        self.flush_at = None;
+        std::mem::take(&mut self.pending)
+    }
+
+    /// Frames in the ring that no one sees yet.
+    pub const fn pending(&self) -> u32 {
+        self.pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_full_ring_overflows_until_a_whole_batch_is_given_back() {
+        let mut ring = RxRing::new(64, 32).unwrap();
+        for _ in 0..64 {
+            assert_eq!(ring.push(), Pushed::Accepted);
+        }
+        assert_eq!(ring.push(), Pushed::Overflow);
+        assert_eq!(ring.take(31), 31);
+        assert_eq!(ring.push(), Pushed::Overflow);
+        assert_eq!(ring.take(1), 1);
+        assert_eq!(ring.push(), Pushed::Accepted);
+        assert_eq!((ring.accepted(), ring.overflowed(), ring.free()), (65, 2, 31));
+        assert!(RxRing::new(0, 1).is_err() && RxRing::new(8, 9).is_err());
+    }
+
+    #[test]
+    fn a_transmit_ring_is_full_until_it_is_reclaimed() {
+        let mut ring = TxRing::new(2).unwrap();
+        assert_eq!([ring.push(), ring.push(), ring.push()], [Pushed::Accepted, Pushed::Accepted, Pushed::Overflow]);
+        assert_eq!(ring.sent(5), 2);
+        assert_eq!(ring.push(), Pushed::Overflow);
+        assert_eq!((ring.reclaim(), ring.free(), ring.refused()), (2, 2, 2));
+    }
+
+    #[test]
+    fn the_last_frames_wait_for_the_flush() {
+        let model = WriteBackModel { batch: 4, flush: Nanos::from_micros(32) };
+        let mut back = WriteBack::new(model).unwrap();
+        let visible: Vec<u32> = (0..6).map(|i| back.frame(At::from_nanos(i * 1_000))).collect();
+        assert_eq!(visible, [0, 0, 0, 4, 0, 0]);
+        assert_eq!(back.poll_at(), Some(At::from_nanos(4_000 + 32_000)));
+        assert_eq!(back.poll(At::from_nanos(35_999)), 0);
+        assert_eq!(back.poll(At::from_nanos(36_000)), 2);
+        assert_eq!((back.pending(), back.poll_at()), (0, None));
+    }
+
+    proptest! {
+        #[test]
+        fn no_frame_is_lost_uncounted(size in 1u32..64, steps in prop::collection::vec((0u32..20, 0u32..20), 1..80)) {
+            let mut rx = RxRing::new(size, 1 + size / 3).unwrap();
+            let mut tx = TxRing::new(size).unwrap();
+            let (mut offered, mut taken, mut queued, mut reclaimed) = (0u64, 0u64, 0u64, 0u64);
+            for (arrive, take) in steps {
+                for _ in 0..arrive {
+                    let _ = rx.push();
+                    offered += 1;
+                    queued += u64::from(tx.push() == Pushed::Accepted);
+                }
+                taken += u64::from(rx.take(take));
+                tx.sent(take);
+                reclaimed += u64::from(tx.reclaim());
+                prop_assert!(rx.fill() + rx.free() <= size);
+            }
+            prop_assert_eq!(offered, rx.accepted() + rx.overflowed());
+            prop_assert_eq!(rx.accepted(), taken + u64::from(rx.fill()));
+            prop_assert_eq!(queued, reclaimed + u64::from(tx.waiting() + tx.done()));
+            prop_assert_eq!(offered, queued + tx.refused());
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! A span that is not always the same.
+
+use units::Nanos;
+
+use super::{ModelError, check};
+use crate::random::Random;
+
+/// A span with a floor, an exponential excess, and a limit: the shape of most delays in hardware and
+/// kernel, where a shortest path exists and disturbances come at random.
+///
+/// Samples are `least` plus an exponential of mean `excess`, cut at `most`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Spread {
+    least: Nanos,
+    excess: Nanos,
+    most: Nanos,
+}
+
+impl Spread {
+    /// Always `span`.
+    pub const fn exactly(span: Nanos) -> Self {
+        Self { least: span, excess: Nanos::ZERO, most: span }
+    }
+
+    /// At least `least`, on average about `excess` more, never above `most`.
+    pub fn new(least: Nanos, excess: Nanos, most: Nanos) -> Result<Self, ModelError> {
+        check(least <= most, "spread", || format!("the least, {least}, exceeds the most, {most}: exchange them"))?;
+        Ok(Self { least, excess, most })
+    }
+
+    /// The shortest.
+    pub const fn least(self) -> Nanos {
+        self.least
+    }
+    /// The longest.
+    pub const fn most(self) -> Nanos {
+        self.most
+    }
+    /// Floor and excess: the average, but for the cut at [`Spread::most`].
+    pub fn typical(self) -> Nanos {
+        (self.least + self.excess).min(self.most)
+    }
+
+    /// One span.
+    pub fn sample(self, random: &mut Random) -> Nanos {
+        if self.excess == Nanos::ZERO {
+            return self.least;
+        }
+        (self.least + random.exponential(self.excess)).min(self.most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_floor_above_the_limit_is_refused() {
+        let error = Spread::new(Nanos::from_micros(2), Nanos::ZERO, Nanos::from_micros(1)).unwrap_err();
+        assert!(error.to_string().contains("2us"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn samples_lie_between(least in 0u64..10_000, excess in 0u64..10_000, room in 0u64..100_000, seed: u64) {
+            let nanos = Nanos::from_nanos;
+            let spread = Spread::new(nanos(least), nanos(excess), nanos(least + room)).unwrap();
+            let mut random = Random::stream(seed, 0);
+            for _ in 0..50 {
+                let sample = spread.sample(&mut random);
+                prop_assert!(sample >= spread.least() && sample <= spread.most());
+            }
+        }
+    }
+}

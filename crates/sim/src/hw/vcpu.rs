@@ -1,0 +1,154 @@
+//! A virtual CPU: what a guest's sleep and an interrupt for it cost.
+
+use units::{Cycles, Hertz, Nanos};
+
+use super::governor::{HaltPoll, HaltPollModel};
+use crate::At;
+
+/// What virtualisation costs. Software is counted in cycles.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VcpuModel {
+    /// From guest to host: a VM exit with the host's dispatch.
+    pub exit: Cycles,
+    /// From host to guest: a VM entry.
+    pub entry: Cycles,
+    /// The host's interrupt handler finds the vCPU and wakes its thread (irqfd, `kvm_vcpu_wake_up`).
+    pub kick: Cycles,
+    /// The virtual interrupt: injected, taken by the guest's handler, acknowledged.
+    pub injection: Cycles,
+    /// The guest's handler signals the eventfd and the guest's scheduler runs the application.
+    pub signal: Cycles,
+    /// The host polls so long before it gives the core away.
+    pub halt_poll: HaltPollModel,
+    /// "DPDK app starts to run once the vCPU is woken up by the host ISR: no need to inject virtual
+    /// interrupts, no need to signal eventfd inside the VM" (Towards Low Latency Interrupt Mode DPDK, 2017).
+    pub direct: bool,
+}
+
+/// One virtual CPU.
+///
+/// ```text
+///   Running ── halt: exit ──► Polling (the host's core stays) ── span over ──► Blocked (host schedules, idles)
+///      ▲                         │ wake: entry                                  │ wake: kick, [host's wake-up], entry
+///      └── [injection, signal] ◄─┴──────────────────────────────────────────────┘
+/// ```
+#[derive(Clone, Debug)]
+pub struct Vcpu {
+    model: VcpuModel,
+    halted: Option<At>,
+    poll: HaltPoll,
+    polled: u64,
+    blocked: u64,
+}
+
+/// How a virtual CPU was woken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Woken {
+    /// Whether the host still polled. If not, the caller adds what its core and its scheduler take
+    /// between `kick` and `resume`.
+    pub polled: bool,
+    /// The host's part before its scheduler.
+    pub kick: Nanos,
+    /// From the host's decision to run the vCPU until the guest's application runs.
+    pub resume: Nanos,
+}
+
+impl Vcpu {
+    /// It runs.
+    pub const fn new(model: VcpuModel) -> Self {
+        Self { model, halted: None, poll: HaltPoll::new(model.halt_poll), polled: 0, blocked: 0 }
+    }
+
+    /// The guest executes `hlt`: when the host will give the core away, unless something comes before.
+    pub fn halt(&mut self, now: At, frequency: Hertz) -> At {
+        let out = now + self.model.exit / frequency;
+        self.halted = Some(out);
+        out + self.poll.span()
+    }
+
+    /// An interrupt for the guest. `None` if the vCPU ran.
+    pub fn wake(&mut self, now: At, frequency: Hertz) -> Option<Woken> {
+        let halted = self.halted.take()?;
+        let waited = now.since(halted).unwrap_or(Nanos::ZERO);
+        let polled = waited <= self.poll.span() && self.poll.span() > Nanos::ZERO;
+        self.poll.observe(waited);
+        if polled {
+            self.polled += 1;
+        } else {
+            self.blocked += 1;
+        }
+        let VcpuModel { entry, kick, injection, signal, direct, .. } = self.model;
+        let inside = if direct { Nanos::ZERO } else { injection / frequency + signal / frequency };
+        let kick = if polled { Nanos::ZERO } else { kick / frequency };
+        Some(Woken { polled, kick, resume: entry / frequency + inside })
+    }
+
+    /// An interrupt or an intercepted instruction while the guest runs: what it takes from the guest.
+    pub fn interrupt(&self, frequency: Hertz) -> Nanos {
+        self.model.exit / frequency + self.model.entry / frequency
+    }
+
+    /// Whether it is halted.
+    pub const fn is_halted(&self) -> bool {
+        self.halted.is_some()
+    }
+    /// Wake-ups that the host's polling caught.
+    pub const fn polled(&self) -> u64 {
+        self.polled
+    }
+    /// Wake-ups after the host had given the core away.
+    pub const fn blocked(&self) -> u64 {
+        self.blocked
+    }
+    /// The parameters.
+    pub const fn model(&self) -> &VcpuModel {
+        &self.model
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MODEL: VcpuModel = VcpuModel {
+        exit: Cycles::new(2_000),
+        entry: Cycles::new(1_000),
+        kick: Cycles::new(3_000),
+        injection: Cycles::new(4_000),
+        signal: Cycles::new(6_000),
+        halt_poll: HaltPollModel::OFF,
+        direct: false,
+    };
+    const CLOCK: Hertz = Hertz::new(2_000_000_000);
+
+    fn us(n: u64) -> At {
+        At::from_nanos(n * 1_000)
+    }
+
+    #[test]
+    fn a_direct_wake_leaves_out_injection_and_signal() {
+        for (direct, resume) in [(false, 5_500), (true, 500)] {
+            let mut vcpu = Vcpu::new(VcpuModel { direct, ..MODEL });
+            assert_eq!(vcpu.halt(us(0), CLOCK), us(1));
+            let woken = vcpu.wake(us(50), CLOCK).unwrap();
+            assert_eq!((woken.polled, woken.kick, woken.resume.as_nanos()), (false, Nanos::from_nanos(1_500), resume));
+            assert_eq!(vcpu.wake(us(60), CLOCK), None);
+        }
+        assert_eq!(Vcpu::new(MODEL).interrupt(CLOCK), Nanos::from_nanos(1_500));
+    }
+
+    #[test]
+    fn halt_polling_learns_short_waits() {
+        let mut vcpu = Vcpu::new(VcpuModel { halt_poll: HaltPollModel::HOST, ..MODEL });
+        let mut now = us(0);
+        let polled: Vec<bool> = (0..5)
+            .map(|_| {
+                vcpu.halt(now, CLOCK);
+                now = now + Nanos::from_micros(51);
+                vcpu.wake(now, CLOCK).unwrap().polled
+            })
+            .collect();
+        assert_eq!(polled, [false, false, false, false, true]);
+        assert_eq!((vcpu.polled(), vcpu.blocked()), (1, 4));
+    }
+}

@@ -1,0 +1,238 @@
+//! Named machines: what the parts of a processor or of a network controller are, each value with its
+//! source.
+//!
+//! The machines that Apus knows lie in `machines/*.toml` beside the crates; a file of one's own is read
+//! by [`Machine::from_toml`] just so. Every value is written `{ value = "12us", source = "…" }`: a source
+//! names the document and section, or says that the value is recorded from a host, calibrated on a row
+//! of a published table, computed, or an estimate, and how it was made.
+
+mod file;
+mod nic;
+mod processor;
+
+use units::{Cycles, Hertz};
+
+use crate::hw::ModelError;
+use crate::hw::aspm::AspmModel;
+use crate::hw::cstate::CStateModel;
+use crate::hw::interrupt::DeliveryModel;
+use crate::hw::nic::NicModel;
+use crate::hw::power::PowerModel;
+use crate::hw::pstate::PStateModel;
+use crate::hw::scheduler::{BackgroundModel, ThrottleModel};
+use crate::hw::spread::Spread;
+use crate::hw::timer::TimerModel;
+use crate::hw::vcpu::VcpuModel;
+use crate::units_text::TextError;
+
+/// A machine, or a part of one: a processor with its kernel's costs, a network controller, or both.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Machine {
+    /// As it is asked for: `xeon-gold-6338n`.
+    pub name: String,
+    /// What it is.
+    pub description: String,
+    /// The processor, if the file has one.
+    pub processor: Option<Processor>,
+    /// The network controller, if the file has one.
+    pub nic: Option<NicModel>,
+    /// Every value of the file with its source, in the file's order.
+    pub parameters: Vec<Parameter>,
+}
+
+/// A processor and what the kernel takes on it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Processor {
+    /// The frequency that is guaranteed with all cores busy.
+    pub base: Hertz,
+    /// Frequency changes.
+    pub pstates: PStateModel,
+    /// Idle states.
+    pub cstates: CStateModel,
+    /// Interrupt delivery.
+    pub delivery: DeliveryModel,
+    /// Timers.
+    pub timer: TimerModel,
+    /// A context switch.
+    pub switch: Cycles,
+    /// A task of lower priority, where a scenario has one.
+    pub background: BackgroundModel,
+    /// The real-time throttle, where a scenario leaves it on.
+    pub throttle: ThrottleModel,
+    /// Virtual CPUs, where a scenario has them.
+    pub vcpu: VcpuModel,
+    /// The PCI Express link's power management, where a scenario has it on.
+    pub aspm: AspmModel,
+    /// Power of cores and uncore.
+    pub power: PowerModel,
+    /// What a small forwarder takes.
+    pub work: WorkModel,
+    /// What takes an isolated core away now and then: the residual tick, system management.
+    pub disturbance: Disturbance,
+}
+
+/// What software takes, in cycles.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WorkModel {
+    /// A poll that finds nothing.
+    pub poll: Cycles,
+    /// A poll that finds something, besides its frames: the call, the doorbell.
+    pub burst: Cycles,
+    /// A frame: receive, look, rewrite, transmit.
+    pub frame: Cycles,
+}
+
+/// What takes a core away that has only one thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Disturbance {
+    /// The mean time between two.
+    pub every: units::Nanos,
+    /// How long each takes.
+    pub takes: Spread,
+}
+
+/// A value of a machine and where it is from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Parameter {
+    /// Its place in the file: `processor.pstates.block`.
+    pub path: String,
+    /// As it is written.
+    pub value: String,
+    /// Document and section, or how it was made.
+    pub source: String,
+}
+
+/// The machines that are built in, by name.
+const BUILT_IN: [(&str, &str); 7] = [
+    ("82599", include_str!("../../../../machines/82599.toml")),
+    ("x540", include_str!("../../../../machines/x540.toml")),
+    ("xeon-e5-2699v3", include_str!("../../../../machines/xeon-e5-2699v3.toml")),
+    ("xeon-gold-6338n", include_str!("../../../../machines/xeon-gold-6338n.toml")),
+    ("xeon-platinum-8260l", include_str!("../../../../machines/xeon-platinum-8260l.toml")),
+    ("xeon-platinum-8360y", include_str!("../../../../machines/xeon-platinum-8360y.toml")),
+    ("xl710", include_str!("../../../../machines/xl710.toml")),
+];
+
+/// A machine that cannot be had.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum MachineError {
+    /// There is none of this name.
+    #[error("there is no machine {name:?}: name one of {}, or a TOML file", Machine::names().collect::<Vec<_>>().join(", "))]
+    Unknown {
+        /// What was asked for.
+        name: String,
+    },
+    /// The text is wrong.
+    #[error(transparent)]
+    Text(#[from] TextError),
+    /// The text is a document, but no machine could be so.
+    #[error("{place}:{line}: {error}")]
+    Model {
+        /// The file's or machine's name.
+        place: String,
+        /// The line, from 1, at which that part begins; 1 if it is not in the file.
+        line: usize,
+        /// What is impossible.
+        error: ModelError,
+    },
+    /// It lacks what is wanted.
+    #[error("{name} has no {lacks}: name a machine that has")]
+    Lacks {
+        /// The machine.
+        name: String,
+        /// "processor", "network controller".
+        lacks: &'static str,
+    },
+}
+
+impl Machine {
+    /// The names of the machines that are built in, sorted.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        BUILT_IN.iter().map(|(name, _)| *name)
+    }
+
+    /// The machine that is built in under `name`.
+    pub fn named(name: &str) -> Result<Self, MachineError> {
+        let found = BUILT_IN.iter().find(|(known, _)| *known == name);
+        let (name, text) = found.ok_or_else(|| MachineError::Unknown { name: name.to_owned() })?;
+        Self::from_toml(text, name)
+    }
+
+    /// Reads a machine; `name` is what it is called, in errors too.
+    pub fn from_toml(text: &str, name: &str) -> Result<Self, MachineError> {
+        file::read(text, name)
+    }
+
+    /// Its processor.
+    pub fn processor(&self) -> Result<&Processor, MachineError> {
+        self.processor.as_ref().ok_or_else(|| self.lacks("processor"))
+    }
+
+    /// Its network controller.
+    pub fn nic(&self) -> Result<&NicModel, MachineError> {
+        self.nic.as_ref().ok_or_else(|| self.lacks("network controller"))
+    }
+
+    /// The parameter at `path`: `processor.pstates.block`.
+    pub fn parameter(&self, path: &str) -> Option<&Parameter> {
+        self.parameters.iter().find(|parameter| parameter.path == path)
+    }
+
+    fn lacks(&self, lacks: &'static str) -> MachineError {
+        MachineError::Lacks { name: self.name.clone(), lacks }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_machines_are_sound_and_every_value_has_a_source() {
+        assert!(Machine::names().is_sorted());
+        for name in Machine::names() {
+            let machine = Machine::named(name).unwrap_or_else(|error| panic!("{error}"));
+            assert!(machine.processor.is_some() || machine.nic.is_some(), "{name}");
+            assert!(machine.parameters.len() >= 10, "{name}: {}", machine.parameters.len());
+            for Parameter { path, source, value } in &machine.parameters {
+                assert!(source.len() > 10, "{name}: {path} = {value}: its source says nothing");
+            }
+        }
+    }
+
+    #[test]
+    fn values_arrive_where_they_belong() {
+        let machine = Machine::named("xeon-platinum-8260l").unwrap();
+        let pstates = machine.processor().unwrap().pstates;
+        assert_eq!(pstates.block, units::Nanos::from_micros(12));
+        assert_eq!(machine.parameter("processor.pstates.block").unwrap().value, "12us");
+        let error = machine.nic().unwrap_err().to_string();
+        assert!(error.contains("network controller"), "{error}");
+        let x540 = Machine::named("x540").unwrap();
+        assert_eq!(x540.nic().unwrap().link.rate, units::BitRate::new(10_000_000_000));
+        assert!(x540.processor().is_err());
+    }
+
+    #[test]
+    fn an_unknown_machine_is_told_the_known() {
+        let error = Machine::named("xeon").unwrap_err().to_string();
+        assert!(error.contains("x540") && error.contains("\"xeon\""), "{error}");
+    }
+
+    #[test]
+    fn a_wrong_file_names_line_and_remedy() {
+        let good = BUILT_IN.iter().find(|(name, _)| *name == "x540").unwrap().1;
+        for (from, to, needle) in [
+            ("\"10Gbps\"", "\"10GHz\"", "10Gbps"),
+            ("\"10Gbps\"", "10", "a text in quotes"),
+            ("rate =", "speed =", "speed"),
+            ("\"10Gbps\"", "\"0bps\"", "rate of 0"),
+        ] {
+            let wrong = good.replacen(from, to, 1);
+            assert_ne!(wrong, good);
+            let error = Machine::from_toml(&wrong, "mine.toml").unwrap_err().to_string();
+            assert!(error.starts_with("mine.toml") && error.contains(needle), "{from} -> {to}: {error}");
+        }
+        assert!(Machine::from_toml("description = \"nothing\"", "x").is_err());
+    }
+}

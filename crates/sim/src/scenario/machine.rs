@@ -1,0 +1,190 @@
+//! What the machine is: `machine`, `nic`, `[idle]`, `[scheduler]`, `[interrupt]`, `[vm]`.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use units::{Hertz, Nanos};
+
+use super::Load;
+use crate::hw::aspm::AspmModel;
+use crate::hw::governor::HaltPollModel;
+use crate::hw::interrupt::{Affinity, Handling};
+use crate::hw::nic::NicModel;
+use crate::hw::scheduler::{Class, SchedulerModel};
+use crate::hw::timer::TimerModel;
+use crate::hw::vcpu::VcpuModel;
+use crate::machine::{Disturbance, Machine, MachineError, Processor};
+use crate::strict::{Error, Section, Spot};
+
+/// The machine with the scenario's settings.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// The machine's name.
+    pub machine: String,
+    /// The name of the machine that the NIC is of.
+    pub nic_name: String,
+    /// The processor; its idle states are limited as the scenario says.
+    pub processor: Processor,
+    /// The NIC, with the scenario's rings and moderation.
+    pub nic: NicModel,
+    /// The longest stated exit latency that an idle state may have (PM QoS).
+    pub latency_limit: Nanos,
+    /// Whether the PCI Express link sleeps.
+    pub aspm: Option<AspmModel>,
+    /// How the packet thread shares its core.
+    pub scheduler: SchedulerModel,
+    /// Timers of that thread.
+    pub timer: TimerModel,
+    /// What takes the core away now and then.
+    pub disturbance: Option<Disturbance>,
+    /// Who handles the NIC's interrupts...
+    pub handling: Handling,
+    /// ...and where they come out.
+    pub affinity: Affinity,
+    /// The virtual CPU, if the worker runs in a guest.
+    pub vcpu: Option<VcpuModel>,
+    /// The uncore's frequency.
+    pub uncore: Hertz,
+}
+
+pub(super) fn read(root: &mut Section, load: Load<'_>) -> Result<Host, Error> {
+    let spot = root.required::<String>("machine", "xeon-gold-6338n")?;
+    let machine = named(&spot, &mut *load)?;
+    let processor = machine.processor().map_err(|why| spot.wrong(why.to_string(), "see apus sim machines"))?;
+    let mut processor = processor.clone();
+    let (nic_name, nic) = match root.text::<String>("nic")? {
+        Some(spot) => {
+            let machine = named(&spot, load)?;
+            let nic = machine.nic().map_err(|why| spot.wrong(why.to_string(), "name a network controller"))?;
+            (machine.name.clone(), nic.clone())
+        }
+        None => {
+            let nic = machine.nic().map_err(|why| spot.wrong(why.to_string(), "add nic = \"x540\""))?;
+            (machine.name.clone(), nic.clone())
+        }
+    };
+    let mut latency_limit = Nanos::MAX;
+    let mut aspm = None;
+    if let Some(mut section) = root.section("idle")? {
+        if let Some(deepest) = section.text::<String>("deepest")? {
+            let limited = processor.cstates.limited_to(&deepest.value);
+            let names: Vec<&str> = processor.cstates.states.iter().map(|state| state.name.as_str()).collect();
+            processor.cstates = limited.map_err(|_| {
+                let what = format!("`idle.deepest = \"{}\"`", deepest.value);
+                deepest.wrong(what, format!("{} has {}", machine.name, names.join(", ")))
+            })?;
+        }
+        latency_limit = section.text::<Nanos>("latency_limit")?.map_or(latency_limit, |spot| spot.value);
+        if section.flag("aspm")?.is_some_and(|spot| spot.value) {
+            aspm = Some(processor.aspm);
+        }
+        section.finish()?;
+    }
+    let (scheduler, timer, disturbance) = scheduler(root, &processor)?;
+    let (handling, affinity) = interrupt(root)?;
+    let vcpu = root.section("vm")?.map(|section| vm(section, processor.vcpu)).transpose()?;
+    // As after a boot, until `[frequency]` says otherwise.
+    let uncore = processor.power.uncore.last().map_or(processor.base, |point| point.frequency);
+    Ok(Host {
+        machine: machine.name,
+        nic_name,
+        processor,
+        nic,
+        latency_limit,
+        aspm,
+        scheduler,
+        timer,
+        disturbance,
+        handling,
+        affinity,
+        vcpu,
+        uncore,
+    })
+}
+
+/// A machine by its name, or from a file, whose name ends in `.toml`.
+fn named(spot: &Spot<String>, load: Load<'_>) -> Result<Machine, Error> {
+    let name = &spot.value;
+    let found = if name.ends_with(".toml") {
+        let octets =
+            load(name).map_err(|why| spot.wrong(format!("`{name}`: {why}"), "name a file that can be read"))?;
+        let text = String::from_utf8(octets)
+            .map_err(|_| spot.wrong(format!("`{name}` is no text"), "name a TOML file of a machine"))?;
+        Machine::from_toml(&text, name)
+    } else {
+        built_in(name)
+    };
+    found.map_err(|why| spot.wrong(why.to_string(), "a machine's file has [processor], [nic], or both"))
+}
+
+/// A machine that is built in, read once in the program's life: its text never changes.
+fn built_in(name: &str) -> Result<Machine, MachineError> {
+    static READ: Mutex<BTreeMap<String, Machine>> = Mutex::new(BTreeMap::new());
+    let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(machine) = read.get(name) {
+        return Ok(machine.clone());
+    }
+    let machine = Machine::named(name)?;
+    read.insert(name.to_owned(), machine.clone());
+    Ok(machine)
+}
+
+/// `[scheduler]`: alone on its core at FIFO priority, if nothing else is said.
+fn scheduler(
+    root: &mut Section,
+    processor: &Processor,
+) -> Result<(SchedulerModel, TimerModel, Option<Disturbance>), Error> {
+    let mut scheduler =
+        SchedulerModel { class: Class::Fifo, switch: processor.switch, background: None, throttle: None };
+    let mut timer = TimerModel { slack: Nanos::ZERO, ..processor.timer };
+    let mut disturbance = Some(processor.disturbance);
+    if let Some(mut section) = root.section("scheduler")? {
+        if let Some(class) = section.choice("class", &[("fifo", Class::Fifo), ("fair", Class::Fair)])? {
+            scheduler.class = class.value;
+        }
+        if scheduler.class == Class::Fair {
+            timer.slack = processor.timer.slack;
+        }
+        if let Some(slack) = section.text::<Nanos>("slack")? {
+            timer.slack = slack.value;
+        }
+        if section.flag("background")?.is_some_and(|spot| spot.value) {
+            scheduler.background = Some(processor.background);
+        }
+        if let Some(throttle) = section.flag("throttle")?.filter(|spot| spot.value) {
+            if scheduler.class == Class::Fair {
+                let what = "`scheduler.throttle` with class fair";
+                return Err(throttle.wrong(what, "only FIFO threads are throttled: leave it out"));
+            }
+            scheduler.throttle = Some(processor.throttle);
+        }
+        if section.flag("disturbance")?.is_some_and(|spot| !spot.value) {
+            disturbance = None;
+        }
+        section.finish()?;
+    }
+    Ok((scheduler, timer, disturbance))
+}
+
+/// `[interrupt]`: handled at once, on the right CPU, if nothing else is said.
+fn interrupt(root: &mut Section) -> Result<(Handling, Affinity), Error> {
+    let Some(mut section) = root.section("interrupt")? else { return Ok((Handling::Direct, Affinity::Right)) };
+    let handling = section.choice("handling", &[("direct", Handling::Direct), ("threaded", Handling::Threaded)])?;
+    let affinity = section.choice("affinity", &[("right", Affinity::Right), ("wrong", Affinity::Wrong)])?;
+    section.finish()?;
+    Ok((handling.map_or(Handling::Direct, |spot| spot.value), affinity.map_or(Affinity::Right, |spot| spot.value)))
+}
+
+/// `[vm]`: the worker runs in a guest.
+fn vm(mut section: Section, model: VcpuModel) -> Result<VcpuModel, Error> {
+    let direct = section.flag("direct")?.map_or(model.direct, |spot| spot.value);
+    let halt_poll = match section.text::<Nanos>("halt_poll")? {
+        None => model.halt_poll,
+        Some(most) if most.value == Nanos::ZERO => HaltPollModel::OFF,
+        Some(most) => {
+            HaltPollModel { most: most.value, start: HaltPollModel::HOST.start.min(most.value), ..HaltPollModel::HOST }
+        }
+    };
+    section.finish()?;
+    Ok(VcpuModel { direct, halt_poll, ..model })
+}

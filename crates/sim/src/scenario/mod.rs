@@ -1,0 +1,187 @@
+//! What is to be simulated: a TOML file, read strictly.
+//!
+//! ```toml
+//! description = "One core, Poisson traffic, adaptive waiting"
+//! machine = "xeon-gold-6338n"       # a name of `machines/`, or FILE.toml
+//! nic = "x540"                      # the same; without it the machine's own
+//! duration = "1s"
+//! warm_up = "100ms"                 # counts for nothing
+//! seed = 1
+//!
+//! [goal]
+//! latency = "p99.9=50us"
+//! loss = "0%"                       # without it loss counts as lateness alone
+//! peak = "1Mpps"                    # packets come to a queue no faster; without it: as the line carries them
+//!
+//! [[traffic]]                       # as many as you like; the keys depend on the kind
+//! kind = "poisson"                  # constant, poisson, on-off, slots, request, self-similar, replay
+//! rate = "100kpps"                  # or "2.5Gbps" on the wire, or "99.8%" of the line rate
+//! frame = 64                        # octets with check sequence, or an IMIX genome "aaaaaaaddddg"
+//!
+//! [queues]
+//! count = 1
+//! rx_descriptors = 512
+//! tx_descriptors = 512
+//! flush = "0us"                     # how long received descriptors wait for a batch; else as the driver sets it
+//!
+//! [worker]
+//! driver = "user"                   # user: a loop that polls; kernel: interrupts and NAPI
+//! cores = 1
+//! wait = "adaptive"                 # poll, interrupt, backoff, hybrid300, adaptive
+//!
+//! [moderation]
+//! policy = "static"                 # nic (as its driver sets it), off, static, dim, goal
+//! delay = "8us"
+//!
+//! [frequency]
+//! policy = "fixed"                  # fixed, two-level, l3fwd-power, goal, toggle
+//! at = "2.2GHz"
+//!
+//! [idle]
+//! deepest = "C1"
+//!
+//! [scheduler]
+//! class = "fifo"
+//! ```
+//! All keys, with their defaults, are those that the files here ask for: `machine.rs`, `traffic.rs`,
+//! `worker.rs`.
+
+mod machine;
+mod traffic;
+mod values;
+mod worker;
+
+pub use machine::Host;
+pub use traffic::Stream;
+pub use values::{CycleCount, Percent};
+pub use worker::{FrequencyPlan, ModerationPlan, Wait, Worker};
+
+use policy::Goal;
+use units::{Nanos, PacketRate};
+
+use crate::strict::{self, Error, Override, Section};
+
+/// The longest simulated time, warm-up included: a day.
+pub const LONGEST: Nanos = Nanos::from_secs(86_400);
+/// The seed, if none was given.
+pub const SEED: u64 = 1;
+/// What counts for nothing at the beginning, if nothing else was given.
+pub const WARM_UP: Nanos = Nanos::from_millis(100);
+
+/// Gives the octets of a file that the scenario names, or says why it cannot.
+pub type Load<'a> = &'a mut dyn FnMut(&str) -> Result<Vec<u8>, String>;
+
+/// What is to be simulated.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The file's name, as it was given.
+    pub name: String,
+    /// What it is for.
+    pub description: Option<String>,
+    /// What all random numbers follow from.
+    pub seed: u64,
+    /// The time before the window in which things count.
+    pub warm_up: Nanos,
+    /// The window's length, above 0.
+    pub duration: Nanos,
+    /// What is to be held.
+    pub goal: Option<GoalPlan>,
+    /// The machine.
+    pub host: Host,
+    /// What arrives.
+    pub traffic: Vec<Stream>,
+    /// Receive and transmit queues, at least as many as cores.
+    pub queues: u32,
+    /// What the cores do.
+    pub worker: Worker,
+    /// How the NIC gathers interrupts.
+    pub moderation: ModerationPlan,
+    /// How fast the cores run.
+    pub frequency: FrequencyPlan,
+}
+
+/// What is to be held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GoalPlan {
+    /// How late packets may be. A lost packet is late.
+    pub latency: Goal,
+    /// The share of packets that may be lost, in parts per million; `None`: as many as may be late.
+    pub loss_ppm: Option<u32>,
+    /// The highest rate at which packets may come to a queue, as far as the policies are told; `None`: that of the
+    /// shortest frames at line rate.
+    pub peak: Option<PacketRate>,
+}
+
+impl Scenario {
+    /// Reads a scenario. `name` is what errors call it; `overrides` stand in for what it says; `load` reads
+    /// the files that it names.
+    pub fn parse(name: &str, text: &str, overrides: &[Override], load: Load<'_>) -> Result<Self, Error> {
+        let mut root = strict::parse(name, text, overrides)?;
+        let description = root.word("description")?.map(|spot| spot.value);
+        let seed = root.count("seed", 0..=i64::MAX as u64)?.map_or(SEED, |spot| spot.value);
+        let warm_up = root.text::<Nanos>("warm_up")?.map_or(WARM_UP, |spot| spot.value);
+        let duration = root.required::<Nanos>("duration", "1s")?;
+        if duration.value == Nanos::ZERO || duration.value + warm_up > LONGEST {
+            let what = format!("`duration = \"{}\"` with a warm-up of {warm_up}", duration.value);
+            return Err(duration.wrong(what, format!("expected more than 0 and together at most {LONGEST}")));
+        }
+        let goal = root.section("goal")?.map(goal).transpose()?;
+        let mut host = machine::read(&mut root, load)?;
+        let queues = queues(&mut root, &mut host)?;
+        let worker = worker::read(&mut root, &host, queues)?;
+        let moderation = worker::moderation(&mut root, &mut host, &worker, goal)?;
+        let frequency = worker::frequency(&mut root, &mut host, goal)?;
+        let traffic = traffic::read(&mut root, &host.nic, queues, load)?;
+        root.finish()?;
+        let duration = duration.value;
+        let name = name.to_owned();
+        Ok(Self {
+            name,
+            description,
+            seed,
+            warm_up,
+            duration,
+            goal,
+            host,
+            traffic,
+            queues,
+            worker,
+            moderation,
+            frequency,
+        })
+    }
+}
+
+fn goal(mut section: Section) -> Result<GoalPlan, Error> {
+    let latency = section.required::<Goal>("latency", "p99.9=50us")?.value;
+    let loss_ppm = section.text::<Percent>("loss")?.map(|spot| spot.value.ppm());
+    let peak = section.text::<PacketRate>("peak")?;
+    if let Some(peak) = peak.as_ref().filter(|peak| peak.value.as_pps() == 0) {
+        return Err(peak.wrong("`peak` is 0", "expected the highest rate at which packets may come, such as 1Mpps"));
+    }
+    section.finish()?;
+    Ok(GoalPlan { latency, loss_ppm, peak: peak.map(|spot| spot.value) })
+}
+
+/// `[queues]`: how many, what the rings hold, and how long descriptors wait for a batch.
+fn queues(root: &mut Section, host: &mut Host) -> Result<u32, Error> {
+    let Some(mut section) = root.section("queues")? else { return Ok(1) };
+    // Queues of the largest of these controllers: 1,536 of an XL710.
+    let count = section.count("count", 1..=1_536)?.map_or(1, |spot| spot.value as u32);
+    // A ring holds at most 2^16 descriptors in any driver.
+    for (key, ring) in
+        [("rx_descriptors", &mut host.nic.rx_descriptors), ("tx_descriptors", &mut host.nic.tx_descriptors)]
+    {
+        if let Some(descriptors) = section.count(key, 1..=65_536)? {
+            *ring = descriptors.value as u32;
+        }
+    }
+    if let Some(flush) = section.text::<Nanos>("flush")? {
+        host.nic.write_back.flush = flush.value;
+    }
+    section.finish()?;
+    Ok(count)
+}
+
+#[cfg(test)]
+mod tests;

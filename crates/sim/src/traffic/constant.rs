@@ -1,0 +1,42 @@
+//! Equal gaps: one sender at one rate.
+
+use super::{Frame, Pace, Sizes};
+use crate::At;
+
+/// Frames at equal gaps, the first at the start. The gap after a frame follows from the frame's size if
+/// the rate is one of bits.
+#[derive(Debug)]
+pub struct Source {
+    pace: Pace,
+    sizes: Sizes,
+    next: At,
+}
+
+impl Source {
+    /// Begins at `start`.
+    pub fn new(pace: Pace, sizes: Sizes, start: At) -> Self {
+        Self { pace, sizes, next: start }
+    }
+
+    /// The next frame.
+    #[inline]
+    pub fn draw(&mut self) -> Frame {
+        let (at, octets) = (self.next, self.sizes.draw());
+        self.next = at + self.pace.gap(octets);
+        Frame { at, octets, tag: 0, queue: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::{BitRate, PacketRate};
+
+    #[test]
+    fn gaps_are_equal() {
+        let pace = super::super::Rate::Packets(PacketRate::new(3_000_000)).pace(BitRate::new(1));
+        let mut source = Source::new(pace, Sizes::fixed(64).unwrap(), At::from_nanos(10));
+        let times: Vec<u64> = (0..4).map(|_| source.draw().at.as_nanos()).collect();
+        assert_eq!(times, [10, 343, 676, 1_010]);
+    }
+}

@@ -1,0 +1,259 @@
+//! What arrives at the wire, and when.
+//!
+//! One kind of traffic a file. A [`Source`] says when it wants to begin to send its next frame; the
+//! [port](crate::world) then serialises the frames of its sources onto one wire. Times are whole
+//! nanoseconds, but a rate is kept exactly: what rounding leaves is carried over to the next frame.
+//!
+//! | kind | is | keys |
+//! | --- | --- | --- |
+//! | [`constant`] | equal gaps | rate |
+//! | [`poisson`] | exponential gaps: many independent senders | rate |
+//! | [`on_off`] | bursts of equal gaps, and silence between them | rate, on, off, lengths |
+//! | [`slots`] | a burst a period, with jitter: a radio frame's slots | period, burst, spacing, jitter |
+//! | [`request`] | each connection sends again when it was answered: TCP_RR | connections, distance, think |
+//! | [`self_similar`] | bursts at all time scales | rate, sources, peak, burst, hurst |
+//! | [`replay`] | what a capture or a table says | file, repeat |
+
+pub mod constant;
+pub mod on_off;
+mod pace;
+pub mod poisson;
+pub mod replay;
+pub mod request;
+pub mod self_similar;
+pub mod slots;
+
+pub(crate) use pace::ppm_of_percent;
+pub use pace::{Pace, Rate};
+pub use replay::{Record, Records};
+
+use units::{BitRate, Nanos};
+
+use crate::At;
+use crate::random::Random;
+
+/// The shortest frame, in octets with its check sequence. IEEE 802.3-2018, 3.2.7.
+pub const SHORTEST_FRAME: u32 = 64;
+/// The longest frame: a jumbo frame of 9,216 octets, what most switches take.
+pub const LONGEST_FRAME: u32 = 9_216;
+/// Octets that a frame takes on the wire besides its own: preamble and start delimiter (8), and the gap
+/// between frames (12). IEEE 802.3-2018, 4.2.3.2.2 and 4.4.2.
+pub const WIRE_OVERHEAD: u32 = 20;
+
+/// A frame that a source wants to send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Frame {
+    /// When its first bit is meant to go onto the wire.
+    pub at: At,
+    /// Its size, check sequence included.
+    pub octets: u32,
+    /// Whose it is among the source's: the connection of a [`request`]; else 0.
+    pub tag: u32,
+    /// The receive queue that the source insists on.
+    pub queue: Option<u32>,
+}
+
+/// One kind of traffic, as a scenario describes it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Traffic {
+    /// What it is.
+    pub kind: Kind,
+    /// The sizes of its frames.
+    pub sizes: Sizes,
+    /// The receive queue that all of its frames go to; without one they are spread over all queues, each
+    /// frame by chance (many flows), each connection of [`Kind::Request`] always to the same.
+    pub queue: Option<u32>,
+    /// When it begins.
+    pub start: Nanos,
+}
+
+/// The kinds of traffic, with their parameters.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Kind {
+    /// See [`constant`].
+    Constant {
+        /// How fast.
+        rate: Rate,
+    },
+    /// See [`poisson`].
+    Poisson {
+        /// How fast on average.
+        rate: Rate,
+    },
+    /// See [`on_off`].
+    OnOff(on_off::OnOff),
+    /// See [`slots`].
+    Slots(slots::Slots),
+    /// See [`request`].
+    Request(request::Request),
+    /// See [`self_similar`].
+    SelfSimilar(self_similar::SelfSimilar),
+    /// See [`replay`].
+    Replay(replay::Replay),
+}
+
+impl Kind {
+    /// The name in scenarios and documents.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Constant { .. } => "constant",
+            Self::Poisson { .. } => "poisson",
+            Self::OnOff(_) => "on-off",
+            Self::Slots(_) => "slots",
+            Self::Request(_) => "request",
+            Self::SelfSimilar(_) => "self-similar",
+            Self::Replay(_) => "replay",
+        }
+    }
+}
+
+/// The sizes of frames, in their order, again and again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sizes {
+    octets: Vec<u32>,
+    next: usize,
+}
+
+impl Sizes {
+    /// Frames of one size; `None` if that is not [`SHORTEST_FRAME`] to [`LONGEST_FRAME`].
+    pub fn fixed(octets: u32) -> Option<Self> {
+        (SHORTEST_FRAME..=LONGEST_FRAME).contains(&octets).then(|| Self { octets: vec![octets], next: 0 })
+    }
+
+    /// An IMIX genome (RFC 6985, 4): a letter a frame, a = 64 to g = 1518, h = 2112, i = 9000 octets.
+    /// `None` if it is none.
+    pub fn genome(text: &str) -> Option<Self> {
+        let octets: Option<Vec<u32>> = text
+            .bytes()
+            .map(|letter| match letter {
+                b'a' => Some(64),
+                b'b' => Some(128),
+                b'c' => Some(256),
+                b'd' => Some(512),
+                b'e' => Some(1024),
+                b'f' => Some(1280),
+                b'g' => Some(1518),
+                b'h' => Some(2112),
+                b'i' => Some(9000),
+                _ => None,
+            })
+            .collect();
+        octets.filter(|octets| !octets.is_empty()).map(|octets| Self { octets, next: 0 })
+    }
+
+    /// The size of the next frame.
+    #[inline]
+    pub fn draw(&mut self) -> u32 {
+        if let [only] = self.octets[..] {
+            return only;
+        }
+        let octets = self.octets[self.next];
+        self.next = (self.next + 1) % self.octets.len();
+        octets
+    }
+
+    /// All sizes, in their order.
+    pub fn octets(&self) -> &[u32] {
+        &self.octets
+    }
+
+    /// Bits on the wire of all of them, overhead included.
+    pub fn wire_bits(&self) -> u64 {
+        self.octets.iter().map(|octets| u64::from(octets + WIRE_OVERHEAD) * 8).sum()
+    }
+
+    /// The largest.
+    pub fn longest(&self) -> u32 {
+        self.octets.iter().copied().max().unwrap_or(SHORTEST_FRAME)
+    }
+}
+
+/// A kind of traffic that is under way.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // there are a few a world, and each is asked for every frame
+pub enum Source {
+    /// See [`constant`].
+    Constant(constant::Source),
+    /// See [`poisson`].
+    Poisson(poisson::Source),
+    /// See [`on_off`].
+    OnOff(on_off::Source),
+    /// See [`slots`].
+    Slots(slots::Source),
+    /// See [`request`].
+    Request(request::Source),
+    /// See [`self_similar`].
+    SelfSimilar(self_similar::Source),
+    /// See [`replay`].
+    Replay(replay::Source),
+}
+
+impl Source {
+    /// Sends `traffic` into a wire of `line`. `records` are those of [`Kind::Replay`]'s file.
+    pub fn new(traffic: &Traffic, line: BitRate, random: Random, records: Option<Records>) -> Self {
+        let (sizes, start) = (traffic.sizes.clone(), At::ORIGIN + traffic.start);
+        match &traffic.kind {
+            Kind::Constant { rate } => Self::Constant(constant::Source::new(rate.pace(line), sizes, start)),
+            Kind::Poisson { rate } => Self::Poisson(poisson::Source::new(rate.pace(line), sizes, start, random)),
+            Kind::OnOff(what) => Self::OnOff(on_off::Source::new(what, line, sizes, start, random)),
+            Kind::Slots(what) => Self::Slots(slots::Source::new(what, sizes, start, random)),
+            Kind::Request(what) => Self::Request(request::Source::new(what, sizes, start, random)),
+            Kind::SelfSimilar(what) => Self::SelfSimilar(self_similar::Source::new(what, line, sizes, start, random)),
+            Kind::Replay(what) => Self::Replay(replay::Source::new(what, records.unwrap_or_default(), start)),
+        }
+    }
+
+    /// The next frame; `None` if there is none, for now ([`request`]) or for ever ([`replay`]).
+    /// Times never go backwards.
+    #[inline]
+    pub fn draw(&mut self) -> Option<Frame> {
+        match self {
+            Self::Constant(source) => Some(source.draw()),
+            Self::Poisson(source) => Some(source.draw()),
+            Self::OnOff(source) => Some(source.draw()),
+            Self::Slots(source) => Some(source.draw()),
+            Self::Request(source) => source.draw(),
+            Self::SelfSimilar(source) => Some(source.draw()),
+            Self::Replay(source) => source.draw(),
+        }
+    }
+
+    /// The connection `tag` gets its answer at `at`: a [`request`] then sends again. Nothing to others.
+    pub fn answered(&mut self, tag: u32, at: At) {
+        if let Self::Request(source) = self {
+            source.answered(tag, at);
+        }
+    }
+
+    /// The frame of `tag` was lost at `at`: a [`request`] is sent again after its timeout.
+    pub fn lost(&mut self, tag: u32, at: At) {
+        if let Self::Request(source) = self {
+            source.lost(tag, at);
+        }
+    }
+
+    /// If it answers to [`answered`](Self::answered): the shortest time from an answer to the next request.
+    pub const fn round_trip(&self) -> Option<Nanos> {
+        match self {
+            Self::Request(source) => Some(source.round_trip()),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn genomes_and_sizes() {
+        let mut sizes = Sizes::genome("aag").unwrap();
+        assert_eq!([sizes.draw(), sizes.draw(), sizes.draw(), sizes.draw()], [64, 64, 1518, 64]);
+        assert_eq!(sizes.wire_bits(), (84 + 84 + 1538) * 8);
+        assert_eq!(sizes.longest(), 1518);
+        for text in ["", "A", "az", "64"] {
+            assert_eq!(Sizes::genome(text), None, "{text}");
+        }
+        assert_eq!((Sizes::fixed(63), Sizes::fixed(9_217)), (None, None));
+    }
+}

@@ -1,0 +1,67 @@
+//! Exponential gaps: what many independent senders look like together.
+
+use units::Nanos;
+
+use super::{Frame, Pace, Sizes};
+use crate::At;
+use crate::random::Random;
+
+/// A Poisson process. Where the rate is one of bits, a gap's mean follows from the size of the frame
+/// before it.
+#[derive(Debug)]
+pub struct Source {
+    pace: Pace,
+    sizes: Sizes,
+    random: Random,
+    /// When the next frame is due, in 2^-16 ns: enough for three days.
+    next: u64,
+    /// The mean gap of `octets`, in 2^-16 ns.
+    mean: u64,
+    octets: u32,
+}
+
+impl Source {
+    /// Begins at `start`, with a gap.
+    pub fn new(pace: Pace, sizes: Sizes, start: At, random: Random) -> Self {
+        let first = sizes.octets()[0];
+        let mut source =
+            Self { mean: pace.mean_gap(first), pace, sizes, random, next: start.as_nanos() << 16, octets: first };
+        source.advance(first);
+        source
+    }
+
+    fn advance(&mut self, octets: u32) {
+        if octets != self.octets {
+            (self.octets, self.mean) = (octets, self.pace.mean_gap(octets));
+        }
+        let gap = self.random.exponential(Nanos::from_nanos(self.mean)).as_nanos();
+        self.next = self.next.saturating_add(gap);
+    }
+
+    /// The next frame.
+    #[inline]
+    pub fn draw(&mut self) -> Frame {
+        let (at, octets) = (At::from_nanos(self.next >> 16), self.sizes.draw());
+        self.advance(octets);
+        Frame { at, octets, tag: 0, queue: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::{BitRate, PacketRate};
+
+    #[test]
+    fn mean_and_spread_are_those_of_the_process() {
+        let pace = super::super::Rate::Packets(PacketRate::new(14_880_952)).pace(BitRate::new(1));
+        let mut source = Source::new(pace, Sizes::fixed(64).unwrap(), At::ORIGIN, Random::stream(5, 1));
+        let n = 1_000_000;
+        let times: Vec<u64> = (0..n).map(|_| source.draw().at.as_nanos()).collect();
+        let mean = times[n - 1] as f64 / n as f64;
+        assert!((mean - 67.2).abs() < 0.3, "{mean}");
+        // The gaps' standard deviation equals their mean.
+        let variance = times.windows(2).map(|w| ((w[1] - w[0]) as f64 - mean).powi(2)).sum::<f64>() / n as f64;
+        assert!((variance.sqrt() / mean - 1.0).abs() < 0.01, "{}", variance.sqrt());
+    }
+}

@@ -1,0 +1,110 @@
+//! Requests, each sent when the one before was answered: a closed loop, as netperf's TCP_RR.
+//!
+//! ```text
+//!   client ── think ──► request ── distance ──► our wire … our wire ── distance ──► client ── think ──► …
+//! ```
+//! What a server's delay costs shows here as a lower rate: of n connections, each makes
+//! 1 / (delay + 2 distances + think) transactions a second.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use units::Nanos;
+
+use super::{Frame, Sizes};
+use crate::At;
+use crate::random::Random;
+
+/// The parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// How many clients, each with one request under way; at least 1.
+    pub connections: u32,
+    /// One way between the client's application and our wire: its stack, its NIC, the cable.
+    pub distance: Nanos,
+    /// From an answer to the next request.
+    pub think: Nanos,
+    /// Whether `think` is a mean, of exponential times.
+    pub think_varies: bool,
+    /// When a lost request is sent again. Linux's least is 200 ms (`TCP_RTO_MIN`, include/net/tcp.h).
+    pub timeout: Nanos,
+}
+
+impl Request {
+    /// Linux's least retransmission timeout, `TCP_RTO_MIN`: include/net/tcp.h, HZ / 5.
+    pub const TIMEOUT: Nanos = Nanos::from_millis(200);
+}
+
+/// The clients.
+#[derive(Debug)]
+pub struct Source {
+    what: Request,
+    sizes: Sizes,
+    random: Random,
+    /// When the requests that are under way to us arrive; never more than there are connections.
+    pending: BinaryHeap<Reverse<(At, u32)>>,
+}
+
+impl Source {
+    /// All clients begin at `start`, after a think and a distance each, a nanosecond apart.
+    pub fn new(what: &Request, sizes: Sizes, start: At, random: Random) -> Self {
+        let pending = BinaryHeap::with_capacity(what.connections as usize);
+        let mut source = Self { what: *what, sizes, random, pending };
+        for connection in 0..what.connections {
+            let at = start + source.thinks() + what.distance + Nanos::from_nanos(connection.into());
+            source.pending.push(Reverse((at, connection)));
+        }
+        source
+    }
+
+    /// The shortest time from an answer to the next request.
+    pub const fn round_trip(&self) -> Nanos {
+        self.what.distance.saturating_add(self.what.distance)
+    }
+
+    fn thinks(&mut self) -> Nanos {
+        if self.what.think_varies { self.random.exponential(self.what.think) } else { self.what.think }
+    }
+
+    /// The next request that is under way, if any.
+    pub fn draw(&mut self) -> Option<Frame> {
+        let Reverse((at, tag)) = self.pending.pop()?;
+        Some(Frame { at, octets: self.sizes.draw(), tag, queue: None })
+    }
+
+    /// Puts a frame that was drawn back: an earlier one came in between.
+    pub fn put_back(&mut self, frame: Frame) {
+        self.pending.push(Reverse((frame.at, frame.tag)));
+    }
+
+    /// The answer to `connection` leaves our wire at `at`.
+    pub fn answered(&mut self, connection: u32, at: At) {
+        let next = at + self.what.distance + self.thinks() + self.what.distance;
+        self.pending.push(Reverse((next, connection)));
+    }
+
+    /// The request of `connection` was lost at `at`.
+    pub fn lost(&mut self, connection: u32, at: At) {
+        self.pending.push(Reverse((at + self.what.timeout, connection)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_transaction_each_round_trip() {
+        let us = Nanos::from_micros;
+        let what =
+            Request { connections: 2, distance: us(5), think: us(1), think_varies: false, timeout: Request::TIMEOUT };
+        let mut source = Source::new(&what, Sizes::fixed(64).unwrap(), At::ORIGIN, Random::stream(3, 3));
+        let (first, second) = (source.draw().unwrap(), source.draw().unwrap());
+        assert_eq!((first.at.as_nanos(), first.tag, second.tag), (6_000, 0, 1));
+        assert_eq!(source.draw(), None, "nobody has been answered");
+        source.answered(1, At::from_nanos(20_000));
+        source.lost(0, At::from_nanos(6_000));
+        assert_eq!(source.draw().map(|f| (f.at.as_nanos(), f.tag)), Some((31_000, 1)));
+        assert_eq!(source.draw().map(|f| (f.at.as_nanos(), f.tag)), Some((200_006_000, 0)));
+    }
+}

@@ -1,0 +1,87 @@
+//! A burst a period: the slots of a radio frame (5G: 0.5 ms), a control loop, an audio stream.
+
+use units::Nanos;
+
+use super::{Frame, Sizes};
+use crate::At;
+use crate::random::Random;
+
+/// The parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Slots {
+    /// From slot to slot; above 0.
+    pub period: Nanos,
+    /// Frames a slot, at least 1.
+    pub burst: u32,
+    /// From frame to frame within a slot; a burst must end before the next slot.
+    pub spacing: Nanos,
+    /// A slot's burst begins up to this much after its time, each time of this span being as likely; at
+    /// most a period less the burst. The slots' own times keep to the period.
+    pub jitter: Nanos,
+}
+
+impl Slots {
+    /// From a slot's first frame to its last.
+    pub fn burst_length(&self) -> Nanos {
+        self.spacing * u64::from(self.burst.saturating_sub(1))
+    }
+}
+
+/// A burst a period.
+#[derive(Debug)]
+pub struct Source {
+    what: Slots,
+    sizes: Sizes,
+    random: Random,
+    /// When the slot begins.
+    slot: At,
+    /// By how much its burst comes late.
+    late: Nanos,
+    /// Frames of it that were sent.
+    sent: u32,
+}
+
+impl Source {
+    /// The first slot begins at `start`.
+    pub fn new(what: &Slots, sizes: Sizes, start: At, random: Random) -> Self {
+        let mut source = Self { what: *what, sizes, random, slot: start, late: Nanos::ZERO, sent: 0 };
+        source.late = source.lateness();
+        source
+    }
+
+    fn lateness(&mut self) -> Nanos {
+        self.random.uniform(Nanos::ZERO, self.what.jitter)
+    }
+
+    /// The next frame.
+    pub fn draw(&mut self) -> Frame {
+        let at = self.slot + self.late + self.what.spacing * u64::from(self.sent);
+        self.sent += 1;
+        if self.sent >= self.what.burst {
+            self.slot = self.slot + self.what.period;
+            self.late = self.lateness();
+            self.sent = 0;
+        }
+        Frame { at, octets: self.sizes.draw(), tag: 0, queue: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_keep_their_period_and_bursts_their_jitter() {
+        let us = Nanos::from_micros;
+        let what = Slots { period: us(500), burst: 2, spacing: us(3), jitter: us(10) };
+        let mut source = Source::new(&what, Sizes::fixed(64).unwrap(), At::ORIGIN, Random::stream(2, 2));
+        let (mut least, mut most) = (Nanos::MAX, Nanos::ZERO);
+        for slot in 0..10_000u64 {
+            let (first, second) = (source.draw().at, source.draw().at);
+            assert_eq!(second.since(first), Some(us(3)));
+            let late = first.since(At::ORIGIN + us(500) * slot).unwrap();
+            (least, most) = (least.min(late), most.max(late));
+        }
+        assert!(least < Nanos::from_nanos(100) && most > Nanos::from_nanos(9_900) && most <= us(10), "{least} {most}");
+    }
+}

@@ -1,0 +1,412 @@
+//! A core: how long its work takes, what it does while the thread rests, and the way back.
+//!
+//! ```text
+//!   Running ── rest ──► [switch] ── nobody else? ──► idle state ── interrupt, timer ──► Running
+//!                             └──── background ────► other ─────────────┘
+//! ```
+//! The way back is a [`Path`]: the points in time that part the terms of the latency budget.
+
+use units::{Cycles, Hertz, Nanos};
+
+use super::ledger::{Activity, Book, Ledger};
+use super::tally::Shares;
+use crate::At;
+use crate::hw::cstate::{CState, Wakeup};
+use crate::hw::governor::Menu;
+use crate::hw::interrupt::{Affinity, DeliveryModel, Handling};
+use crate::hw::pstate::PState;
+use crate::hw::scheduler::Scheduler;
+use crate::hw::timer::Timer;
+use crate::hw::vcpu::Vcpu;
+use crate::machine::Disturbance;
+use crate::outcome::Term;
+use crate::random::Random;
+
+/// When nothing will happen.
+const NEVER: At = At::from_nanos(u64::MAX);
+
+/// Who is woken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Whom {
+    /// A thread that waits: the scheduler has a say.
+    Thread,
+    /// The interrupt's handler itself, with what it does in interrupt context.
+    Handler,
+}
+
+/// The way from the end of a wait to the first poll: until when which term counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Path {
+    stages: [(Term, At); 8],
+}
+
+impl Path {
+    /// When the thread polls again.
+    pub fn ready(&self) -> At {
+        self.stages[self.stages.len() - 1].1
+    }
+
+    /// Shares the wait of a frame out that software could see from `from` on.
+    pub fn share_out(&self, from: At, shares: &mut Shares) {
+        let mut reached = from;
+        for (term, until) in self.stages {
+            if let Some(span) = until.since(reached) {
+                shares[term as usize] += span.as_nanos();
+                reached = until;
+            }
+        }
+    }
+}
+
+/// A thread that has given its core away.
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    /// From when on the thread no longer runs.
+    from: At,
+    /// From when on the core is idle; later than `from` if a host polls first. `None` if it runs something
+    /// else.
+    idle_from: Option<At>,
+    /// How far the next timer is away at most.
+    bound: Nanos,
+}
+
+/// The parts of a core.
+#[derive(Debug)]
+pub struct Parts {
+    pub pstate: PState,
+    pub cstate: CState,
+    pub scheduler: Scheduler,
+    pub vcpu: Option<Vcpu>,
+    pub timer: Timer,
+    pub delivery: DeliveryModel,
+    pub handling: Handling,
+    pub affinity: Affinity,
+    /// The longest stated exit latency that an idle state may have (PM QoS).
+    pub latency_limit: Nanos,
+    pub ledger: Ledger,
+    /// What takes the core away now and then.
+    pub disturbance: Option<Disturbance>,
+    pub random: Random,
+    pub window: (At, At),
+}
+
+/// A core.
+#[derive(Debug)]
+pub struct Core {
+    parts: Parts,
+    menu: Menu,
+    rest: Option<Rest>,
+    /// The frequency in force, and the length of its cycle in 2^-32 ns.
+    frequency: Hertz,
+    cycle: u64,
+    /// The last time that the core stood still for a change of frequency.
+    stall: (At, At),
+    /// When it is taken away next, and when it was last.
+    disturbed_at: At,
+    taken: (At, At),
+    /// Within the window:
+    pub frequency_changes: u64,
+    pub frequency_requests: u64,
+    pub wakeups: u64,
+}
+
+impl Core {
+    pub fn new(parts: Parts) -> Self {
+        let frequency = parts.pstate.frequency();
+        let mut core = Self {
+            menu: Menu::new(),
+            rest: None,
+            frequency,
+            cycle: cycle(frequency),
+            stall: (At::ORIGIN, At::ORIGIN),
+            disturbed_at: NEVER,
+            taken: (At::ORIGIN, At::ORIGIN),
+            frequency_changes: 0,
+            frequency_requests: 0,
+            wakeups: 0,
+            parts,
+        };
+        core.next_disturbance(At::ORIGIN);
+        core
+    }
+
+    fn next_disturbance(&mut self, now: At) {
+        let Parts { disturbance, random, .. } = &mut self.parts;
+        self.disturbed_at = disturbance.map_or(NEVER, |d| now + random.exponential(d.every));
+    }
+
+    /// The frequency in force.
+    pub fn frequency(&self) -> Hertz {
+        self.frequency
+    }
+
+    /// The last time that the core stood still for a change of frequency.
+    pub fn stall(&self) -> (At, At) {
+        self.stall
+    }
+
+    /// The last time that something else had the core.
+    pub fn taken(&self) -> (At, At) {
+        self.taken
+    }
+
+    /// Until when nothing happens to the core by itself; `None`: for ever.
+    pub fn undisturbed_until(&self) -> Option<At> {
+        let disturbed = Some(self.disturbed_at).filter(|at| *at < NEVER);
+        [self.parts.pstate.poll_at(), disturbed].into_iter().flatten().min()
+    }
+
+    /// How long `work` takes at the present frequency.
+    #[inline]
+    pub fn span(&self, work: Cycles) -> Nanos {
+        Nanos::from_nanos(((u128::from(work.count()) * u128::from(self.cycle)) >> 32) as u64)
+    }
+
+    /// Whether the core stands still at `now`, or its frequency or its owner changes before `until`.
+    #[inline]
+    pub fn may_stall(&self, now: At, until: At) -> bool {
+        self.stall.1 > now || self.disturbed_at < until || self.parts.pstate.poll_at().is_some_and(|due| due < until)
+    }
+
+    /// Carries out `work` from `now` on: when it ends.
+    #[inline]
+    pub fn execute(&mut self, now: At, work: Cycles, activity: Activity) -> At {
+        let ends = now + self.span(work);
+        if !self.may_stall(now, ends) {
+            self.parts.ledger.set(now, activity, self.frequency);
+            return ends;
+        }
+        self.execute_slowly(now, work, activity)
+    }
+
+    /// The same where the frequency changes meanwhile, or just has.
+    fn execute_slowly(&mut self, now: At, work: Cycles, activity: Activity) -> At {
+        let (changes, due) = (self.parts.pstate.changes(), self.parts.pstate.poll_at());
+        let standing = if self.stall.1 > now { Activity::Stalled } else { activity };
+        self.parts.ledger.set(now, standing, self.frequency);
+        self.parts.ledger.set(self.stall.1.max(now), activity, self.frequency);
+        let ends = self.parts.pstate.execute(now, work);
+        if let Some(due) = due.filter(|_| self.parts.pstate.changes() > changes) {
+            self.changed(due);
+            self.parts.ledger.set(due, Activity::Stalled, self.frequency);
+            self.parts.ledger.set(self.stall.1, activity, self.frequency);
+        }
+        self.disturb(now, ends, activity)
+    }
+
+    /// Takes the core away, if it is time between `now` and `ends`: when the work then ends.
+    fn disturb(&mut self, now: At, ends: At, activity: Activity) -> At {
+        let mut ends = ends;
+        while self.disturbed_at < ends
+            && let Some(Disturbance { takes, .. }) = self.parts.disturbance
+        {
+            let from = self.disturbed_at.max(now);
+            let span = takes.sample(&mut self.parts.random);
+            let to = from + span;
+            // Two in a row count as one, so that no delay has more of them than it lasted.
+            self.taken = if from <= self.taken.1 { (self.taken.0, to) } else { (from, to) };
+            self.parts.ledger.set(from, Activity::Other, self.frequency);
+            self.parts.ledger.set(to, activity, self.frequency);
+            ends = ends + span;
+            self.next_disturbance(to);
+        }
+        ends
+    }
+
+    /// The frequency changed at `due`.
+    fn changed(&mut self, due: At) {
+        self.frequency = self.parts.pstate.frequency();
+        self.cycle = cycle(self.frequency);
+        self.stall = (due, self.parts.pstate.blocked_until());
+        self.frequency_changes += u64::from(self.counts(due));
+    }
+
+    /// Carries out a change of frequency that is due by `now`: when it was.
+    fn catch_up(&mut self, now: At) -> Option<At> {
+        let due = self.parts.pstate.poll_at().filter(|due| *due <= now)?;
+        self.parts.pstate.poll(now)?;
+        self.changed(due);
+        Some(due)
+    }
+
+    fn counts(&self, at: At) -> bool {
+        at >= self.parts.window.0 && at < self.parts.window.1
+    }
+
+    /// Asks for a frequency.
+    pub fn request(&mut self, now: At, wanted: Hertz) {
+        self.frequency_requests += u64::from(self.counts(now));
+        self.parts.pstate.request(now, wanted);
+        if self.catch_up(now).is_some() {
+            self.parts.ledger.set(now, Activity::Stalled, self.frequency);
+        }
+    }
+
+    /// From `now` on in the cheapest running state.
+    pub fn pause(&mut self, now: At) {
+        self.parts.ledger.set(now, Activity::Pausing, self.frequency);
+    }
+
+    /// The thread ran from `began` to `now`: when it may go on, if a real-time throttle has a say.
+    #[inline]
+    pub fn ran(&mut self, began: At, now: At) -> At {
+        if self.parts.scheduler.model().throttle.is_none() {
+            return now;
+        }
+        let allowed = self.parts.scheduler.ran(now, now.since(began).unwrap_or(Nanos::ZERO));
+        if allowed > now {
+            self.parts.ledger.set(now, Activity::Other, self.frequency);
+        }
+        allowed
+    }
+
+    /// Whether a real-time throttle watches the thread.
+    pub fn is_throttled(&self) -> bool {
+        self.parts.scheduler.model().throttle.is_some()
+    }
+
+    /// The core has nothing to do for `whom` from `now` on, until `due` at the latest: when its timer will
+    /// fire.
+    pub fn rest(&mut self, now: At, due: At, whom: Whom) -> At {
+        let from = match whom {
+            Whom::Thread => {
+                let switch = self.parts.scheduler.model().switch;
+                self.execute(now, switch, Activity::Working)
+            }
+            Whom::Handler => now,
+        };
+        let nobody_else = self.parts.scheduler.block();
+        let idle_from = if nobody_else {
+            let host_polls_until = self.parts.vcpu.as_mut().map(|vcpu| vcpu.halt(from, self.frequency));
+            // Until it is known that the core went idle.
+            self.parts.ledger.set(from, Activity::Polling, self.frequency);
+            Some(host_polls_until.unwrap_or(from))
+        } else {
+            self.parts.ledger.set(from, Activity::Other, self.frequency);
+            None
+        };
+        self.rest = Some(Rest { from, idle_from, bound: due.since(from).unwrap_or(Nanos::ZERO) });
+        self.parts.timer.arm(due);
+        // A timer that is due before the thread has stopped running ends the rest at once.
+        self.parts.timer.poll_at().map_or(due, |at| at.max(from))
+    }
+
+    /// An interrupt of the NIC fires at `fired`, which ends the rest: the way back to `whom`.
+    pub fn wake_by_interrupt(&mut self, fired: At, whom: Whom) -> Path {
+        let asleep_at = self.frequency;
+        let change = self.catch_up(fired);
+        let Parts { delivery, handling, affinity, random, timer, .. } = &mut self.parts;
+        let delivery = delivery.deliver(self.frequency, *handling, *affinity, random);
+        timer.cancel();
+        let told = fired + delivery.message + delivery.ipi;
+        let before = [(Term::Moderation, fired), (Term::Delivery, told)];
+        self.account_rest(told, asleep_at, change);
+        let resume = if whom == Whom::Thread { delivery.resume } else { Nanos::ZERO };
+        self.wake(told, Wakeup::Interrupt, whom, before, (delivery.handling, resume))
+    }
+
+    /// The timer asked for `due` fires at `fired`: the way back to `whom`.
+    pub fn wake_by_timer(&mut self, due: At, fired: At, whom: Whom) -> Path {
+        let asleep_at = self.frequency;
+        let change = self.catch_up(fired);
+        let lateness = self.parts.timer.poll(fired, &mut self.parts.random).unwrap_or(Nanos::ZERO);
+        self.account_rest(fired, asleep_at, change);
+        let before = [(Term::Queueing, due), (Term::Scheduling, fired)];
+        self.wake(fired, Wakeup::Timer, whom, before, (lateness, Nanos::ZERO))
+    }
+
+    /// Writes down what the core did until it was told at `told`. Which state it idled in is known only
+    /// now: nothing else could have happened to it meanwhile. `change`: its frequency was `asleep_at`
+    /// until then.
+    fn account_rest(&mut self, told: At, asleep_at: Hertz, change: Option<At>) {
+        let Some(rest) = self.rest else { return };
+        let activity = match rest.idle_from.filter(|from| *from < told) {
+            Some(from) => {
+                let predicted = self.menu.predict(rest.bound);
+                let index = self.parts.cstate.enter(from, predicted, self.parts.latency_limit);
+                self.parts.ledger.set(from, Activity::Idle(index), asleep_at);
+                self.menu.observe(told.since(from).unwrap_or(Nanos::ZERO));
+                Activity::Idle(index)
+            }
+            None if rest.idle_from.is_some() => Activity::Polling,
+            None => Activity::Other,
+        };
+        if let Some(at) = change {
+            self.parts.ledger.set(at, activity, self.frequency);
+        }
+    }
+
+    /// The core is told at `told`. `handling` is between its awakening and the scheduler, `resume` after it.
+    fn wake(
+        &mut self,
+        told: At,
+        by: Wakeup,
+        whom: Whom,
+        before: [(Term, At); 2],
+        (handling, resume): (Nanos, Nanos),
+    ) -> Path {
+        let from = self.rest.take().map_or(told, |rest| rest.from);
+        self.wakeups += u64::from(self.counts(told));
+        // An idle core has nothing that could be taken away from it.
+        if self.disturbed_at < told {
+            self.next_disturbance(told);
+        }
+        let vcpu = self.parts.vcpu.as_mut().and_then(|vcpu| vcpu.wake(told, self.frequency));
+        let idled = self.parts.cstate.state().map(|state| state.refill.count());
+        let mut awake = told.max(from);
+        if idled.is_some() {
+            self.parts.ledger.set(told, Activity::Waking, self.frequency);
+            awake = told + self.parts.cstate.wake(told, by, &mut self.parts.random);
+        }
+        self.parts.ledger.set(awake, Activity::Working, self.frequency);
+        let handled = awake + handling + vcpu.map_or(Nanos::ZERO, |woken| woken.kick);
+        let (dispatched, lost) = match whom {
+            Whom::Thread => self.dispatch(handled),
+            Whom::Handler => (handled, Cycles::new(0)),
+        };
+        let resumed = dispatched + resume + vcpu.map_or(Nanos::ZERO, |woken| woken.resume);
+        let moving = resumed.max(self.stall.1);
+        let refill = Cycles::new(idled.unwrap_or(0) + lost.count());
+        let ready = self.execute(resumed, refill, Activity::Working);
+        let [first, second] = before;
+        // A thread that had not yet stopped running has to do so before it can begin again.
+        let waking = if idled.is_some() { Term::CStateExit } else { Term::Scheduling };
+        Path {
+            stages: [
+                first,
+                second,
+                (waking, awake),
+                (Term::Delivery, handled),
+                (Term::Scheduling, dispatched),
+                (Term::Delivery, resumed),
+                (Term::FrequencyStall, moving),
+                (Term::CStateExit, ready.max(moving)),
+            ],
+        }
+    }
+
+    /// A thread becomes ready at `now`, on a core that is awake: when it runs, and what its first work costs
+    /// more. At once, if it runs.
+    pub fn dispatch(&mut self, now: At) -> (At, Cycles) {
+        let dispatch = self.parts.scheduler.wake(now, self.frequency, &mut self.parts.random);
+        (now + dispatch.delay, dispatch.refill)
+    }
+
+    /// What taking an interrupt costs while the core runs.
+    pub fn interrupt_work(&self) -> Cycles {
+        let DeliveryModel { entry, handler, .. } = self.parts.delivery;
+        Cycles::new(entry.count() + handler.count())
+    }
+
+    /// Closes the core's book.
+    pub fn finish(mut self, end: At) -> (Book, CState) {
+        // A core that still rests at the end is idle in the state that it would have chosen.
+        self.account_rest(end, self.frequency, None);
+        (self.parts.ledger.finish(), self.parts.cstate)
+    }
+}
+
+/// The length of a cycle in 2^-32 ns.
+fn cycle(frequency: Hertz) -> u64 {
+    ((1_000_000_000u128 << 32) / u128::from(frequency.as_hertz().max(1))) as u64
+}

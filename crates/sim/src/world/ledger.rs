@@ -1,0 +1,152 @@
+//! Where a core's time and energy go: one entry for each thing done at each frequency.
+
+use units::{Hertz, Microwatts, Nanojoules, Nanos};
+
+use crate::At;
+use crate::hw::cstate::{CStateModel, Gate};
+use crate::hw::power::{Meter, PowerModel};
+
+/// What a core does.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Activity {
+    /// Works on frames, or for the sake of them: receives, sends, handles interrupts, switches threads.
+    Working,
+    /// Polls, and finds nothing; a host that polls for its virtual CPU, too.
+    Polling,
+    /// Waits in its cheapest running state (`pause`).
+    Pausing,
+    /// Executes nothing, because its frequency changes.
+    Stalled,
+    /// Comes back from an idle state.
+    Waking,
+    /// Runs something else: a task that shares the core.
+    Other,
+    /// Is in the idle state of this number.
+    Idle(usize),
+}
+
+/// Time and power of one activity at one frequency.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Residency {
+    /// What was done.
+    pub activity: Activity,
+    /// The core's frequency; in an idle state, that which it has when it wakes.
+    pub frequency: Hertz,
+    /// For how long, within the window.
+    pub time: Nanos,
+    /// The power meanwhile.
+    pub power: Microwatts,
+}
+
+impl Residency {
+    /// The energy in femtojoules, which are microwatts times nanoseconds: exact.
+    pub fn femtojoules(&self) -> u128 {
+        u128::from(self.power.as_microwatts()) * u128::from(self.time.as_nanos())
+    }
+}
+
+/// A core's book. Only what lies within the window counts.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    model: PowerModel,
+    idle: CStateModel,
+    window: (At, At),
+    since: At,
+    current: usize,
+    entries: Vec<Residency>,
+    /// The same energy, integrated on the way.
+    meter: Meter,
+}
+
+impl Ledger {
+    /// A core that polls at `frequency` from the origin on; `window` is what counts.
+    pub fn new(model: &PowerModel, idle: &CStateModel, window: (At, At), frequency: Hertz) -> Self {
+        let mut ledger = Self {
+            model: model.clone(),
+            idle: idle.clone(),
+            window,
+            since: At::ORIGIN,
+            current: 0,
+            entries: Vec::with_capacity(64),
+            meter: Meter::new(window.0, Microwatts::new(0)),
+        };
+        ledger.current = ledger.entry(Activity::Polling, frequency);
+        ledger.meter.set(window.0, ledger.entries[0].power);
+        ledger
+    }
+
+    /// The core does `activity` at `frequency` from `now` on. A time before the last change is taken for
+    /// that of the change.
+    #[inline]
+    pub fn set(&mut self, now: At, activity: Activity, frequency: Hertz) {
+        let current = &self.entries[self.current];
+        if current.activity == activity && current.frequency == frequency {
+            return;
+        }
+        self.settle(now);
+        self.current = self.entry(activity, frequency);
+        self.meter.set(self.within(self.since), self.entries[self.current].power);
+    }
+
+    fn within(&self, at: At) -> At {
+        at.clamp(self.window.0, self.window.1)
+    }
+
+    fn settle(&mut self, now: At) {
+        let now = now.max(self.since);
+        let span = self.within(now).since(self.within(self.since)).unwrap_or(Nanos::ZERO);
+        self.entries[self.current].time += span;
+        self.since = now;
+    }
+
+    fn entry(&mut self, activity: Activity, frequency: Hertz) -> usize {
+        let known = self.entries.iter().position(|e| e.activity == activity && e.frequency == frequency);
+        known.unwrap_or_else(|| {
+            let power = match activity {
+                Activity::Idle(index) => self.model.idle(self.idle.states[index].gate, frequency),
+                // The clock stands still until the new one is stable.
+                Activity::Stalled => self.model.idle(Gate::Clock, frequency),
+                // Spinning is taken to switch as much as working: there is no source that tells them apart.
+                _ => self.model.active(frequency, 1_000),
+            };
+            self.entries.push(Residency { activity, frequency, time: Nanos::ZERO, power });
+            self.entries.len() - 1
+        })
+    }
+
+    /// Closes the book at the window's end.
+    pub fn finish(mut self) -> Book {
+        self.settle(self.window.1);
+        let metered = self.meter.energy(self.window.1);
+        let mut entries = self.entries;
+        entries.retain(|entry| entry.time > Nanos::ZERO);
+        entries.sort_unstable_by_key(|entry| (entry.activity, entry.frequency));
+        Book { entries, metered }
+    }
+}
+
+/// A closed book.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Book {
+    /// What was done, for how long, at which power; by activity and frequency, without what took no time.
+    pub entries: Vec<Residency>,
+    /// The energy as it was integrated on the way, rounded down.
+    pub metered: Nanojoules,
+}
+
+impl Book {
+    /// The sum of all times: the window's length.
+    pub fn time(&self) -> Nanos {
+        self.time_in(|_| true)
+    }
+
+    /// The time spent in some activities.
+    pub fn time_in(&self, of: impl Fn(Activity) -> bool) -> Nanos {
+        self.entries.iter().filter(|e| of(e.activity)).fold(Nanos::ZERO, |sum, e| sum + e.time)
+    }
+
+    /// The sum of all powers times their times, in femtojoules.
+    pub fn femtojoules(&self) -> u128 {
+        self.entries.iter().map(Residency::femtojoules).sum()
+    }
+}

@@ -1,0 +1,426 @@
+//! The world: traffic, a NIC, cores and their policies, and the time in which they meet.
+//!
+//! ```text
+//!   traffic ──► Port: wire, bus, queues ──► interrupt ──► Core: the way back from rest
+//!                  ▲        │ fetch                          │
+//!                  └─ send ─┴──────── User or Kernel ◄───────┘      all counted by Tally and Ledger
+//! ```
+//! What wants to act has a slot in the [`Agenda`]. A worker that polls goes on by itself as long as
+//! nobody else's turn comes first, so a busy loop costs no event.
+//!
+//! **Limits.** One NIC with one port. Within one step a worker runs ahead of the others by the length of its
+//! batch; what two workers send at once leaves in the order of their steps. A response that makes room for
+//! a request does so when it has left. The receive path has no loss but for want of descriptors.
+
+mod core;
+pub(crate) mod kernel;
+mod ledger;
+pub(crate) mod port;
+mod queue;
+pub(crate) mod tally;
+pub(crate) mod user;
+
+pub use kernel::{KernelModel, Moderated};
+pub use ledger::{Activity, Book, Residency};
+
+use policy::frequency::{
+    Fixed, Frequency, FrequencyPolicy as _, GoalFrequency, GoalFrequencyConfig, L3fwdPower, Platform, TwoLevel,
+};
+use policy::moderation::{
+    self, Direction, GoalModeration, GoalModerationConfig, Limits, NetDim, PeriodMode, Profile, Static,
+};
+use policy::wait::{Adaptive, AdaptiveConfig, Backoff, Hybrid300, Interrupt, Policy, Poll};
+use policy::{Goal, LossBound};
+use units::{Hertz, Nanos, Simulated};
+
+use self::core::{Core, Parts};
+use crate::At;
+use crate::engine::{Agenda, Id};
+use crate::hw::ModelError;
+use crate::hw::aspm::Aspm;
+use crate::hw::cstate::CState;
+use crate::hw::interrupt::DelayFrom;
+use crate::hw::pstate::PState;
+use crate::hw::scheduler::Scheduler;
+use crate::hw::timer::Timer;
+use crate::hw::vcpu::Vcpu;
+use crate::outcome::Outcome;
+use crate::random::Random;
+use crate::scenario::{FrequencyPlan, ModerationPlan, Scenario, Wait, Worker as Work};
+use crate::traffic::Source;
+use kernel::Kernel;
+use ledger::Ledger;
+use port::{Feed, Port};
+use queue::QueuePair;
+use tally::Tally;
+use user::User;
+
+/// Streams of random numbers: traffic from here on, one a kind...
+const TRAFFIC: u64 = 1_000;
+/// ...the port...
+const PORT: u64 = 1;
+/// ...and cores from here on.
+const CORES: u64 = 1_000_000;
+
+/// A frequency that the world changes by itself.
+#[derive(Clone, Debug)]
+pub struct Toggle {
+    /// What comes next, and what after it.
+    pub next: (Hertz, Hertz),
+    /// When.
+    pub at: At,
+    /// How long each.
+    pub every: Nanos,
+}
+
+impl Toggle {
+    /// What to request at `now`, if it is time.
+    fn due(&mut self, now: At) -> Option<Hertz> {
+        if now < self.at {
+            return None;
+        }
+        let (wanted, other) = self.next;
+        self.next = (other, wanted);
+        // A core that slept over a change carries out the last one only.
+        while self.at <= now {
+            self.at = self.at + self.every;
+        }
+        Some(wanted)
+    }
+}
+
+/// One core's share of the world.
+#[derive(Debug)]
+enum Worker {
+    User(Box<User>),
+    Kernel(Box<Kernel>),
+}
+
+/// The world of one scenario.
+#[derive(Debug)]
+pub struct World {
+    agenda: Agenda,
+    port: Port,
+    tally: Tally,
+    workers: Vec<Worker>,
+    /// Whether the workers want to know of sent frames.
+    with_tx: bool,
+    /// The queues whose interrupts can come, and how many.
+    armed: Vec<bool>,
+    armed_count: usize,
+    end: At,
+}
+
+/// Runs a scenario to its end. `seed` in place of the scenario's own, if given.
+///
+/// The same scenario and seed give the same outcome, to the bit.
+pub fn run(scenario: &Scenario, seed: Option<u64>) -> Result<Outcome, ModelError> {
+    let seed = seed.unwrap_or(scenario.seed);
+    let mut world = World::new(scenario, seed)?;
+    world.run();
+    Ok(world.finish(scenario, seed))
+}
+
+impl World {
+    /// Puts the parts together.
+    fn new(scenario: &Scenario, seed: u64) -> Result<Self, ModelError> {
+        let from = At::ORIGIN + scenario.warm_up;
+        let window = (from, from + scenario.duration);
+        let nic = &scenario.host.nic;
+        let queues = scenario.queues as usize;
+        let with_tx = matches!(scenario.worker, Work::Kernel { .. });
+        let feeds = scenario.traffic.iter().enumerate().map(|(number, stream)| {
+            let random = Random::stream(seed, TRAFFIC + number as u64);
+            let source = Source::new(&stream.traffic, nic.link.rate, random, stream.records.clone());
+            Feed::new(source, stream.traffic.queue, stream.answer)
+        });
+        let feeds = feeds.collect();
+        let pairs = (0..queues).map(|number| QueuePair::new(number, nic, !with_tx)).collect::<Result<_, _>>()?;
+        let aspm = scenario.host.aspm.map(Aspm::new).transpose()?;
+        let port = Port::new(nic.clone(), pairs, feeds, aspm, Random::stream(seed, PORT))?;
+        let goal = scenario.goal.map(|goal| goal.latency);
+        let cores = scenario.worker.cores() as usize;
+        let mut world = Self {
+            agenda: Agenda::new(1 + 2 * queues + cores),
+            port,
+            tally: Tally::new(window, queues, goal),
+            workers: Vec::with_capacity(cores),
+            with_tx,
+            armed: vec![false; queues],
+            armed_count: 0,
+            end: window.1,
+        };
+        for number in 0..cores {
+            let mut random = Random::stream(seed, CORES + number as u64);
+            // Cores begin at different times, within the shortest loop of any.
+            let begins = At::ORIGIN + random.uniform(Nanos::ZERO, Nanos::from_nanos(50));
+            let worker = worker(scenario, number, window, random, &mut world.port)?;
+            world.workers.push(worker);
+            world.agenda.set(world.worker_id(number), Some(begins));
+        }
+        Ok(world)
+    }
+
+    // Ids: the port, then each queue's interrupt, then each queue's sent frames, then the workers. Of events
+    // at the same time a frame so comes before its interrupt, and that before a poll.
+    fn interrupt_id(&self, queue: usize) -> Id {
+        1 + queue
+    }
+    fn sent_id(&self, queue: usize) -> Id {
+        1 + self.armed.len() + queue
+    }
+    fn worker_id(&self, worker: usize) -> Id {
+        1 + 2 * self.armed.len() + worker
+    }
+
+    fn run(&mut self) {
+        let queues = self.armed.len();
+        while let Some((now, id)) = self.agenda.next().filter(|(now, _)| *now < self.end) {
+            match id {
+                0 => {
+                    self.port.fetch(now, &mut self.tally);
+                    self.look_at_all();
+                }
+                id if id <= queues => self.interrupt(id - 1, now),
+                id if id <= 2 * queues => {
+                    self.port.queues[id - 1 - queues].announce(now);
+                    self.look_at(id - 1 - queues);
+                }
+                id => self.work(id - 1 - 2 * queues, now),
+            }
+        }
+    }
+
+    /// The worker acts, again and again while nobody else's turn comes first.
+    fn work(&mut self, number: usize, now: At) {
+        let (id, mut now) = (self.worker_id(number), now);
+        self.agenda.set(id, None);
+        loop {
+            let horizon = self.horizon();
+            let next = match &mut self.workers[number] {
+                Worker::User(user) => user.act(now, horizon, &mut self.port, &mut self.tally),
+                Worker::Kernel(kernel) => kernel.act(now, &mut self.port, &mut self.tally),
+            };
+            let mut queue = number;
+            while queue < self.armed.len() {
+                let armed = self.port.queues[queue].is_armed();
+                if armed != self.armed[queue] {
+                    self.look_at(queue);
+                }
+                queue += self.workers.len();
+            }
+            if self.armed_count > 0 {
+                self.look_at_all();
+            }
+            if next >= self.end || !self.agenda.would_be_next(id, next) {
+                self.agenda.set(id, Some(next));
+                return;
+            }
+            now = next;
+        }
+    }
+
+    /// Until when nothing happens that a worker that runs could notice, besides frames that are already on
+    /// their way: another worker may answer a request, and a round trip later the next one is there.
+    fn horizon(&self) -> At {
+        let round_trip = self.port.round_trip().filter(|_| self.workers.len() > 1);
+        let next = round_trip.and_then(|round_trip| self.agenda.next().map(|(at, _)| at + round_trip));
+        next.map_or(self.end, |at| at.min(self.end))
+    }
+
+    /// The interrupt of `queue` fires.
+    fn interrupt(&mut self, queue: usize, now: At) {
+        self.port.queues[queue].fire(now, &self.tally);
+        let number = queue % self.workers.len();
+        let acts_at = match &mut self.workers[number] {
+            Worker::User(user) => user.interrupted(now),
+            Worker::Kernel(kernel) => kernel.interrupted(queue, now),
+        };
+        if let Some(at) = acts_at {
+            self.agenda.set(self.worker_id(number), Some(at));
+        }
+        self.look_at(queue);
+    }
+
+    /// Sets the slots of all that waits for the port.
+    fn look_at_all(&mut self) {
+        for queue in 0..self.armed.len() {
+            if self.armed[queue] {
+                self.look_at(queue);
+            }
+        }
+        self.agenda.set(0, if self.armed_count > 0 { self.port.next_due() } else { None });
+    }
+
+    /// Sets the slots of a queue, and that of the port.
+    fn look_at(&mut self, queue: usize) {
+        let pair = &self.port.queues[queue];
+        let (armed, interrupt) = (pair.is_armed(), pair.interrupt_at(self.with_tx));
+        let sent = if self.with_tx { pair.next_completion() } else { None };
+        self.armed_count = self.armed_count + usize::from(armed) - usize::from(self.armed[queue]);
+        self.armed[queue] = armed;
+        self.agenda.set(self.interrupt_id(queue), interrupt);
+        self.agenda.set(self.sent_id(queue), sent);
+        self.agenda.set(0, if self.armed_count > 0 { self.port.next_due() } else { None });
+    }
+
+    fn finish(mut self, scenario: &Scenario, seed: u64) -> Outcome {
+        self.port.finish(self.end, &mut self.tally);
+        let mut moderated = Vec::new();
+        let mut cores = Vec::with_capacity(self.workers.len());
+        for worker in self.workers {
+            cores.push(match worker {
+                Worker::User(user) => crate::outcome::CoreOutcome::of_user(*user, self.end),
+                Worker::Kernel(mut kernel) => {
+                    moderated.extend(kernel.finish(&mut self.tally));
+                    crate::outcome::CoreOutcome::of_kernel(*kernel, self.end)
+                }
+            });
+        }
+        moderated.sort_by_key(|queue| queue.queue);
+        Outcome::new(scenario, seed, self.tally, &self.port, cores, moderated)
+    }
+}
+
+/// The worker of core `number`, with its queues.
+fn worker(
+    scenario: &Scenario,
+    number: usize,
+    window: (At, At),
+    mut random: Random,
+    port: &mut Port,
+) -> Result<Worker, ModelError> {
+    let host = &scenario.host;
+    let goal = scenario.goal.map(|goal| goal.latency);
+    let frequency = frequency_policy(scenario, goal);
+    let (first, toggle) = match (&frequency, scenario.frequency) {
+        (Some(policy), _) => (policy.requested(), None),
+        (None, FrequencyPlan::Toggle { low, high, every }) => {
+            (high, Some(Toggle { next: (low, high), at: At::ORIGIN + every, every }))
+        }
+        (None, _) => (host.processor.base, None),
+    };
+    let phase = At::ORIGIN + random.uniform(Nanos::ZERO, host.processor.pstates.period);
+    let pstate = PState::new(host.processor.pstates, first, phase)?;
+    let ledger = Ledger::new(&host.processor.power, &host.processor.cstates, window, pstate.frequency());
+    let core = Core::new(Parts {
+        pstate,
+        cstate: CState::new(host.processor.cstates.clone())?,
+        scheduler: Scheduler::new(host.scheduler)?,
+        vcpu: host.vcpu.map(Vcpu::new),
+        timer: Timer::new(host.timer),
+        delivery: host.processor.delivery,
+        handling: host.handling,
+        affinity: host.affinity,
+        latency_limit: host.latency_limit,
+        ledger,
+        disturbance: host.disturbance,
+        random,
+        window,
+    });
+    let queues = (number..scenario.queues as usize).step_by(scenario.worker.cores() as usize);
+    Ok(match scenario.worker {
+        Work::User { wait, interrupts, work, forward, stamps, .. } => {
+            let policy = wait_policy(scenario, wait, goal, interrupts);
+            let config = user::Config { queues: queues.collect(), policy, frequency, work, stamps, forward, toggle };
+            Worker::User(Box::new(User::new(config, core)))
+        }
+        Work::Kernel { model, stamps, .. } => {
+            let queues = queues
+                .map(|queue| {
+                    let policy = moderation_policy(scenario, goal)?;
+                    if !matches!(scenario.moderation, ModerationPlan::Fixed) {
+                        port.queues[queue].program(At::ORIGIN, moderation::ModerationPolicy::profile(&policy));
+                    }
+                    Ok((queue, policy))
+                })
+                .collect::<Result<_, ModelError>>()?;
+            let config = kernel::Config { queues, frequency, model, stamps, toggle };
+            Worker::Kernel(Box::new(Kernel::new(config, core)))
+        }
+    })
+}
+
+/// What a worker may not stay away longer than: its rings against the peak that was stated, or the shortest frames at
+/// line rate.
+fn loss_bound(scenario: &Scenario) -> LossBound {
+    let nic = &scenario.host.nic;
+    let shortest = scenario.traffic.iter().flat_map(|s| s.traffic.sizes.octets()).min().copied();
+    let line = nic.link.rate.frames_of(shortest.unwrap_or(crate::traffic::SHORTEST_FRAME).into());
+    let peak = scenario.goal.and_then(|goal| goal.peak).unwrap_or(line);
+    LossBound { descriptors: nic.rx_descriptors, peak }
+}
+
+/// `None`: the world itself changes the frequency.
+fn frequency_policy(scenario: &Scenario, goal: Option<Goal>) -> Option<Frequency<Simulated>> {
+    let pstates = scenario.host.processor.pstates;
+    Some(match scenario.frequency {
+        FrequencyPlan::Fixed(frequency) => Frequency::Fixed(Fixed::new(frequency)),
+        FrequencyPlan::TwoLevel(range) => Frequency::TwoLevel(TwoLevel::new(&range)),
+        FrequencyPlan::L3fwdPower(range) => Frequency::L3fwdPower(L3fwdPower::new(range)),
+        FrequencyPlan::Goal(range) => {
+            let platform = Platform { pstates: range, sequencing: pstates.period, stall: pstates.block };
+            let config = GoalFrequencyConfig { goal, platform, loss: Some(loss_bound(scenario)) };
+            Frequency::Goal(GoalFrequency::new(config).with_unseen(unseen(scenario)))
+        }
+        FrequencyPlan::Toggle { .. } => return None,
+    })
+}
+
+/// What a packet meets between the worker and the wire, as one knows it of a NIC: the controller's fetch, and the rest
+/// of its burst.
+fn unseen(scenario: &Scenario) -> Nanos {
+    let nic = &scenario.host.nic;
+    let longest = scenario.traffic.iter().flat_map(|s| s.traffic.sizes.octets()).max().copied();
+    let octets = u64::from(longest.unwrap_or(crate::traffic::SHORTEST_FRAME));
+    let burst = nic.link.rate.frames_of(octets).time_for(user::BURST as u64 / 2);
+    nic.transmit + nic.jitter + nic.bus_time(octets) + burst
+}
+
+fn wait_policy(scenario: &Scenario, wait: Wait, goal: Option<Goal>, interrupts: bool) -> Policy<Simulated> {
+    let loss = Some(loss_bound(scenario));
+    match wait {
+        Wait::Poll => Policy::Poll(Poll),
+        Wait::Interrupt => Policy::Interrupt(Interrupt),
+        Wait::Backoff(max) => Policy::Backoff(Backoff::new(max)),
+        Wait::Hybrid300 => Policy::Hybrid300(Hybrid300::new()),
+        Wait::Adaptive => {
+            let policy = Adaptive::new(AdaptiveConfig { goal, loss, interrupts });
+            Policy::Adaptive(policy.with_unseen(unseen(scenario)))
+        }
+    }
+}
+
+fn moderation_policy(scenario: &Scenario, goal: Option<Goal>) -> Result<moderation::Moderation<Simulated>, ModelError> {
+    Ok(match scenario.moderation {
+        // A setting of one's own may throttle, which no profile says: the queue keeps it, whatever the
+        // profile is called.
+        ModerationPlan::Fixed => moderation::Moderation::Static(Static::new(nearest_profile(scenario))),
+        ModerationPlan::Dim { mode, index } => {
+            let dim = NetDim::new(Direction::Rx, mode, index);
+            moderation::Moderation::NetDim(dim.ok_or_else(|| ModelError {
+                part: "moderation",
+                what: format!("DIM has no profile {index}: expected one of its table"),
+            })?)
+        }
+        ModerationPlan::Goal => moderation::Moderation::Goal(GoalModeration::new(GoalModerationConfig {
+            goal,
+            direction: Direction::Rx,
+            loss: Some(loss_bound(scenario)),
+            limits: LIMITS,
+            remaining: None,
+        })),
+    })
+}
+
+/// What a modelled NIC can be programmed to: any number of microseconds and frames that ethtool takes from
+/// drivers of this kind (i40e: 8,160 us at most).
+const LIMITS: Limits = Limits { usecs: 8_160, usecs_step: 1, frames: 1_024 };
+
+/// The profile that a fixed setting comes nearest to.
+fn nearest_profile(scenario: &Scenario) -> Profile {
+    let model = &scenario.host.nic.rx_moderation;
+    let usecs = u32::try_from(model.delay.max(model.interval).as_micros_floor()).unwrap_or(u32::MAX);
+    let mode = if model.from == DelayFrom::LastFrame { PeriodMode::Cqe } else { PeriodMode::Eqe };
+    Profile { usecs, frames: model.frames, mode }
+}

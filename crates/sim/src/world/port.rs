@@ -1,0 +1,231 @@
+//! The NIC's port: the traffic's frames come off one wire, into the queues; and go out by another.
+//!
+//! Frames are fetched as late as possible: those up to a time are put into the rings when somebody looks
+//! at the rings at that time, so a world that polls needs no event a frame. Only an armed interrupt has
+//! to be told of each.
+
+use units::Nanos;
+
+use super::queue::{QueuePair, Waiting};
+use super::tally::Tally;
+use crate::At;
+use crate::hw::ModelError;
+use crate::hw::aspm::Aspm;
+use crate::hw::link::{Passage, Wire};
+use crate::hw::nic::NicModel;
+use crate::outcome::Drop;
+use crate::random::Random;
+use crate::traffic::{Frame, Source};
+
+/// A kind of traffic and its next frame.
+#[derive(Debug)]
+pub struct Feed {
+    source: Source,
+    next: Option<Frame>,
+    /// The queue that all of it goes to.
+    queue: Option<u32>,
+    /// The size of what is sent back; `None`: that of what came.
+    answer: Option<u32>,
+}
+
+impl Feed {
+    pub fn new(mut source: Source, queue: Option<u32>, answer: Option<u32>) -> Self {
+        let next = source.draw();
+        Self { source, next, queue, answer }
+    }
+}
+
+/// The frame that comes next.
+#[derive(Debug)]
+struct Coming {
+    feed: usize,
+    frame: Frame,
+    passage: Passage,
+    /// When it is in memory.
+    due: At,
+    /// The wire and the bus behind it.
+    line: Wire,
+    aspm: Option<Aspm>,
+}
+
+/// The port.
+#[derive(Debug)]
+pub struct Port {
+    pub nic: NicModel,
+    pub queues: Vec<QueuePair>,
+    feeds: Vec<Feed>,
+    round_trip: Option<Nanos>,
+    line: Wire,
+    out: Wire,
+    aspm: Option<Aspm>,
+    random: Random,
+    /// By how much the next frame takes longer than the NIC takes at least.
+    jitter: Nanos,
+    coming: Option<Coming>,
+    /// When the last frame was in memory: frames are transferred in order.
+    last_due: At,
+    /// The time on the bus of frames of one size.
+    bus: (u32, Nanos),
+}
+
+impl Port {
+    pub fn new(
+        nic: NicModel,
+        queues: Vec<QueuePair>,
+        feeds: Vec<Feed>,
+        aspm: Option<Aspm>,
+        random: Random,
+    ) -> Result<Self, ModelError> {
+        nic.validate()?;
+        let (line, out) = (Wire::new(&nic.link)?, Wire::new(&nic.link)?);
+        let last_due = At::ORIGIN;
+        let bus = (0, Nanos::ZERO);
+        let mut port = Self {
+            round_trip: feeds.iter().filter_map(|feed| feed.source.round_trip()).min(),
+            nic,
+            queues,
+            feeds,
+            line,
+            out,
+            aspm,
+            random,
+            jitter: Nanos::ZERO,
+            coming: None,
+            last_due,
+            bus,
+        };
+        port.draw_jitter();
+        port.look();
+        Ok(port)
+    }
+
+    fn on_bus(&mut self, octets: u32) -> Nanos {
+        if self.bus.0 != octets {
+            self.bus = (octets, self.nic.bus_time(octets.into()));
+        }
+        self.bus.1
+    }
+
+    fn draw_jitter(&mut self) {
+        if self.nic.jitter > Nanos::ZERO {
+            self.jitter = self.random.uniform(Nanos::ZERO, self.nic.jitter);
+        }
+    }
+
+    /// Finds the frame that comes next.
+    fn look(&mut self) {
+        let first = match &self.feeds[..] {
+            [only] => only.next.map(|frame| (0, frame)),
+            feeds => feeds
+                .iter()
+                .enumerate()
+                .filter_map(|(feed, f)| f.next.map(|frame| (feed, frame)))
+                .min_by_key(|(feed, frame)| (frame.at, *feed)),
+        };
+        self.coming = first.map(|(feed, frame)| {
+            let mut line = self.line.clone();
+            let passage = line.send(frame.at, frame.octets.into());
+            let mut aspm = self.aspm.clone();
+            let link = aspm.as_mut().map_or(Nanos::ZERO, |aspm| aspm.access(passage.received));
+            let due = passage.received + self.nic.receive + self.jitter + self.on_bus(frame.octets) + link;
+            Coming { feed, frame, passage, due: due.max(self.last_due), line, aspm }
+        });
+    }
+
+    /// If what arrives depends on what is sent: the shortest time from an answer to the next request.
+    pub fn round_trip(&self) -> Option<Nanos> {
+        self.round_trip
+    }
+
+    /// When the next frame will be in memory.
+    #[inline]
+    pub fn next_due(&self) -> Option<At> {
+        self.coming.as_ref().map(|coming| coming.due)
+    }
+
+    /// Puts all frames into the rings that are in memory by `now`.
+    #[inline]
+    pub fn fetch(&mut self, now: At, tally: &mut Tally) {
+        while self.coming.as_ref().is_some_and(|coming| coming.due <= now) {
+            if let Some((queue, waiting)) = self.receive(tally)
+                && !self.queues[queue].arrive(waiting)
+            {
+                self.lose(queue, &waiting, Drop::RxFull, waiting.due, tally);
+            }
+        }
+    }
+
+    /// Takes the coming frame off the wire.
+    fn receive(&mut self, tally: &mut Tally) -> Option<(usize, Waiting)> {
+        let Coming { feed, frame, passage, due, line, aspm } = self.coming.take()?;
+        (self.line, self.aspm, self.last_due) = (line, aspm, due);
+        let queues = self.queues.len() as u64;
+        let source = &mut self.feeds[feed];
+        source.next = source.source.draw();
+        let queue = match frame.queue.or(source.queue) {
+            Some(queue) => u64::from(queue) % queues,
+            None if queues == 1 => 0,
+            None if source.source.round_trip().is_some() => u64::from(frame.tag) % queues,
+            None => self.random.below(queues),
+        } as usize;
+        tally.offered(queue, passage.received);
+        self.draw_jitter();
+        self.look();
+        let Frame { octets, tag, .. } = frame;
+        Some((queue, Waiting { arrival: passage.received, due, visible: due, octets, feed: feed as u32, tag }))
+    }
+
+    /// A frame is lost at `now`.
+    pub fn lose(&mut self, queue: usize, frame: &Waiting, why: Drop, now: At, tally: &mut Tally) {
+        tally.dropped(queue, frame.arrival, why);
+        self.feedback(frame, |source| source.lost(frame.tag, now));
+    }
+
+    /// A frame was sent: its sender has it at `departure`, on the wire.
+    #[inline]
+    pub fn answered(&mut self, frame: &Waiting, departure: At) {
+        self.feedback(frame, |source| source.answered(frame.tag, departure));
+    }
+
+    #[inline]
+    fn feedback(&mut self, frame: &Waiting, tell: impl FnOnce(&mut Source)) {
+        if self.round_trip.is_none() {
+            return;
+        }
+        let feed = &mut self.feeds[frame.feed as usize];
+        if feed.source.round_trip().is_none() {
+            return;
+        }
+        tell(&mut feed.source);
+        // What was drawn before may now come later than the new one.
+        if let (Source::Request(source), Some(drawn)) = (&mut feed.source, feed.next.take()) {
+            source.put_back(drawn);
+        }
+        feed.next = feed.source.draw();
+        self.look();
+    }
+
+    /// Sends what `frame` became out of `queue` at `now`; when its last bit leaves, and how much longer than
+    /// on an idle way that takes. `None` if the ring is full.
+    #[inline]
+    pub fn send(&mut self, queue: usize, frame: &Waiting, now: At) -> Option<(At, u32)> {
+        let octets = self.feeds[frame.feed as usize].answer.unwrap_or(frame.octets);
+        let way = self.on_bus(octets);
+        let departure = self.queues[queue].send(now, octets, &self.nic, way, &mut self.out)?;
+        Some((departure, octets))
+    }
+
+    /// Closes the counts at the world's end.
+    pub fn finish(&mut self, end: At, tally: &mut Tally) {
+        while self.coming.as_ref().is_some_and(|coming| coming.passage.received < end) {
+            let in_memory = self.next_due().is_some_and(|due| due < end);
+            let Some((queue, waiting)) = self.receive(tally) else { break };
+            if !in_memory {
+                tally.in_flight(queue, waiting.arrival);
+            } else if !self.queues[queue].arrive(waiting) {
+                tally.dropped(queue, waiting.arrival, Drop::RxFull);
+            }
+        }
+        self.queues.iter().for_each(|queue| queue.finish(tally));
+    }
+}

@@ -1,0 +1,255 @@
+//! One receive and one transmit queue of the NIC: what waits in them, and the interrupt that tells of it.
+
+use std::collections::VecDeque;
+
+use policy::moderation::{PeriodMode, Profile};
+use units::Nanos;
+
+use super::tally::Tally;
+use crate::At;
+use crate::hw::ModelError;
+use crate::hw::interrupt::{DelayFrom, Moderation, ModerationModel};
+use crate::hw::link::Wire;
+use crate::hw::nic::NicModel;
+use crate::hw::ring::{Pushed, RxRing, TxRing, WriteBack};
+
+/// Descriptors that the driver gives back at a time: DPDK's `rx_free_thresh` (ixgbe, i40e: 32), or all
+/// of a smaller ring.
+const REFILL: u32 = 32;
+/// When a frame is in memory but its descriptor is not.
+const NOT_YET: At = At::from_nanos(u64::MAX);
+
+/// A frame in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiting {
+    /// Its last bit came off the wire.
+    pub arrival: At,
+    /// Its descriptor could be written.
+    pub due: At,
+    /// Its descriptor was written: software can see it.
+    pub visible: At,
+    pub octets: u32,
+    /// Which traffic it is of.
+    pub feed: u32,
+    pub tag: u32,
+}
+
+/// The pair.
+#[derive(Debug)]
+pub struct QueuePair {
+    pub number: usize,
+    ring: RxRing,
+    write_back: WriteBack,
+    waiting: VecDeque<Waiting>,
+    /// The receive interrupt.
+    pub rx: Moderation,
+    tx_ring: TxRing,
+    /// Whether the sender takes back descriptors when it needs them, as DPDK's drivers do; the kernel's
+    /// wait for the transmit interrupt.
+    lazy: bool,
+    /// When the frames in the transmit ring leave, or left.
+    leaving: VecDeque<At>,
+    /// How many of them the transmit interrupt knows of.
+    announced: usize,
+    /// The transmit interrupt.
+    pub tx: Moderation,
+    /// When the interrupts were last armed.
+    armed_at: At,
+    /// Interrupts within the window.
+    pub interrupts: u64,
+}
+
+impl QueuePair {
+    pub fn new(number: usize, nic: &NicModel, lazy: bool) -> Result<Self, ModelError> {
+        let mut pair = Self {
+            number,
+            ring: RxRing::new(nic.rx_descriptors, REFILL.min(nic.rx_descriptors))?,
+            write_back: WriteBack::new(nic.write_back)?,
+            waiting: VecDeque::with_capacity(nic.rx_descriptors as usize),
+            rx: Moderation::new(nic.rx_moderation),
+            tx_ring: TxRing::new(nic.tx_descriptors)?,
+            lazy,
+            leaving: VecDeque::with_capacity(nic.tx_descriptors as usize),
+            announced: 0,
+            tx: Moderation::new(nic.tx_moderation),
+            armed_at: At::ORIGIN,
+            interrupts: 0,
+        };
+        pair.rx.mask();
+        pair.tx.mask();
+        Ok(pair)
+    }
+
+    /// A frame is in memory; false if there was no descriptor for it.
+    #[inline]
+    pub fn arrive(&mut self, mut frame: Waiting) -> bool {
+        self.settle(frame.due);
+        if self.ring.push() == Pushed::Overflow {
+            return false;
+        }
+        frame.visible = NOT_YET;
+        self.waiting.push_back(frame);
+        let visible = self.write_back.frame(frame.due);
+        self.show(visible, frame.due);
+        if !self.rx.is_masked() {
+            self.rx.frame(frame.due);
+        }
+        true
+    }
+
+    /// The last `count` frames are visible from `at` on, or from when they are in memory.
+    #[inline]
+    fn show(&mut self, count: u32, at: At) {
+        match count {
+            0 => {}
+            1 => self.waiting.back_mut().into_iter().for_each(|frame| frame.visible = at.max(frame.due)),
+            _ => {
+                let from = self.waiting.len() - count as usize;
+                self.waiting.range_mut(from..).for_each(|frame| frame.visible = at.max(frame.due));
+            }
+        }
+    }
+
+    /// Writes back what has waited long enough.
+    #[inline]
+    fn settle(&mut self, now: At) {
+        if let Some(at) = self.write_back.poll_at().filter(|at| *at <= now) {
+            let visible = self.write_back.poll(at);
+            self.show(visible, at);
+        }
+    }
+
+    /// Software takes up to `most` frames that it can see at `now`, to the end of `batch`. Returns the
+    /// number of those that it could see.
+    #[inline]
+    pub fn take(&mut self, now: At, most: usize, batch: &mut Vec<Waiting>) -> u32 {
+        self.settle(now);
+        let fill = match self.waiting.back() {
+            None => 0,
+            Some(last) if last.visible <= now => self.waiting.len(),
+            Some(_) => self.waiting.partition_point(|frame| frame.visible <= now),
+        };
+        let count = fill.min(most);
+        batch.extend(self.waiting.drain(..count));
+        self.ring.take(count as u32);
+        fill as u32
+    }
+
+    /// The earliest time at which software could see more than at `now`, as far as the frames in memory go.
+    #[inline]
+    pub fn next_visible(&self) -> Option<At> {
+        let first = self.waiting.front()?;
+        if first.visible == NOT_YET { self.write_back.poll_at() } else { Some(first.visible) }
+    }
+
+    /// Arms the interrupts; frames in memory count from when they came.
+    pub fn arm(&mut self, now: At) {
+        self.complete(now);
+        self.tx_ring.reclaim();
+        self.rx.taken();
+        for frame in &self.waiting {
+            self.rx.frame(frame.due);
+        }
+        self.tx.taken();
+        self.announced = 0;
+        self.armed_at = now;
+        self.rx.unmask();
+        self.tx.unmask();
+    }
+
+    /// Masks the interrupts.
+    pub fn disarm(&mut self) {
+        self.rx.mask();
+        self.tx.mask();
+    }
+
+    /// Whether an interrupt can come.
+    pub fn is_armed(&self) -> bool {
+        !self.rx.is_masked()
+    }
+
+    /// When the interrupt will fire. `with_tx`: software wants to know of sent frames, too.
+    pub fn interrupt_at(&self, with_tx: bool) -> Option<At> {
+        let tx = if with_tx { self.tx.poll_at() } else { None };
+        [self.rx.poll_at(), tx].into_iter().flatten().min().map(|at| at.max(self.armed_at))
+    }
+
+    /// When the transmit interrupt will hear of the next frame that left.
+    pub fn next_completion(&self) -> Option<At> {
+        if self.tx.is_masked() { None } else { self.leaving.get(self.announced).copied() }
+    }
+
+    /// Tells the transmit interrupt of the frames that left by `now`.
+    pub fn announce(&mut self, now: At) {
+        while let Some(at) = self.next_completion().filter(|at| *at <= now) {
+            self.tx.frame(at);
+            self.announced += 1;
+        }
+    }
+
+    /// The interrupt fires: it is masked until software arms it again, and all descriptors are written.
+    pub fn fire(&mut self, now: At, tally: &Tally) {
+        let fired = self.rx.fire(now).is_some() | self.tx.fire(now).is_some();
+        if fired {
+            self.interrupts += u64::from(tally.within(now));
+        }
+        self.disarm();
+        let visible = self.write_back.flush();
+        self.show(visible, now);
+    }
+
+    /// Software sends a frame at `now`: when its last bit leaves; `None` if the ring is full.
+    #[inline]
+    pub fn send(&mut self, now: At, octets: u32, nic: &NicModel, way: Nanos, out: &mut Wire) -> Option<At> {
+        if self.lazy && self.tx_ring.free() == 0 {
+            self.complete(now);
+            self.tx_ring.reclaim();
+        }
+        if self.tx_ring.push() == Pushed::Overflow {
+            return None;
+        }
+        let departure = out.send(now + nic.transmit + way, octets.into()).ends;
+        self.leaving.push_back(departure);
+        Some(departure)
+    }
+
+    /// Takes note of what has left.
+    pub fn complete(&mut self, now: At) {
+        while self.leaving.front().is_some_and(|at| *at <= now) {
+            self.leaving.pop_front();
+            self.announced = self.announced.saturating_sub(1);
+            self.tx_ring.sent(1);
+        }
+    }
+
+    /// Takes back the descriptors of what has left.
+    pub fn reclaim(&mut self, now: At) {
+        self.complete(now);
+        self.tx_ring.reclaim();
+        self.tx.taken();
+    }
+
+    /// Another profile of the receive interrupt. What throttles the vector stays.
+    pub fn program(&mut self, now: At, profile: Profile) {
+        let interval = self.rx.model().interval;
+        self.rx.set(now, ModerationModel { interval, ..moderation_of(profile) });
+    }
+
+    /// Counts what still waits.
+    pub fn finish(&self, tally: &mut Tally) {
+        self.waiting.iter().for_each(|frame| tally.in_flight(self.number, frame.arrival));
+    }
+}
+
+/// What a policy's profile means to the NIC.
+pub fn moderation_of(profile: Profile) -> ModerationModel {
+    let from = match profile.mode {
+        PeriodMode::Eqe => DelayFrom::FirstFrame,
+        PeriodMode::Cqe => DelayFrom::LastFrame,
+    };
+    let delay = profile.timer().unwrap_or(Nanos::ZERO);
+    // Without a timer, the count alone would leave the last frames waiting for ever: the hardware then
+    // raises an interrupt for each.
+    let frames = if profile.usecs == 0 { 1 } else { profile.frames };
+    ModerationModel { delay, from, frames, interval: Nanos::ZERO }
+}

@@ -1,0 +1,102 @@
+//! What is counted of the frames, from their arrival to their departure or their loss.
+
+use policy::Goal;
+use units::Nanos;
+
+use crate::At;
+use crate::outcome::{Drop, Recorder, Term};
+
+/// The share of one packet's delay that each term has, in nanoseconds.
+pub type Shares = [u64; Term::COUNT];
+
+/// Counts of one queue.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct QueueTally {
+    pub offered: u64,
+    pub departed: u64,
+    pub dropped: [u64; Drop::COUNT],
+    pub in_flight: u64,
+}
+
+/// All counts. Of the frames, those that arrive within the window count.
+#[derive(Debug)]
+pub struct Tally {
+    pub window: (At, At),
+    pub queues: Vec<QueueTally>,
+    pub octets: u64,
+    pub latency: Recorder,
+    pub terms: [Recorder; Term::COUNT],
+    goal: Option<Goal>,
+    /// Frames later than the goal allows.
+    pub late: u64,
+    /// Delays that were less than the sum of their terms: must stay 0.
+    pub unsound: u64,
+}
+
+impl Tally {
+    pub fn new(window: (At, At), queues: usize, goal: Option<Goal>) -> Self {
+        Self {
+            window,
+            queues: vec![QueueTally::default(); queues],
+            octets: 0,
+            latency: Recorder::new(),
+            terms: std::array::from_fn(|_| Recorder::coarse()),
+            goal,
+            late: 0,
+            unsound: 0,
+        }
+    }
+
+    #[inline]
+    fn counts(&self, arrival: At) -> bool {
+        arrival >= self.window.0 && arrival < self.window.1
+    }
+
+    /// Whether something that happens at `now` counts.
+    #[inline]
+    pub fn within(&self, now: At) -> bool {
+        self.counts(now)
+    }
+
+    /// A frame came off the wire.
+    #[inline]
+    pub fn offered(&mut self, queue: usize, arrival: At) {
+        self.queues[queue].offered += u64::from(self.counts(arrival));
+    }
+
+    /// It was lost.
+    pub fn dropped(&mut self, queue: usize, arrival: At, why: Drop) {
+        self.queues[queue].dropped[why as usize] += u64::from(self.counts(arrival));
+    }
+
+    /// It was still under way when the world ended.
+    pub fn in_flight(&mut self, queue: usize, arrival: At) {
+        self.queues[queue].in_flight += u64::from(self.counts(arrival));
+    }
+
+    /// Its last bit left at `departure`; `shares` are all of its delay but what is left to
+    /// [`Term::Queueing`].
+    #[inline]
+    pub fn departed(&mut self, queue: usize, octets: u32, arrival: At, departure: At, mut shares: Shares) {
+        if !self.counts(arrival) {
+            return;
+        }
+        if departure >= self.window.1 {
+            self.queues[queue].in_flight += 1;
+            return;
+        }
+        self.queues[queue].departed += 1;
+        self.octets += u64::from(octets);
+        let delay = departure.since(arrival).unwrap_or(Nanos::ZERO);
+        let known: u64 = shares.iter().sum();
+        match delay.as_nanos().checked_sub(known) {
+            Some(rest) => shares[Term::Queueing as usize] += rest,
+            None => self.unsound += 1,
+        }
+        self.latency.record(delay);
+        for (recorder, share) in self.terms.iter_mut().zip(shares) {
+            recorder.record(Nanos::from_nanos(share));
+        }
+        self.late += u64::from(self.goal.is_some_and(|goal| delay > goal.latency));
+    }
+}

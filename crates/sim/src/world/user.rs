@@ -1,0 +1,432 @@
+//! A worker in user space: the loop of `live::worker`, on a core and a clock that are modelled.
+//!
+//! ```text
+//!   ┌──► poll every queue: take ─► work ─► send ──► observation ──► wait policy ─► frequency policy
+//!   │                                                                   │
+//!   └── carry out: poll | pause | sleep | arm, poll once more, block ◄──┘
+//! ```
+//! The wait policies run unchanged: they see what the live loop would show them.
+//!
+//! **Empty polls** are not carried out one by one where nobody could tell. A loop of
+//! [`Poll`](policy::wait::Poll) with a fixed frequency has no state that an empty poll changes, so the
+//! polls up to the next frame are counted at once: exact, to the poll. With
+//! [`Adaptive`](policy::wait::Adaptive) polls in a row that find nothing are carried out at growing
+//! distances, of [`STRIDE`] at most: it may so change its mind up to that much later than it would; the
+//! poll that finds a frame is always the right one. [`GoalFrequency`](policy::frequency::GoalFrequency) goes
+//! by time, too. All other policies, of waiting or of frequency, count polls, and none is left out.
+
+use policy::frequency::{self, Frequency, FrequencyPolicy as _};
+use policy::wait::{Action, Arrivals, Ended, Observation, Policy, Queue, Reason, WaitKind, WaitPolicy as _};
+use units::{Cycles, Nanos, Simulated};
+
+use super::core::{Core, Path, Whom};
+use super::ledger::Activity;
+use super::port::Port;
+use super::queue::Waiting;
+use super::tally::{Shares, Tally};
+use crate::At;
+use crate::machine::WorkModel;
+use crate::outcome::{Drop, Term};
+
+/// Frames taken from a queue at once: `live::worker::BURST`.
+pub const BURST: usize = 64;
+/// No sleep and no block is longer: `live::worker::HEALTH_INTERVAL`.
+pub const HEALTH_INTERVAL: Nanos = Nanos::from_millis(100);
+/// How far apart polls may be carried out where the policy goes by time alone.
+pub const STRIDE: Nanos = Nanos::from_nanos(500);
+/// A real-time throttle is asked at least so often.
+const THROTTLE_LOOK: Nanos = Nanos::from_micros(100);
+
+/// What a worker is to do.
+#[derive(Debug)]
+pub struct Config {
+    /// The queues that it serves.
+    pub queues: Vec<usize>,
+    pub policy: Policy<Simulated>,
+    pub frequency: Option<Frequency<Simulated>>,
+    pub work: WorkModel,
+    /// Whether frames carry the time of their arrival.
+    pub stamps: bool,
+    /// Whether frames go out again; else they end with the work on them.
+    pub forward: bool,
+    /// Whether the world itself changes the frequency now and then.
+    pub toggle: Option<super::Toggle>,
+}
+
+/// What a worker did within the window.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    pub polls: u64,
+    pub empty_polls: u64,
+    pub reasons: [u64; Reason::ALL.len()],
+    pub waits: [u64; WaitKind::ALL.len()],
+    pub waited: [Nanos; WaitKind::ALL.len()],
+    pub frequency_reasons: [u64; frequency::Reason::ALL.len()],
+}
+
+/// How empty polls are left out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Skip {
+    /// Not at all.
+    None,
+    /// Up to the next frame.
+    Exact,
+    /// At distances that double, up to [`STRIDE`].
+    Stride,
+}
+
+#[derive(Debug)]
+enum State {
+    Running,
+    /// The queues are armed; polls once more before it blocks.
+    Armed {
+        action: Action<Simulated>,
+        until: Option<At>,
+    },
+    Resting {
+        action: Action<Simulated>,
+        began: At,
+        due: At,
+    },
+    Waking {
+        action: Action<Simulated>,
+        began: At,
+        path: Path,
+    },
+}
+
+/// The worker.
+#[derive(Debug)]
+pub struct User {
+    config: Config,
+    pub core: Core,
+    pub counts: Counts,
+    state: State,
+    skip: Skip,
+    /// Polls in a row that found nothing.
+    empty: u32,
+    batch: Vec<Waiting>,
+    seen: Vec<Queue<Simulated>>,
+    ended: Option<Ended<Simulated>>,
+    /// How the last wait ended, for the frames of the poll after it.
+    path: Option<Path>,
+    /// Since the frequency policy was last asked.
+    busy: Nanos,
+    asleep: Nanos,
+    /// When the loop last waited: what a real-time throttle counts from.
+    ran_from: At,
+}
+
+impl User {
+    pub fn new(config: Config, core: Core) -> Self {
+        let timeless = config.toggle.is_none() && !core.is_throttled();
+        let skip = match (&config.policy, &config.frequency) {
+            (Policy::Poll(_), None | Some(Frequency::Fixed(_))) if timeless => Skip::Exact,
+            (Policy::Poll(_) | Policy::Adaptive(_), None | Some(Frequency::Fixed(_) | Frequency::Goal(_))) => {
+                Skip::Stride
+            }
+            _ => Skip::None,
+        };
+        let seen = Vec::with_capacity(config.queues.len());
+        Self {
+            config,
+            core,
+            counts: Counts::default(),
+            state: State::Running,
+            skip,
+            empty: 0,
+            batch: Vec::with_capacity(BURST),
+            seen,
+            ended: None,
+            path: None,
+            busy: Nanos::ZERO,
+            asleep: Nanos::ZERO,
+            ran_from: At::ORIGIN,
+        }
+    }
+
+    /// Acts at `now`; says when it wants to act next. `horizon`: nobody else does anything before then.
+    pub fn act(&mut self, now: At, horizon: At, port: &mut Port, tally: &mut Tally) -> At {
+        match std::mem::replace(&mut self.state, State::Running) {
+            State::Running => {
+                let polled = self.poll(now, port, tally);
+                self.decide(now, polled, horizon, port, tally)
+            }
+            State::Armed { action, until } => {
+                let polled = self.poll(now, port, tally);
+                if self.received() > 0 {
+                    self.disarm(port);
+                    self.ended = None;
+                    return self.decide(now, polled, horizon, port, tally);
+                }
+                self.give_away(polled, action, until)
+            }
+            State::Resting { action, began, due } => {
+                let path = self.core.wake_by_timer(due, now, Whom::Thread);
+                self.state = State::Waking { action, began, path };
+                path.ready()
+            }
+            State::Waking { action, began, path } => {
+                self.disarm(port);
+                self.waited(action, began, now, tally);
+                self.path = Some(path);
+                self.ran_from = now;
+                let polled = self.poll(now, port, tally);
+                self.decide(now, polled, horizon, port, tally)
+            }
+        }
+    }
+
+    /// An interrupt for one of its queues fired: when it will act, if that wakes it.
+    pub fn interrupted(&mut self, fired: At) -> Option<At> {
+        let State::Resting { action, began, .. } = self.state else { return None };
+        let path = self.core.wake_by_interrupt(fired, Whom::Thread);
+        self.state = State::Waking { action, began, path };
+        Some(path.ready())
+    }
+
+    fn received(&self) -> u32 {
+        self.seen.iter().map(|queue| queue.received).sum()
+    }
+
+    fn disarm(&self, port: &mut Port) {
+        self.config.queues.iter().for_each(|queue| port.queues[*queue].disarm());
+    }
+
+    /// Polls every queue once, works and sends: when it is done.
+    #[inline]
+    fn poll(&mut self, now: At, port: &mut Port, tally: &mut Tally) -> At {
+        self.seen.clear();
+        let mut at = now;
+        for index in 0..self.config.queues.len() {
+            let queue = self.config.queues[index];
+            port.fetch(at, tally);
+            let fill = port.queues[queue].take(at, BURST, &mut self.batch);
+            at = if self.batch.is_empty() {
+                self.seen.push(Queue { received: 0, fill: 0, arrivals: None });
+                self.core.execute(at, self.config.work.poll, Activity::Polling)
+            } else {
+                self.serve(at, queue, fill, port, tally)
+            };
+        }
+        let counted = tally.within(now);
+        self.counts.polls += u64::from(counted);
+        self.counts.empty_polls += u64::from(counted && self.received() == 0);
+        self.path = None;
+        // However fast the core: a loop takes time.
+        at.max(now + Nanos::from_nanos(1))
+    }
+
+    /// Works on the batch that was taken at `now` and sends it: when it is done.
+    fn serve(&mut self, now: At, queue: usize, fill: u32, port: &mut Port, tally: &mut Tally) -> At {
+        let received = self.batch.len() as u64;
+        let WorkModel { poll, burst, frame } = self.config.work;
+        let taking = poll.min(burst);
+        let rest = Cycles::new(burst.count() - taking.count() + received * frame.count());
+        let picked_up = self.core.execute(now, taking, Activity::Working);
+        let done = self.core.execute(picked_up, rest, Activity::Working);
+        self.busy += done.since(now).unwrap_or(Nanos::ZERO);
+        let arrivals = self.arrivals(picked_up);
+        self.seen.push(Queue { received: received as u32, fill, arrivals: Some(arrivals) });
+        let served = Served::new(&self.core, self.path, (now, done), self.batch[0].visible, burst, frame);
+        for index in 0..self.batch.len() {
+            let frame = self.batch[index];
+            let shares = served.shares(&frame);
+            if !self.config.forward {
+                tally.departed(queue, frame.octets, frame.arrival, done, shares);
+                port.answered(&frame, done);
+                continue;
+            }
+            match port.send(queue, &frame, done) {
+                Some((departure, octets)) => {
+                    let mut shares = shares;
+                    shares[Term::Transmit as usize] = departure.since(done).unwrap_or(Nanos::ZERO).as_nanos();
+                    tally.departed(queue, octets, frame.arrival, departure, shares);
+                    port.answered(&frame, departure);
+                }
+                None => port.lose(queue, &frame, Drop::TxFull, done, tally),
+            }
+        }
+        self.batch.clear();
+        done
+    }
+
+    fn arrivals(&self, picked_up: At) -> Arrivals<Simulated> {
+        match (self.config.stamps, self.batch.first(), self.batch.last()) {
+            (true, Some(first), Some(last)) => Arrivals { first: first.arrival, last: last.arrival, picked_up },
+            _ => Arrivals { first: picked_up, last: picked_up, picked_up },
+        }
+    }
+
+    /// Asks the policies after the poll that began at `polled_at` and was done at `now`, and does what they
+    /// say: when to act next.
+    fn decide(&mut self, polled_at: At, now: At, horizon: At, port: &mut Port, tally: &mut Tally) -> At {
+        let seen = Observation { now, queues: &self.seen, ended: self.ended.take() };
+        let empty = seen.received() == 0;
+        let decision = self.config.policy.decide(&seen);
+        let counted = tally.within(now);
+        self.counts.reasons[decision.reason as usize] += u64::from(counted);
+        if let Some(policy) = &mut self.config.frequency {
+            let (busy, asleep) = (std::mem::take(&mut self.busy), std::mem::take(&mut self.asleep));
+            let running = Some(self.core.frequency());
+            let asked = policy.decide(&frequency::Observation { poll: &seen, busy, asleep, running });
+            self.counts.frequency_reasons[asked.reason as usize] += u64::from(counted);
+            if let frequency::Action::Request(wanted) = asked.action {
+                self.core.request(now, wanted);
+            }
+        }
+        if let Some(wanted) = self.config.toggle.as_mut().and_then(|toggle| toggle.due(now)) {
+            self.core.request(now, wanted);
+        }
+        self.empty = if empty { self.empty.saturating_add(1) } else { 0 };
+        match decision.action {
+            Action::Poll => {
+                let now = self.go_on(now);
+                if empty { self.skip_ahead(polled_at, now, decision.reason, horizon, port, tally) } else { now }
+            }
+            Action::Pause(span) => {
+                let until = now + span;
+                self.core.pause(now);
+                self.waited(decision.action, now, until, tally);
+                self.go_on(until)
+            }
+            Action::SleepUntil(until) => self.give_away(now, decision.action, Some(until)),
+            Action::BlockUntil(until) => {
+                for queue in &self.config.queues {
+                    port.queues[*queue].arm(now);
+                }
+                self.state = State::Armed { action: decision.action, until };
+                now
+            }
+        }
+    }
+
+    /// The loop has run up to `now`: when it may go on.
+    #[inline]
+    fn go_on(&mut self, now: At) -> At {
+        let from = std::mem::replace(&mut self.ran_from, now);
+        let allowed = self.core.ran(from, now);
+        self.ran_from = allowed;
+        allowed
+    }
+
+    /// Leaves out polls that would find nothing: when the next one is that counts. The poll that began at
+    /// `polled_at` was empty, and the next would begin at `now`.
+    fn skip_ahead(
+        &mut self,
+        polled_at: At,
+        now: At,
+        reason: Reason,
+        horizon: At,
+        port: &Port,
+        tally: &mut Tally,
+    ) -> At {
+        if self.skip == Skip::None {
+            return now;
+        }
+        let period = now.since(polled_at).unwrap_or(Nanos::ZERO).as_nanos();
+        let next_frame = self.config.queues.iter().filter_map(|queue| port.queues[*queue].next_visible());
+        let mut until = next_frame.chain(port.next_due()).fold(horizon, At::min);
+        // Nothing may happen to the core meanwhile, and counting begins and ends with the window.
+        until = self.core.undisturbed_until().map_or(until, |at| until.min(at));
+        let boundary = if now < tally.window.0 { tally.window.0 } else { tally.window.1 };
+        until = until.min(boundary);
+        if self.core.is_throttled() {
+            until = until.min(now + THROTTLE_LOOK);
+        }
+        let ahead = until.since(now).unwrap_or(Nanos::ZERO).as_nanos();
+        if period == 0 || ahead == 0 || self.core.may_stall(now, now) {
+            return now;
+        }
+        let polls = match self.skip {
+            Skip::Stride => {
+                // The next poll, then the next but one, but two, but four...
+                let most = (STRIDE.as_nanos() / period).max(1);
+                let doubled = 1u64 << self.empty.saturating_sub(1).min(16);
+                ahead.div_ceil(period).min(doubled.min(most) - 1)
+            }
+            _ => ahead.div_ceil(period),
+        };
+        if tally.within(now) {
+            self.counts.polls += polls;
+            self.counts.empty_polls += polls;
+            self.counts.reasons[reason as usize] += polls;
+        }
+        now + Nanos::from_nanos(polls * period)
+    }
+
+    /// Gives the core away at `now`, until `until` at the latest.
+    fn give_away(&mut self, now: At, action: Action<Simulated>, until: Option<At>) -> At {
+        self.core.ran(self.ran_from, now);
+        let due = until.unwrap_or(now + HEALTH_INTERVAL).min(now + HEALTH_INTERVAL);
+        self.state = State::Resting { action, began: now, due };
+        self.core.rest(now, due, Whom::Thread)
+    }
+
+    fn waited(&mut self, action: Action<Simulated>, began: At, ended: At, tally: &Tally) {
+        let span = ended.since(began).unwrap_or(Nanos::ZERO);
+        if action.kind() != WaitKind::Pause {
+            self.asleep += span;
+        }
+        if tally.within(began) {
+            self.counts.waits[action.kind() as usize] += 1;
+            self.counts.waited[action.kind() as usize] += span;
+        }
+        self.ended = Some(Ended { action, began, ended });
+    }
+}
+
+/// A batch that was served: what its frames have in common.
+pub struct Served {
+    path: Option<Path>,
+    /// When the loop could take frames: the poll's time, or the end of the wait before it.
+    ready: At,
+    /// When the last of them was done.
+    done: At,
+    stall: (At, At),
+    taken: (At, At),
+    /// A frame's own work, in nanoseconds.
+    own: u64,
+    /// Whether nothing but queueing, work and sending came in between.
+    plain: bool,
+}
+
+impl Served {
+    /// Frames that were worked on within `span`, each for `burst` and `frame`; the first was visible at
+    /// `oldest`.
+    pub fn new(core: &Core, path: Option<Path>, span: (At, At), oldest: At, burst: Cycles, frame: Cycles) -> Self {
+        let (stall, taken) = (core.stall(), core.taken());
+        let (now, done) = span;
+        let own = core.span(burst) + core.span(frame);
+        let lost = overlap(stall, now, done) + overlap(taken, now, done);
+        let available = done.since(now).unwrap_or(Nanos::ZERO).as_nanos().saturating_sub(lost);
+        let ready = path.map_or(At::ORIGIN, |path| path.ready());
+        // Few polls follow a wait or meet a disturbance.
+        let plain = path.is_none() && stall.1 <= oldest && taken.1 <= oldest;
+        Self { path, ready, done, stall, taken, own: own.as_nanos().min(available), plain }
+    }
+
+    /// All of a frame's delay but what is left to queueing and sending.
+    #[inline]
+    pub fn shares(&self, frame: &Waiting) -> Shares {
+        let mut shares = Shares::default();
+        shares[Term::Delivery as usize] = frame.due.since(frame.arrival).unwrap_or(Nanos::ZERO).as_nanos();
+        shares[Term::Moderation as usize] = frame.visible.since(frame.due).unwrap_or(Nanos::ZERO).as_nanos();
+        shares[Term::Work as usize] = self.own;
+        if !self.plain {
+            if let Some(path) = &self.path {
+                path.share_out(frame.visible, &mut shares);
+            }
+            let from = self.ready.max(frame.visible);
+            shares[Term::FrequencyStall as usize] += overlap(self.stall, from, self.done);
+            shares[Term::Scheduling as usize] += overlap(self.taken, from, self.done);
+        }
+        shares
+    }
+}
+
+/// How much of `span` lies between two points, in nanoseconds.
+pub fn overlap(span: (At, At), from: At, to: At) -> u64 {
+    let (from, to) = (span.0.max(from), span.1.min(to));
+    to.since(from).unwrap_or(Nanos::ZERO).as_nanos()
+}

@@ -1,0 +1,13 @@
+//! The world as a whole: one program, so that it is linked once.
+
+/// What Apus does against what others do, on named machines.
+mod goals;
+/// Where a result can be computed by hand, the world gives that result.
+mod known;
+/// Scenarios made at random: nothing panics, nothing is lost, time and energy add up.
+mod random;
+/// The same scenario and seed give the same result, on any number of threads; one of each kind of
+/// traffic is pinned.
+mod same;
+/// What the tests share.
+mod support;

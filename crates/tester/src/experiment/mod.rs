@@ -1,0 +1,254 @@
+//! Which settings help? Two states of a machine, or many, compared by the same measurement.
+//!
+//! [`Experiment`] says which factors are to be on for the next run and is told what the run gave; it measures nothing and
+//! reads no clock. Runs are interleaved: a replicate is every combination once, in random order, and then backwards
+//! (A B B A), so that a drift of the machine meets all alike. Everything off is in it twice: the difference of
+//! these two is the noise floor, measured first, and all the time.
+//!
+//! ```text
+//!   floor: A A' A' A ×3 ─► replicates ─► look: decided? ──yes──► end
+//!                              ▲           │ no, and time is left
+//!                              └───────────┘
+//! ```
+//!
+//! The sample is the replicate, made of runs; frames are not. Values are compared as logarithms, so that an effect is a
+//! ratio. It is decided at looks that are set beforehand, of which each may err with an equal part of the allowed
+//! probability (Bonferroni); within a look the tests are Holm's. An effect counts only if it is also larger than what
+//! everything off differs from itself. Without one it says how large it is at the most.
+
+pub mod result;
+
+mod design;
+mod outcome;
+mod student;
+
+use units::Nanos;
+
+use crate::{Error, Random};
+use design::Layout;
+pub use design::{Design, MOST_FACTORS};
+pub use outcome::{Entry, Found, Outcome, Verdict};
+
+/// What is asked.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Settings {
+    /// The names of the factors.
+    pub factors: Vec<String>,
+    /// How they are combined.
+    pub design: Design,
+    /// Whether less is better: latency, CPU time. Else more is: a rate.
+    pub less_is_better: bool,
+    /// An effect below this share is of no interest: 0.02 for 2 %.
+    pub smallest: f64,
+    /// The allowed probability that anything is called an effect that is none.
+    pub alpha: f64,
+    /// The time for all of it.
+    pub budget: Nanos,
+    /// For the order of the runs.
+    pub seed: u64,
+}
+
+/// The next run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Step {
+    /// The factors that are on, as bits.
+    pub on: u32,
+    /// Which replicate; `None` while the noise floor is measured.
+    pub replicate: Option<usize>,
+}
+
+/// Replicates of the noise floor before anything is compared: three differences have a spread.
+const FLOOR: usize = 3;
+/// Numbers of replicates after which it is decided: each about a third more than the one before.
+const LOOKS: [usize; 10] = [4, 6, 8, 11, 15, 20, 27, 36, 48, 64];
+/// Runs that may fail, one after the other: then it is not the run.
+const MOST_FAILURES: usize = 10;
+
+/// An experiment that is under way.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    settings: Settings,
+    layout: Layout,
+    random: Random,
+    /// The combinations of the current replicate, in the order in which they are run.
+    order: Vec<usize>,
+    /// The logarithms of what they gave so far.
+    given: Vec<f64>,
+    /// Replicates of the noise floor: differences.
+    floor: Vec<f64>,
+    /// Whole replicates: the value of each combination.
+    replicates: Vec<Vec<f64>>,
+    runs: Vec<RunRecord>,
+    failures: Vec<String>,
+    failed_in_a_row: usize,
+    started: Nanos,
+    longest: Nanos,
+    now: Nanos,
+    ended: Option<Ended>,
+}
+
+/// A run and what it gave.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct RunRecord {
+    /// The factors that were on, as bits.
+    pub on: u32,
+    /// When it was begun, since the start of the experiment.
+    pub at: Nanos,
+    /// What it gave; `None` if it failed.
+    pub value: Option<f64>,
+}
+
+/// Why an experiment ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// Everything is decided.
+    Decided,
+    /// There was no time for another replicate.
+    Budget,
+    /// As many replicates as there are looks.
+    Replicates,
+    /// One run after the other failed.
+    Failed,
+}
+
+impl Experiment {
+    /// Checks what is asked.
+    pub fn new(settings: Settings) -> Result<Self, Error> {
+        let within = |share: f64| share > 0.0 && share < 1.0;
+        if !within(settings.smallest) || !within(settings.alpha) {
+            return Err(Error::invalid(
+                "the smallest effect of interest, or alpha",
+                "expected shares between 0 and 1, such as 2% and 5%",
+            ));
+        }
+        let layout = Layout::new(settings.design, settings.factors.len())?;
+        let mut experiment = Self {
+            random: Random::new(settings.seed),
+            settings,
+            layout,
+            order: Vec::new(),
+            given: Vec::new(),
+            floor: Vec::new(),
+            replicates: Vec::new(),
+            runs: Vec::new(),
+            failures: Vec::new(),
+            failed_in_a_row: 0,
+            started: Nanos::ZERO,
+            longest: Nanos::ZERO,
+            now: Nanos::ZERO,
+            ended: None,
+        };
+        experiment.order = experiment.ordered(true);
+        Ok(experiment)
+    }
+
+    /// What is asked.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The next run, if it is to begin `now` after the start; `None` when it is over.
+    pub fn next(&mut self, now: Nanos) -> Option<Step> {
+        self.now = now;
+        let begins = self.given.is_empty();
+        if begins && self.ended.is_none() {
+            // A replicate that cannot be finished tells nothing.
+            let late = now.saturating_add(self.longest) > self.settings.budget;
+            if late && !self.floor.is_empty() {
+                self.ended = Some(Ended::Budget);
+            }
+            self.started = now;
+        }
+        if self.ended.is_some() {
+            return None;
+        }
+        let combination = self.order[self.given.len()];
+        let replicate = (!self.in_floor()).then_some(self.replicates.len());
+        Some(Step { on: self.layout.combinations[combination], replicate })
+    }
+
+    /// What the run gave that [`Experiment::next`] asked for: a value above 0, or why there is none: then it
+    /// is tried again.
+    pub fn record(&mut self, value: Result<f64, String>, now: Nanos) {
+        let on = self.order.get(self.given.len()).map_or(0, |place| self.layout.combinations[*place]);
+        let value = value.and_then(|value| {
+            if value > 0.0 && value.is_finite() { Ok(value) } else { Err(format!("{value} is no value above 0")) }
+        });
+        self.runs.push(RunRecord { on, at: self.now, value: value.as_ref().ok().copied() });
+        match value {
+            Ok(value) => {
+                self.failed_in_a_row = 0;
+                self.given.push(value.ln());
+                if self.given.len() == self.order.len() {
+                    self.finish_replicate(now);
+                }
+            }
+            Err(why) => {
+                self.failures.push(why);
+                self.failed_in_a_row += 1;
+                if self.failed_in_a_row >= MOST_FAILURES {
+                    self.ended = Some(Ended::Failed);
+                }
+            }
+        }
+    }
+
+    /// How it stands: at the end, or in between.
+    pub fn outcome(&self) -> Outcome {
+        outcome::of(self)
+    }
+
+    /// All runs, in their order.
+    pub fn runs(&self) -> &[RunRecord] {
+        &self.runs
+    }
+
+    /// Why it ended; `None` if it has not.
+    pub fn ended(&self) -> Option<Ended> {
+        self.ended
+    }
+
+    /// Runs until the current replicate is whole.
+    pub fn runs_left_in_replicate(&self) -> usize {
+        self.order.len() - self.given.len()
+    }
+
+    fn in_floor(&self) -> bool {
+        self.floor.len() < FLOOR
+    }
+
+    /// Every combination once at random, and then backwards.
+    fn ordered(&mut self, floor: bool) -> Vec<usize> {
+        let mut order: Vec<usize> = if floor { vec![0, 1] } else { (0..self.layout.combinations.len()).collect() };
+        for last in (1..order.len()).rev() {
+            order.swap(last, self.random.up_to(last as u64) as usize);
+        }
+        let back: Vec<usize> = order.iter().rev().copied().collect();
+        order.extend(back);
+        order
+    }
+
+    fn finish_replicate(&mut self, now: Nanos) {
+        let mut sums = vec![0.0; self.layout.combinations.len()];
+        for (place, value) in self.order.iter().zip(&self.given) {
+            sums[*place] += value / 2.0;
+        }
+        if self.in_floor() {
+            self.floor.push(sums[1] - sums[0]);
+        } else {
+            self.replicates.push(sums);
+            self.longest = self.longest.max(now.saturating_sub(self.started));
+        }
+        self.given.clear();
+        self.order = self.ordered(self.in_floor());
+        let looked = LOOKS.contains(&self.replicates.len()) && !self.in_floor();
+        if looked && self.outcome().entries.iter().all(|entry| entry.decided) {
+            self.ended = Some(Ended::Decided);
+        } else if self.replicates.len() >= LOOKS[LOOKS.len() - 1] {
+            self.ended = Some(Ended::Replicates);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

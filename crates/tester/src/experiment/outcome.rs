@@ -1,0 +1,212 @@
+//! What the runs say: a ranked list of what helps, what hurts, and what does neither.
+
+use super::design::Kind;
+use super::student::Mean;
+use super::{Experiment, LOOKS};
+
+/// How an experiment stands.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Outcome {
+    /// The factors and the pairs, the most helpful first.
+    pub entries: Vec<Entry>,
+    /// What everything off differs from itself; `None` with too few runs.
+    pub floor: Option<Found>,
+    /// Whether the bed differs from itself by more than chance: then nothing here can be believed.
+    pub floor_is_sound: bool,
+    /// Whole replicates.
+    pub replicates: usize,
+}
+
+/// A factor, or two of them together, and what it does.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Entry {
+    /// The factors, by their places: one, or two that are on together.
+    pub factors: Vec<usize>,
+    /// Another factor that has to be off for this to be so, if it depends on it.
+    pub without: Option<usize>,
+    /// What it does; `None` with too few runs.
+    pub found: Option<Found>,
+    /// What that means.
+    pub verdict: Verdict,
+    /// Whether more runs would not change the verdict: an effect was found, or one of interest is ruled out.
+    pub decided: bool,
+}
+
+/// An effect as a share of everything off: -0.2 is a fifth less.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Found {
+    /// The effect.
+    pub effect: f64,
+    /// Lower end of its interval, at the level of one look.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// The probability of an effect so large by chance.
+    pub p: f64,
+}
+
+/// What an effect means.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Verdict {
+    /// It helps.
+    Helps,
+    /// It hurts.
+    Hurts,
+    /// No difference was found; if there is one, it is smaller than this share.
+    NoDifference {
+        /// The share.
+        smaller_than: f64,
+    },
+    /// Too few runs to say anything.
+    Unknown,
+}
+
+/// A contrast with its estimate.
+struct Estimate {
+    kind: Kind,
+    mean: Mean,
+    significant: bool,
+}
+
+pub(super) fn of(experiment: &Experiment) -> Outcome {
+    let settings = &experiment.settings;
+    let alpha = settings.alpha / LOOKS.len() as f64;
+    let values = |kind: Kind| -> Vec<f64> {
+        let contrast = experiment.layout.contrasts.iter().find(|contrast| contrast.kind == kind);
+        contrast
+            .map(|contrast| experiment.replicates.iter().map(|values| contrast.of(values)).collect())
+            .unwrap_or_default()
+    };
+    let mut nulls = experiment.floor.clone();
+    nulls.extend(values(Kind::Null));
+    let floor = Mean::of(&nulls);
+    // Of the intervals' two ends the one further from 0.
+    let reach = floor.map(|floor| floor.interval(settings.alpha)).map_or(0.0, |(low, high)| low.abs().max(high.abs()));
+    let mut estimates: Vec<Estimate> = Vec::new();
+    for contrast in experiment.layout.contrasts.iter().filter(|contrast| contrast.kind != Kind::Null) {
+        if let Some(mean) = Mean::of(&values(contrast.kind)) {
+            estimates.push(Estimate { kind: contrast.kind, mean, significant: false });
+        }
+    }
+    holm(&mut estimates, alpha);
+    for estimate in &mut estimates {
+        estimate.significant &= estimate.mean.mean.abs() > reach;
+    }
+    let pairs: Vec<(usize, usize)> = estimates
+        .iter()
+        .filter(|estimate| estimate.significant)
+        .filter_map(|estimate| match estimate.kind {
+            Kind::Interaction(first, second) => Some((first, second)),
+            _ => None,
+        })
+        .collect();
+    // Until it is known whether a factor depends on another, what it does is not decided. An interaction is a difference
+    // of differences: twice the smallest effect of interest is what it may hide.
+    let open = |factor: usize| {
+        estimates.iter().any(|estimate| match estimate.kind {
+            Kind::Interaction(first, second) if factor == first || factor == second => {
+                let (low, high) = estimate.mean.interval(alpha);
+                !estimate.significant && low.abs().max(high.abs()) > 2.0 * settings.smallest.ln_1p()
+            }
+            _ => false,
+        })
+    };
+    let judge = Judge { experiment, alpha, reach };
+    let mut entries = Vec::new();
+    for factor in 0..settings.factors.len() {
+        let partner = pairs.iter().find_map(|(first, second)| match factor {
+            f if f == *first => Some(*second),
+            f if f == *second => Some(*first),
+            _ => None,
+        });
+        let mut entry = match partner {
+            // Depends on another: what it does while that is off.
+            Some(partner) => {
+                let pair = Kind::Interaction(factor.min(partner), factor.max(partner));
+                let alone: Vec<f64> =
+                    values(Kind::Main(factor)).iter().zip(values(pair)).map(|(main, more)| main - more / 2.0).collect();
+                judge.entry(vec![factor], Some(partner), &alone, None)
+            }
+            None => {
+                let tested = estimates.iter().find(|estimate| estimate.kind == Kind::Main(factor));
+                judge.entry(vec![factor], None, &values(Kind::Main(factor)), tested.map(|tested| tested.significant))
+            }
+        };
+        entry.decided &= !open(factor);
+        entries.push(entry);
+    }
+    for (first, second) in pairs {
+        let both: Vec<f64> = values(Kind::Main(first))
+            .iter()
+            .zip(values(Kind::Main(second)))
+            .map(|(first, second)| first + second)
+            .collect();
+        entries.push(judge.entry(vec![first, second], None, &both, None));
+    }
+    let sign = if settings.less_is_better { 1.0 } else { -1.0 };
+    let rank = |entry: &Entry| {
+        let effect = entry.found.map_or(0.0, |found| found.effect * sign);
+        let group = match entry.verdict {
+            Verdict::Helps => 0,
+            Verdict::NoDifference { .. } | Verdict::Unknown => 1,
+            Verdict::Hurts => 2,
+        };
+        (group, effect)
+    };
+    entries.sort_by(|a, b| {
+        let (a, b) = (rank(a), rank(b));
+        a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+    });
+    Outcome {
+        entries,
+        floor: floor.map(|floor| found(&floor, alpha)),
+        floor_is_sound: floor.is_none_or(|floor| floor.p() >= alpha || floor.mean.abs() < settings.smallest.ln_1p()),
+        replicates: experiment.replicates.len(),
+    }
+}
+
+/// Holm's step-down procedure (Scandinavian Journal of Statistics 6, 1979): the k-th smallest of m probabilities is held
+/// against alpha / (m - k + 1), until one fails.
+fn holm(estimates: &mut [Estimate], alpha: f64) {
+    let mut order: Vec<usize> = (0..estimates.len()).collect();
+    order.sort_by(|a, b| estimates[*a].mean.p().total_cmp(&estimates[*b].mean.p()));
+    for (place, index) in order.into_iter().enumerate() {
+        if estimates[index].mean.p() > alpha / (estimates.len() - place) as f64 {
+            return;
+        }
+        estimates[index].significant = true;
+    }
+}
+
+struct Judge<'a> {
+    experiment: &'a Experiment,
+    alpha: f64,
+    reach: f64,
+}
+
+impl Judge<'_> {
+    /// `tested` is what Holm's procedure said, for a contrast that it has tested.
+    fn entry(&self, factors: Vec<usize>, without: Option<usize>, values: &[f64], tested: Option<bool>) -> Entry {
+        let settings = &self.experiment.settings;
+        let Some(mean) = Mean::of(values) else {
+            return Entry { factors, without, found: None, verdict: Verdict::Unknown, decided: false };
+        };
+        let found = found(&mean, self.alpha);
+        let is_one = tested.unwrap_or(mean.p() <= self.alpha) && mean.mean.abs() > self.reach;
+        let better = (mean.mean < 0.0) == settings.less_is_better;
+        let smaller_than = found.low.abs().max(found.high.abs());
+        let verdict = match (is_one, better) {
+            (true, true) => Verdict::Helps,
+            (true, false) => Verdict::Hurts,
+            (false, _) => Verdict::NoDifference { smaller_than },
+        };
+        let decided = is_one || smaller_than <= settings.smallest;
+        Entry { factors, without, found: Some(found), verdict, decided }
+    }
+}
+
+/// From logarithms to shares.
+fn found(mean: &Mean, alpha: f64) -> Found {
+    let (low, high) = mean.interval(alpha);
+    Found { effect: mean.mean.exp_m1(), low: low.exp_m1(), high: high.exp_m1(), p: mean.p() }
+}

@@ -1,0 +1,299 @@
+//! The document that leaves the program: `apus.experiment/1`; its report, and its table.
+
+use std::fmt::Write as _;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Design, Ended, Entry, Experiment, Found, Verdict};
+use crate::host::{HostState, Reading};
+use crate::report::model::{Bar, Bars, Cell, Column, Estimate, Fact, Known, Report, Section, Table};
+
+/// The schema's name.
+pub const SCHEMA: &str = "apus.experiment/1";
+
+/// What an experiment found.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExperimentResult {
+    /// The version of Apus that wrote this.
+    pub apus: String,
+    /// `apus.experiment/1`
+    #[schemars(extend("const" = SCHEMA))]
+    pub schema: String,
+    /// The host on which it was done.
+    pub host: Reading<HostState>,
+    /// What it is called.
+    pub name: String,
+    /// What was measured, with its unit: `latency_p50_ns`.
+    pub metric: String,
+    /// Whether less of it is better.
+    pub less_is_better: bool,
+    /// `one-at-a-time` or `factorial`.
+    pub design: String,
+    /// Effects below this percentage were of no interest.
+    pub smallest_percent: f64,
+    /// The allowed probability of a wrong effect, in percent.
+    pub alpha_percent: f64,
+    /// Why it ended: decided, budget, replicates, failed, interrupted.
+    pub ended: String,
+    /// Whole replicates: the samples.
+    pub replicates: u64,
+    /// What everything off differs from itself.
+    pub noise_floor: Reading<Effect>,
+    /// Whether that is no more than chance; if not, nothing here can be believed.
+    pub noise_floor_is_sound: bool,
+    /// What helps, what does nothing, what hurts; the most helpful first.
+    pub ranking: Vec<Ranked>,
+    /// All runs, in their order.
+    pub runs: Vec<Run>,
+    /// Why runs failed.
+    pub failures: Vec<String>,
+}
+
+/// An effect, in percent of everything off.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Effect {
+    /// The effect.
+    pub percent: f64,
+    /// Lower end of its interval, at the level of one look.
+    pub low_percent: f64,
+    /// Upper end.
+    pub high_percent: f64,
+    /// The probability of an effect so large by chance.
+    pub p: f64,
+}
+
+/// A factor, or two together.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Ranked {
+    /// The factors' names.
+    pub factors: Vec<String>,
+    /// A factor that has to be off for this to be so.
+    pub without: Option<String>,
+    /// helps, hurts, no_difference, unknown.
+    pub verdict: String,
+    /// The verdict in words.
+    pub says: String,
+    /// What it does.
+    pub effect: Reading<Effect>,
+    /// The bound of a difference that was not found, in percent.
+    pub smaller_than_percent: Option<f64>,
+    /// Whether more runs would not change the verdict.
+    pub decided: bool,
+}
+
+/// A run.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// The factors that were on.
+    pub on: Vec<String>,
+    /// When it began, since the start.
+    pub at_ns: u64,
+    /// What it gave, in the metric's unit; `null` if it failed.
+    pub value: Option<f64>,
+}
+
+impl From<Found> for Effect {
+    fn from(found: Found) -> Self {
+        let percent = |share: f64| share * 100.0;
+        Self {
+            percent: percent(found.effect),
+            low_percent: percent(found.low),
+            high_percent: percent(found.high),
+            p: found.p,
+        }
+    }
+}
+
+/// What is measured, for the document.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct About {
+    /// What the experiment is called.
+    pub name: String,
+    /// What was measured, with its unit.
+    pub metric: String,
+}
+
+impl ExperimentResult {
+    /// The document of an experiment as it stands.
+    pub fn new(experiment: &Experiment, about: &About, host: Reading<HostState>, interrupted: bool) -> Self {
+        let settings = experiment.settings();
+        let outcome = experiment.outcome();
+        let names = |on: u32| -> Vec<String> {
+            let places = (0..settings.factors.len()).filter(|place| on >> place & 1 == 1);
+            places.map(|place| settings.factors[place].clone()).collect()
+        };
+        let few = "too few replicates";
+        let ended = match experiment.ended() {
+            _ if interrupted => "interrupted",
+            Some(Ended::Decided) => "decided",
+            Some(Ended::Replicates) => "replicates",
+            Some(Ended::Failed) => "failed",
+            Some(Ended::Budget) | None => "budget",
+        };
+        Self {
+            apus: env!("CARGO_PKG_VERSION").into(),
+            schema: SCHEMA.into(),
+            host,
+            name: about.name.clone(),
+            metric: about.metric.clone(),
+            less_is_better: settings.less_is_better,
+            design: match settings.design {
+                Design::OneAtATime => "one-at-a-time".into(),
+                Design::Factorial => "factorial".into(),
+            },
+            smallest_percent: settings.smallest * 100.0,
+            alpha_percent: settings.alpha * 100.0,
+            ended: ended.into(),
+            replicates: outcome.replicates as u64,
+            noise_floor: Reading::or_unknown(outcome.floor.map(Effect::from), few),
+            noise_floor_is_sound: outcome.floor_is_sound,
+            ranking: outcome.entries.iter().map(|entry| Ranked::of(entry, &settings.factors)).collect(),
+            runs: experiment
+                .runs()
+                .iter()
+                .map(|run| Run { on: names(run.on), at_ns: run.at.as_nanos(), value: run.value })
+                .collect(),
+            failures: experiment.failures.clone(),
+        }
+    }
+
+    /// The ranked table, for people.
+    pub fn table(&self) -> String {
+        let mut text = String::new();
+        let floor = self.noise_floor.value.map_or("unknown".into(), |floor| floor.to_string());
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "{}: {}, {}; {} replicates, ended: {}",
+            self.name, self.metric, self.design, self.replicates, self.ended
+        );
+        let _ = writeln!(text, "noise floor (everything off against itself): {floor}");
+        if !self.noise_floor_is_sound {
+            let _ =
+                writeln!(text, "WARNING: the bed differs from itself by more than chance: do not believe what follows");
+        }
+        let width = self.ranking.iter().map(|ranked| ranked.label().chars().count()).max().unwrap_or(0).max(6);
+        for (place, ranked) in self.ranking.iter().enumerate() {
+            let effect = ranked.effect.value.map_or("unknown".into(), |effect| effect.to_string());
+            let _ = writeln!(text, "{:>3}. {:<width$}  {:<34} {}", place + 1, ranked.label(), effect, ranked.says);
+        }
+        if !self.failures.is_empty() {
+            let _ = writeln!(
+                text,
+                "{} runs failed, the last: {}",
+                self.failures.len(),
+                self.failures[self.failures.len() - 1]
+            );
+        }
+        text
+    }
+
+    /// The report: a figure, and the table.
+    pub fn report(&self) -> Report {
+        let estimate = |effect: Effect| Estimate {
+            value: effect.percent,
+            interval: Some((effect.low_percent, effect.high_percent)),
+        };
+        let bars = self
+            .ranking
+            .iter()
+            .filter_map(|ranked| Some(Bar { series: ranked.label(), value: estimate(ranked.effect.value?) }));
+        let floor = self
+            .noise_floor
+            .value
+            .map(|effect| Bar { series: "everything off, against itself".into(), value: estimate(effect) });
+        let rows = self.ranking.iter().map(|ranked| {
+            vec![
+                Cell::Text(ranked.label()),
+                ranked
+                    .effect
+                    .value
+                    .map_or(Cell::Unknown("too few replicates".into()), |effect| Cell::Number(estimate(effect))),
+                ranked.effect.value.map_or(Cell::Unknown("too few replicates".into()), |effect| {
+                    Cell::Number(Estimate { value: effect.p, interval: None })
+                }),
+                Cell::Text(ranked.says.clone()),
+            ]
+        });
+        let column = |quantity: &str, unit: &str| Column { quantity: quantity.into(), unit: unit.into() };
+        let direction = if self.less_is_better { "less is better" } else { "more is better" };
+        let fact = |name: &str, value: String| Fact { name: name.into(), value: Known::Value(value) };
+        Report {
+            title: self.name.clone(),
+            lead: format!(
+                "Which settings change {} ({direction})? Interleaved runs, both ways; bars are 95 % intervals or wider.",
+                self.metric
+            ),
+            host: Vec::new(),
+            conditions: vec![
+                fact("Design", self.design.clone()),
+                fact("Replicates", self.replicates.to_string()),
+                fact("Ended", self.ended.clone()),
+                fact("Smallest effect of interest", format!("{} %", self.smallest_percent)),
+            ],
+            notes: if self.noise_floor_is_sound {
+                Vec::new()
+            } else {
+                vec!["The bed differs from itself by more than chance: nothing here can be believed.".into()]
+            },
+            results: serde_json::to_value(self).unwrap_or_default(),
+            sections: vec![
+                Section::Bars(Bars {
+                    title: format!("Change of {}", self.metric),
+                    caption: "Against everything off.".into(),
+                    quantity: "change".into(),
+                    unit: "%".into(),
+                    bars: bars.chain(floor).collect(),
+                }),
+                Section::Table(Table {
+                    title: "Ranking".into(),
+                    caption: String::new(),
+                    columns: vec![column("factor", ""), column("change", "%"), column("p", ""), column("verdict", "")],
+                    rows: rows.collect(),
+                }),
+            ],
+        }
+    }
+}
+
+impl Ranked {
+    fn of(entry: &Entry, factors: &[String]) -> Self {
+        let (verdict, smaller_than) = match entry.verdict {
+            Verdict::Helps => ("helps", None),
+            Verdict::Hurts => ("hurts", None),
+            Verdict::NoDifference { smaller_than } => ("no_difference", Some(smaller_than * 100.0)),
+            Verdict::Unknown => ("unknown", None),
+        };
+        let says = match (verdict, smaller_than) {
+            ("no_difference", Some(bound)) => format!("no difference found, smaller than {bound:.1} %"),
+            ("unknown", _) => "too few replicates".into(),
+            (word, _) => word.into(),
+        };
+        Self {
+            factors: entry.factors.iter().map(|factor| factors[*factor].clone()).collect(),
+            without: entry.without.map(|factor| factors[factor].clone()),
+            verdict: verdict.into(),
+            says,
+            effect: Reading::or_unknown(entry.found.map(Effect::from), "too few replicates"),
+            smaller_than_percent: smaller_than,
+            decided: entry.decided,
+        }
+    }
+
+    /// `defer`, `defer + timeout`, `defer (without timeout)`.
+    pub fn label(&self) -> String {
+        let together = self.factors.join(" + ");
+        self.without.as_ref().map_or(together.clone(), |without| format!("{together} (without {without})"))
+    }
+}
+
+impl std::fmt::Display for Effect {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:+.1} % ({:+.1} to {:+.1})", self.percent, self.low_percent, self.high_percent)
+    }
+}

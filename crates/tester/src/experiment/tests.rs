@@ -1,0 +1,198 @@
+use super::result::{About, ExperimentResult};
+use super::*;
+use crate::host::Reading;
+
+/// A device whose latency is known: a good factor, a neutral one (1), and two that only help together; with noise, a drift,
+/// and now and then a run that something disturbed.
+struct Simulated {
+    random: Random,
+    clock: Nanos,
+}
+
+const GOOD: usize = 0;
+const PAIR: (usize, usize) = (2, 3);
+/// A run takes half a second.
+const RUN: Nanos = Nanos::from_millis(500);
+
+impl Simulated {
+    fn new(seed: u64) -> Self {
+        Self { random: Random::new(seed ^ 0x5eed), clock: Nanos::ZERO }
+    }
+
+    /// Microseconds.
+    fn run(&mut self, on: u32) -> f64 {
+        let is = |factor: usize| f64::from(on >> factor & 1);
+        let effect = -0.25 * is(GOOD) - 0.15 * is(PAIR.0) * is(PAIR.1);
+        // A fifth of a percent a minute, as a machine that warms up.
+        let drift = 0.002 * (self.clock.as_nanos() as f64 / 60e9);
+        let disturbed = if self.random.unit() < 0.02 { 0.3 * self.random.unit() } else { 0.0 };
+        self.clock += RUN;
+        100.0 * (effect + drift + disturbed + 0.03 * self.normal()).exp()
+    }
+
+    /// Box and Muller.
+    fn normal(&mut self) -> f64 {
+        (-2.0 * self.random.unit().ln()).sqrt() * (std::f64::consts::TAU * self.random.unit()).cos()
+    }
+}
+
+fn settings(design: Design, factors: &[&str], seed: u64) -> Settings {
+    Settings {
+        factors: factors.iter().map(|name| (*name).to_owned()).collect(),
+        design,
+        less_is_better: true,
+        smallest: 0.03,
+        alpha: 0.05,
+        budget: Nanos::from_secs(3_600),
+        seed,
+    }
+}
+
+fn conduct(
+    mut experiment: Experiment,
+    mut value: impl FnMut(u32) -> Result<f64, String>,
+    run: Nanos,
+) -> (Experiment, Nanos) {
+    let mut now = Nanos::ZERO;
+    while let Some(step) = experiment.next(now) {
+        now += run;
+        experiment.record(value(step.on), now);
+    }
+    (experiment, now)
+}
+
+#[test]
+fn all_are_ranked_rightly_in_ten_of_ten_seeds() {
+    let truth = ((-0.25f64).exp() - 1.0) * 100.0;
+    let mut covered = 0;
+    for seed in 0..10 {
+        let mut device = Simulated::new(seed);
+        let factors = ["good", "neutral", "one", "other"];
+        let experiment = Experiment::new(settings(Design::Factorial, &factors, seed)).unwrap();
+        let (experiment, took) = conduct(experiment, |on| Ok(device.run(on)), RUN);
+        let about = About { name: "simulated".into(), metric: "latency_p50_ns".into() };
+        let result = ExperimentResult::new(&experiment, &about, Reading::unknown("simulated"), false);
+        let ranking: Vec<(String, &str)> =
+            result.ranking.iter().map(|ranked| (ranked.label(), ranked.verdict.as_str())).collect();
+        let table = result.table();
+        assert_eq!(ranking[0], ("good".into(), "helps"), "seed {seed}\n{table}");
+        assert_eq!(ranking[1], ("one + other".into(), "helps"), "seed {seed}\n{table}");
+        let mut rest: Vec<(String, &str)> = ranking[2..].to_vec();
+        rest.sort();
+        let nothing = |name: &str| (name.to_owned(), "no_difference");
+        assert_eq!(
+            rest,
+            [nothing("neutral"), nothing("one (without other)"), nothing("other (without one)")],
+            "seed {seed}\n{table}"
+        );
+        let neutral = result.ranking.iter().find(|ranked| ranked.label() == "neutral").unwrap();
+        assert!(neutral.says.starts_with("no difference found, smaller than "), "{}", neutral.says);
+        assert!(neutral.smaller_than_percent.unwrap() < 3.0, "seed {seed}: decided means ruled out\n{table}");
+        assert_eq!(result.ended, "decided", "seed {seed} after {took}\n{table}");
+        assert!(result.noise_floor_is_sound, "seed {seed}\n{table}");
+        let good = result.ranking[0].effect.value.unwrap();
+        covered += usize::from(good.low_percent < truth && truth < good.high_percent);
+    }
+    assert!(covered >= 9, "the interval holds the truth {covered} times of 10");
+}
+
+#[test]
+fn one_at_a_time_is_cheaper_and_blind_to_the_pair() {
+    let mut device = Simulated::new(3);
+    let factors = ["good", "neutral", "one", "other"];
+    let experiment = Experiment::new(settings(Design::OneAtATime, &factors, 3)).unwrap();
+    let (experiment, _) = conduct(experiment, |on| Ok(device.run(on)), RUN);
+    let outcome = experiment.outcome();
+    assert_eq!((&outcome.entries[0].factors, outcome.entries[0].verdict), (&vec![GOOD], Verdict::Helps));
+    for entry in &outcome.entries[1..] {
+        assert!(matches!(entry.verdict, Verdict::NoDifference { .. }), "{entry:?}");
+    }
+}
+
+#[test]
+fn nothing_is_found_where_nothing_is() {
+    let mut found = 0;
+    for seed in 0..40 {
+        let mut device = Simulated::new(100 + seed);
+        let experiment = Experiment::new(settings(Design::OneAtATime, &["a", "b", "c"], seed)).unwrap();
+        let (experiment, _) = conduct(experiment, |_| Ok(device.run(0)), RUN);
+        let wrong = |verdict| matches!(verdict, Verdict::Helps | Verdict::Hurts);
+        found += usize::from(experiment.outcome().entries.iter().any(|entry| wrong(entry.verdict)));
+    }
+    assert!(found <= 4, "{found} of 40 experiments found an effect of nothing; 5 % would be 2");
+}
+
+#[test]
+fn runs_are_mirrored_so_that_drift_cancels() {
+    let mut experiment = Experiment::new(settings(Design::OneAtATime, &["a", "b"], 1)).unwrap();
+    let mut steps = Vec::new();
+    // A drift of 1 % a run, and nothing else.
+    for run in 0..12 + 2 * 4 * 4 {
+        let step = experiment.next(Nanos::ZERO).unwrap();
+        steps.push(step);
+        experiment.record(Ok(100.0 * (0.01 * f64::from(run)).exp()), Nanos::ZERO);
+    }
+    assert!(steps[..12].iter().all(|step| step.on == 0 && step.replicate.is_none()), "the floor comes first");
+    for replicate in steps[12..].chunks(8) {
+        let on: Vec<u32> = replicate.iter().map(|step| step.on).collect();
+        let back: Vec<u32> = on.iter().rev().copied().collect();
+        assert_eq!(on, back);
+    }
+    for entry in experiment.outcome().entries {
+        assert!(entry.found.unwrap().effect.abs() < 1e-9, "{entry:?}");
+    }
+}
+
+#[test]
+fn the_budget_ends_it_between_replicates() {
+    let mut settings = settings(Design::OneAtATime, &["a"], 1);
+    settings.budget = Nanos::from_secs(40);
+    let mut device = Simulated::new(9);
+    let (experiment, took) = conduct(Experiment::new(settings).unwrap(), |_| Ok(device.run(0)), Nanos::from_secs(1));
+    assert_eq!(experiment.ended(), Some(Ended::Budget));
+    assert!(took <= Nanos::from_secs(40) && experiment.outcome().replicates == 4, "{took}");
+    assert_eq!(experiment.runs().len(), 12 + 4 * 6);
+}
+
+#[test]
+fn failed_runs_are_tried_again() {
+    let mut n = 0;
+    let mut device = Simulated::new(1);
+    let fail_some = |on: u32| {
+        n += 1;
+        if n % 9 == 0 { Err("no frame came back".to_owned()) } else { Ok(device.run(on)) }
+    };
+    let mut settings = settings(Design::OneAtATime, &["good"], 1);
+    settings.budget = Nanos::from_secs(600);
+    let (experiment, _) = conduct(Experiment::new(settings.clone()).unwrap(), fail_some, RUN);
+    assert!(experiment.outcome().replicates >= 4 && !experiment.failures.is_empty());
+    assert_eq!(experiment.outcome().entries[0].verdict, Verdict::Helps);
+    let (experiment, _) = conduct(Experiment::new(settings).unwrap(), |_| Ok(0.0), RUN);
+    assert_eq!((experiment.ended(), experiment.outcome().entries[0].verdict), (Some(Ended::Failed), Verdict::Unknown));
+}
+
+#[test]
+fn wrong_settings_are_refused() {
+    let wrong = |change: fn(&mut Settings)| {
+        let mut settings = settings(Design::Factorial, &["a", "b"], 1);
+        change(&mut settings);
+        Experiment::new(settings).is_err()
+    };
+    assert!(wrong(|s| s.smallest = 0.0) && wrong(|s| s.alpha = 1.0) && wrong(|s| s.factors.clear()));
+    assert!(wrong(|s| s.factors.truncate(1)), "a factorial design needs two");
+}
+
+#[test]
+fn the_document_is_as_its_schema_says() {
+    let mut device = Simulated::new(1);
+    let experiment = Experiment::new(settings(Design::OneAtATime, &["good", "<b>"], 1)).unwrap();
+    let (experiment, _) = conduct(experiment, |on| Ok(device.run(on & 1)), RUN);
+    let about = About { name: "n".into(), metric: "latency_p50_ns".into() };
+    let result = ExperimentResult::new(&experiment, &about, Reading::unknown("simulated"), true);
+    let schema = serde_json::to_value(schemars::schema_for!(ExperimentResult)).unwrap();
+    let document = serde_json::to_value(&result).unwrap();
+    assert!(jsonschema::validator_for(&schema).unwrap().is_valid(&document));
+    let html = crate::report::render(&result.report());
+    assert!(html.contains("Ranking") && html.contains("&lt;b&gt;"), "{html}");
+    assert_eq!(result.ended, "interrupted");
+}

@@ -1,0 +1,304 @@
+//! A guest that runs: scripts go in, and what the machine saw comes out.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use units::{Hertz, Microwatts};
+
+use super::folder::Folder;
+use super::power::{self, Power, PstateWrite};
+use super::process::{self, Process};
+use super::wire::Wire;
+use super::{Error, Vm};
+
+/// The port through which guest and host tell each other that there is something to do or done.
+pub(super) const AGENT: &str = "apus.agent";
+
+/// How often a silent guest is looked after.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What a script in the guest did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Output {
+    /// Its exit status; 128 and the signal's number if a signal ended it.
+    pub status: i32,
+    /// What it printed.
+    pub stdout: String,
+    /// What it complained about.
+    pub stderr: String,
+}
+
+/// A running guest. Dropping it ends it, also in a panic; and if this process is killed, the kernel ends it.
+pub struct Guest {
+    // Dropped first: the folder goes when nobody writes into it any more.
+    running: Mutex<Running>,
+    pid: u32,
+    power: Power,
+    cpus: usize,
+    patience: Duration,
+    pstates_read: Mutex<usize>,
+    memory: Option<File>,
+    ports: Vec<(String, UnixStream)>,
+    wires: Vec<Wire>,
+    share: PathBuf,
+    folder: Folder,
+}
+
+struct Running {
+    process: Process,
+    agent: UnixStream,
+    /// What came from the agent and is not a whole line yet.
+    heard: Vec<u8>,
+    jobs: u32,
+}
+
+impl Guest {
+    pub(super) fn start(vm: &Vm, folder: Folder) -> Result<Self, Error> {
+        let path = folder.path();
+        let share = vm.share.clone().unwrap_or_else(|| path.join("share"));
+        let memory = vm.power.firmware.map(|_| File::options().read(true).write(true).open(path.join("memory")));
+        let memory = memory.transpose().map_err(|e| Error::system("open the guest's memory", e))?;
+        let names: Vec<_> = std::iter::once(AGENT.to_owned()).chain(vm.ports.iter().cloned()).collect();
+        let listeners = (0..names.len()).map(|at| listen(&path.join(port_socket(at))));
+        let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
+        let wires = (0..vm.nics.len()).map(|at| Wire::new(path, at)).collect::<Result<Vec<_>, _>>()?;
+        let deadline = Instant::now() + vm.patience;
+        let mut process = Process::start(&vm.qemu, &vm.words(&share), path)?;
+        let mut ports = Vec::new();
+        for (name, listener) in names.into_iter().zip(listeners) {
+            ports.push((name, accept(&listener, &mut process, deadline, vm.patience)?));
+        }
+        let (_, agent) = ports.remove(0);
+        agent.set_read_timeout(Some(LOOK)).map_err(|e| Error::system("wait for the guest", e))?;
+        let pid = process.pid();
+        let running = Mutex::new(Running { process, agent, heard: Vec::new(), jobs: 0 });
+        let (power, cpus, patience) = (vm.power.clone(), vm.cpus, vm.patience);
+        let pstates_read = Mutex::new(0);
+        let guest = Self { running, pid, power, cpus, patience, pstates_read, memory, ports, wires, share, folder };
+        let said = guest.running().hear("boot", deadline, vm.patience)?;
+        match said.strip_prefix("ready") {
+            Some("") => Ok(guest),
+            Some(failed) => Err(Error::invalid("the guest", format!("it could not load or mount:{failed}"))),
+            None => Err(Error::invalid("the guest's first word", format!("it is {said:?} and not ready"))),
+        }
+    }
+
+    /// Runs `script` with `sh` and returns what it printed, without the last line's end.
+    /// A status other than 0 is an [`Error::Failed`].
+    pub fn run(&self, script: &str) -> Result<String, Error> {
+        let Output { status, mut stdout, stderr } = self.output(script)?;
+        if status != 0 {
+            return Err(Error::Failed { script: script.into(), status, stdout, stderr });
+        }
+        stdout.truncate(stdout.trim_end_matches('\n').len());
+        Ok(stdout)
+    }
+
+    /// Runs `script` with `sh`, whatever its status.
+    pub fn output(&self, script: &str) -> Result<Output, Error> {
+        self.output_within(script, self.patience)
+    }
+
+    /// The same, but it has `within` on this machine's clock. One that takes longer is the guest's end.
+    pub fn output_within(&self, script: &str, within: Duration) -> Result<Output, Error> {
+        let deadline = Instant::now() + within;
+        let mut running = self.running();
+        running.jobs += 1;
+        let job = running.jobs;
+        let file = |end: &str| self.folder.path().join(format!("agent/{job}.{end}"));
+        fs::write(file("sh"), script).map_err(|e| Error::system("hand a script to the guest", e))?;
+        // If nobody listens any more, that is found out below, with the reason.
+        let _ = running.agent.write_all(format!("{job}\n").as_bytes());
+        let said = running.hear(script, deadline, within)?;
+        let status = said.strip_prefix(&format!("{job} ")).and_then(|status| status.parse().ok());
+        let status =
+            status.ok_or_else(|| Error::invalid("the guest's answer", format!("{said:?} is none to job {job}")))?;
+        let read = |end: &str| fs::read(file(end)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let failed = |e| Error::system("read what the guest printed", e);
+        let output = Output { status, stdout: read("out").map_err(failed)?, stderr: read("err").map_err(failed)? };
+        for end in ["sh", "out", "err"] {
+            fs::remove_file(file(end)).map_err(failed)?;
+        }
+        Ok(output)
+    }
+
+    /// Waits until the shell's `condition` holds, tried ten times a second of the guest's clock, at most
+    /// `tries` times; [`Error::Failed`] if it never does.
+    pub fn wait_until(&self, condition: &str, tries: u32) -> Result<(), Error> {
+        let script = format!(
+            "i=0; while [ $i -lt {tries} ]; do if {condition}; then exit 0; fi; i=$((i+1)); sleep 0.1; done; exit 1"
+        );
+        self.run(&script).map(drop)
+    }
+
+    /// The writes to P-state registers since the last call, or since the boot, in their order.
+    pub fn pstate_writes(&self) -> Result<Vec<PstateWrite>, Error> {
+        let path = self.folder.path().join("pstates.log");
+        let octets =
+            fs::read(&path).map_err(|e| Error::system("read the P-state writes; has the guest P-states?", e))?;
+        let mut read = lock(&self.pstates_read);
+        let new = octets.get(*read..).unwrap_or_default();
+        *read = octets.len();
+        let meaning = |octet: &u8| {
+            let unknown =
+                || Error::invalid(format!("write of {octet:#04x} to a P-state register"), "there is no such state");
+            self.power.write(*octet).filter(|write| write.cpu < self.cpus).ok_or_else(unknown)
+        };
+        new.iter().map(meaning).collect()
+    }
+
+    /// Lets the firmware allow `cpu` nothing faster than `frequency`, which must be that of a P-state.
+    /// The guest is told within half a second of its clock.
+    pub fn set_firmware_limit(&self, cpu: usize, frequency: Hertz) -> Result<(), Error> {
+        let state = self.power.pstates.iter().position(|state| state.frequency == frequency);
+        let state = state.filter(|_| cpu < self.cpus).ok_or_else(|| {
+            let what = format!("limit of {} Hz for CPU {cpu}", frequency.as_hertz());
+            Error::invalid(what, "the guest has no such CPU or no such P-state")
+        })?;
+        self.write_word(power::limit_at(cpu), state as u32)
+    }
+
+    /// Lets the power meter show `power`, in whole milliwatts.
+    pub fn set_power(&self, power: Microwatts) -> Result<(), Error> {
+        let mw = u32::try_from(power.as_microwatts() / 1_000);
+        let mw = mw.map_err(|_| Error::invalid("power", "the meter shows at most 4294967 W"))?;
+        self.write_word(power::POWER_AT, mw)
+    }
+
+    fn write_word(&self, at: u64, word: u32) -> Result<(), Error> {
+        let (Some(memory), Some(address)) = (&self.memory, self.power.firmware) else {
+            return Err(Error::invalid("the guest's firmware", "there is none to drive; ask for it with Vm::firmware"));
+        };
+        let written = memory.write_all_at(&word.to_le_bytes(), address + at);
+        written.map_err(|e| Error::system("write into the guest's memory", e))
+    }
+
+    /// The host's end of the cable of the card that was the `index`th to be asked for.
+    ///
+    /// # Panics
+    /// If there is no such card.
+    pub fn wire(&self, index: usize) -> &Wire {
+        &self.wires[index]
+    }
+
+    /// The host's end of the channel `name`.
+    pub fn port(&self, name: &str) -> Result<UnixStream, Error> {
+        let port = self.ports.iter().find(|(is, _)| is == name).map(|(_, stream)| stream);
+        let port = port.ok_or_else(|| Error::invalid(format!("port {name}"), "the guest has none of this name"))?;
+        port.try_clone().map_err(|e| Error::system(format!("use port {name}"), e))
+    }
+
+    /// How often each idle state of `cpu` was entered, by its name, from light to deep.
+    pub fn idle_entries(&self, cpu: usize) -> Result<Vec<(String, u64)>, Error> {
+        let folder = format!("/sys/devices/system/cpu/cpu{cpu}/cpuidle");
+        let said =
+            self.run(&format!("cd {folder} && for s in state*; do echo \"$(cat $s/usage) $(cat $s/name)\"; done"))?;
+        let parsed = said.lines().map(|line| {
+            let (usage, name) = line.split_once(' ')?;
+            Some((name.to_owned(), usage.parse().ok()?))
+        });
+        parsed.collect::<Option<_>>().ok_or_else(|| Error::invalid("the guest's idle states", format!("{said:?}")))
+    }
+
+    /// How many interrupts each CPU took from the sources whose line in `/proc/interrupts` contains `name`.
+    pub fn interrupts(&self, name: &str) -> Result<Vec<u64>, Error> {
+        let said = self.run("cat /proc/interrupts")?;
+        let mut sums = vec![0; self.cpus];
+        for line in said.lines().filter(|line| line.contains(name)) {
+            for (sum, word) in sums.iter_mut().zip(line.split_whitespace().skip(1)) {
+                let unknown = |_| Error::invalid("/proc/interrupts", format!("{line:?} has not {} counts", self.cpus));
+                *sum += word.parse::<u64>().map_err(unknown)?;
+            }
+        }
+        Ok(sums)
+    }
+
+    /// The folder that the guest sees as `/share`.
+    pub fn share(&self) -> &Path {
+        &self.share
+    }
+
+    /// QEMU's process id.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Whether the guest still runs.
+    pub fn runs(&self) -> bool {
+        self.running().process.runs()
+    }
+
+    fn running(&self) -> MutexGuard<'_, Running> {
+        lock(&self.running)
+    }
+}
+
+impl Running {
+    /// The next line from the agent.
+    fn hear(&mut self, doing: &str, deadline: Instant, within: Duration) -> Result<String, Error> {
+        loop {
+            if let Some(end) = self.heard.iter().position(|&octet| octet == b'\n') {
+                let line: Vec<u8> = self.heard.drain(..=end).collect();
+                return Ok(String::from_utf8_lossy(&line[..end]).into_owned());
+            }
+            let mut buffer = [0; 256];
+            match self.agent.read(&mut buffer) {
+                Ok(0) => return Err(ended(&mut self.process, doing)),
+                Ok(length) => self.heard.extend_from_slice(&buffer[..length]),
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    if Instant::now() >= deadline {
+                        return Err(silent(&mut self.process, doing, within));
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                // A process that ends with words of ours unread resets the connection.
+                Err(_) => return Err(ended(&mut self.process, doing)),
+            }
+        }
+    }
+}
+
+fn ended(process: &mut Process, doing: &str) -> Error {
+    let status = process::describe(process.end_by_itself());
+    Error::Ended { doing: doing.into(), status, words: process.last_words() }
+}
+
+fn silent(process: &mut Process, doing: &str, within: Duration) -> Error {
+    process.end();
+    Error::Silent { doing: doing.into(), within, words: process.last_words() }
+}
+
+/// The name of the socket of the port at `at`.
+pub(super) fn port_socket(at: usize) -> String {
+    format!("port{at}.socket")
+}
+
+fn listen(path: &Path) -> Result<UnixListener, Error> {
+    let listener = UnixListener::bind(path).and_then(|listener| listener.set_nonblocking(true).map(|()| listener));
+    listener.map_err(|e| Error::system(format!("listen at {}", path.display()), e))
+}
+
+/// QEMU connects while it starts, in a fraction of a second, or ends and says why not.
+fn accept(listener: &UnixListener, qemu: &mut Process, by: Instant, within: Duration) -> Result<UnixStream, Error> {
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                let blocking = stream.set_nonblocking(false).map(|()| stream);
+                return blocking.map_err(|e| Error::system("talk to QEMU", e));
+            }
+            Err(e) if e.kind() != io::ErrorKind::WouldBlock => return Err(Error::system("talk to QEMU", e)),
+            Err(_) if !qemu.runs() => return Err(ended(qemu, "start")),
+            Err(_) if Instant::now() >= by => return Err(silent(qemu, "start", within)),
+            Err(_) => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,314 @@
+//! The VM lab: a guest under QEMU's emulation with power and network hardware whose every move this
+//! side sees.
+//!
+//! A [`Vm`] says what the guest has, [`Vm::boot`] makes a [`Guest`] of it, [`Guest::run`] runs a script
+//! in it, and the rest of [`Guest`] tells what the machine saw, whatever the guest says.
+//!
+//! ```no_run
+//! use tester::lab::vm::{PSTATES, Vm};
+//!
+//! let guest = Vm::new()?.cpus(2).pstates(&PSTATES).boot()?;
+//! guest.run("echo powersave >/sys/devices/system/cpu/cpufreq/policy1/scaling_governor")?;
+//! let writes = guest.pstate_writes()?;
+//! assert_eq!(writes.last().unwrap().frequency, PSTATES.last().unwrap().frequency);
+//! # Ok::<(), tester::lab::vm::Error>(())
+//! ```
+//!
+//! The guest is Debian's real-time kernel with a file system in memory; nothing is installed, and
+//! nothing of a guest outlives it, except what it wrote into [`Guest::share`] if the test gave that folder.
+//! Everything runs without privilege.
+//!
+//! What it shows and what it cannot: `docs/vmlab.md`.
+
+mod aml;
+mod cpio;
+mod error;
+mod folder;
+mod guest;
+mod image;
+mod modules;
+mod packages;
+mod power;
+mod process;
+mod tools;
+mod wire;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use error::Error;
+pub use guest::{Guest, Output};
+pub use power::{CSTATES, Cstate, PSTATES, Pstate, PstateWrite};
+pub use wire::{Interrupts, Moderation, Nic, Wire};
+
+use folder::Folder;
+use packages::Base;
+use power::Power;
+
+/// What every guest is started with. `quiet`: an emulated serial port is slow; a panic is printed
+/// nevertheless. `panic=-1`: the machine resets at once, and QEMU then ends. `tsc=reliable`: an emulated
+/// clock watchdog would find the emulated clock too slow.
+const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet panic=-1 tsc=reliable mitigations=off net.ifnames=0";
+
+/// What the agent needs: see `init.sh`.
+const MODULES: [&str; 4] = ["virtio_pci", "virtio_console", "9pnet_virtio", "9p"];
+
+/// What comes with P-states: the driver, and the governors that are not built in.
+const CPUFREQ_MODULES: [&str; 5] =
+    ["cpufreq_powersave", "cpufreq_userspace", "cpufreq_ondemand", "cpufreq_conservative", "acpi_cpufreq"];
+
+/// A guest's memory: enough for a few huge pages and a debug build in the file system.
+const MEMORY: u64 = 1 << 30;
+
+/// The words that the host drives lie this far below the end of the guest's memory.
+const FIRMWARE_BELOW_END: u64 = 16 << 20;
+
+/// How long booting and each script may take: some 7 s on an idle machine, and several times that
+/// beside other work.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// A guest that is to be. Cloning and booting it again is how a reboot is tested.
+#[derive(Clone, Debug)]
+pub struct Vm {
+    qemu: PathBuf,
+    base: Base,
+    cpus: usize,
+    virtual_time: bool,
+    power: Power,
+    nics: Vec<Nic>,
+    ports: Vec<String>,
+    modules: Vec<String>,
+    programs: Vec<PathBuf>,
+    arguments: Vec<String>,
+    share: Option<PathBuf>,
+    patience: Duration,
+}
+
+impl Vm {
+    /// A guest with one CPU and nothing else. The first call on a machine fetches the packages into
+    /// `$APUS_VM_CACHE`, or else `~/.cache/apus/vm`. [`Error::Lacking`] if QEMU or they cannot be had.
+    pub fn new() -> Result<Self, Error> {
+        Self::with_cache(&cache()?)
+    }
+
+    /// The same, with the packages in `cache`.
+    pub fn with_cache(cache: &Path) -> Result<Self, Error> {
+        Ok(Self {
+            qemu: tools::find("qemu-system-x86_64", "qemu-system-x86")?,
+            base: Base::get(cache)?,
+            cpus: 1,
+            virtual_time: false,
+            power: Power::default(),
+            nics: Vec::new(),
+            ports: Vec::new(),
+            modules: Vec::new(),
+            programs: Vec::new(),
+            arguments: Vec::new(),
+            share: None,
+            patience: PATIENCE,
+        })
+    }
+
+    /// So many CPUs.
+    pub fn cpus(mut self, cpus: usize) -> Self {
+        self.cpus = cpus;
+        self
+    }
+
+    /// P-states for each CPU, from fast to slow, driven by acpi-cpufreq; at most 16 for at most 16 CPUs.
+    pub fn pstates(mut self, states: &[Pstate]) -> Self {
+        self.power.pstates = states.to_vec();
+        self
+    }
+
+    /// C-states for each CPU, from light to deep, driven by the idle driver of ACPI; at most nine.
+    pub fn cstates(mut self, states: &[Cstate]) -> Self {
+        self.power.cstates = states.to_vec();
+        self
+    }
+
+    /// Firmware that limits P-states as [`Guest::set_firmware_limit`] says, and a power meter that shows
+    /// what [`Guest::set_power`] says.
+    pub fn firmware(mut self) -> Self {
+        self.power.firmware = Some(MEMORY - FIRMWARE_BELOW_END);
+        self
+    }
+
+    /// One more network card: `eth0`, `eth1` in this order for cards of one kind; see [`Guest::wire`].
+    pub fn nic(mut self, nic: Nic) -> Self {
+        self.nics.push(nic);
+        self
+    }
+
+    /// A channel between guest and host (virtio-serial): `/dev/virtio-ports/NAME` there, [`Guest::port`] here.
+    pub fn port(mut self, name: &str) -> Self {
+        self.ports.push(name.into());
+        self
+    }
+
+    /// A further kernel module, loaded at boot: `msr` brings `/dev/cpu/*/msr`.
+    pub fn module(mut self, name: &str) -> Self {
+        self.modules.push(name.into());
+        self
+    }
+
+    /// A program of this machine, with the shared objects that it needs: a path, or a name to be
+    /// searched for. In the guest it is in the PATH.
+    pub fn program(mut self, program: impl AsRef<Path>) -> Self {
+        self.programs.push(program.as_ref().to_owned());
+        self
+    }
+
+    /// Further words for the kernel's command line: `isolcpus=1 nohz_full=1`.
+    pub fn kernel_argument(mut self, words: &str) -> Self {
+        self.arguments.push(words.into());
+        self
+    }
+
+    /// A folder of this machine that the guest sees as `/share`, so that something outlives it.
+    pub fn share(mut self, folder: &Path) -> Self {
+        self.share = Some(folder.to_owned());
+        self
+    }
+
+    /// One CPU in virtual time: every instruction takes 4 ns, idle time takes none of ours, and so the
+    /// guest's clock tells exactly what the guest did (QEMU's `-icount shift=2,sleep=off`).
+    pub fn virtual_time(mut self) -> Self {
+        self.virtual_time = true;
+        self
+    }
+
+    /// How long booting and each script may take on this machine's clock; three minutes if nothing is said.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Boots it. One guest at a time: emulation takes a core for each of its CPUs.
+    pub fn boot(&self) -> Result<Guest, Error> {
+        self.check()?;
+        let folder = Folder::new(if self.power.firmware.is_some() { MEMORY } else { 0 })?;
+        let programs: Result<Vec<_>, _> = self.programs.iter().map(|program| located(program)).collect();
+        let image = image::build(&self.base, &self.all_modules(), &programs?, folder.path())?;
+        folder.write("initrd", &image)?;
+        folder.write("power.aml", &self.power.table(self.cpus))?;
+        Guest::start(self, folder)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if self.cpus == 0 || self.cpus > 64 {
+            return Err(Error::invalid(format!("{} CPUs", self.cpus), "use 1 to 64"));
+        }
+        if self.virtual_time && self.cpus > 1 {
+            let why = "QEMU counts the instructions of one CPU only; use cpus(1)";
+            return Err(Error::invalid(format!("virtual time with {} CPUs", self.cpus), why));
+        }
+        if let Some(name) = self.ports.iter().find(|name| name.is_empty() || name.contains([',', '/', '='])) {
+            return Err(Error::invalid(format!("port {name:?}"), "use letters, digits, dots and hyphens"));
+        }
+        if let Some(folder) = self.share.as_ref().filter(|folder| !folder.is_dir()) {
+            return Err(Error::invalid(format!("shared folder {}", folder.display()), "there is no such folder"));
+        }
+        self.power.check(self.cpus)
+    }
+
+    fn all_modules(&self) -> Vec<String> {
+        let mut modules: Vec<String> = MODULES.map(str::to_owned).to_vec();
+        if !self.power.pstates.is_empty() {
+            modules.extend(CPUFREQ_MODULES.map(str::to_owned));
+        }
+        if self.power.firmware.is_some() {
+            modules.push("acpi_power_meter".into());
+        }
+        modules.extend(self.nics.iter().map(|nic| nic.module().to_owned()));
+        modules.extend(self.modules.iter().cloned());
+        modules
+    }
+
+    /// QEMU's words. Files are relative to the guest's folder, in which QEMU runs.
+    fn words(&self, share: &Path) -> Vec<String> {
+        let mut words: Vec<String> = Vec::new();
+        let mut add = |text: &str| words.extend(text.split(' ').map(str::to_owned));
+        add("-nodefaults -no-user-config -display none -no-reboot -serial file:console.log");
+        add("-cpu Skylake-Server -machine q35");
+        add(if self.virtual_time {
+            "-accel tcg,thread=single -icount shift=2,sleep=off"
+        } else {
+            "-accel tcg,thread=multi"
+        });
+        add(&format!("-smp {} -m {}M", self.cpus, MEMORY >> 20));
+        if self.power.firmware.is_some() {
+            add(&format!("-object memory-backend-file,id=ram,size={}M,mem-path=memory,share=on", MEMORY >> 20));
+            add("-machine memory-backend=ram");
+        }
+        if !self.power.is_empty() {
+            add("-acpitable file=power.aml");
+        }
+        if !self.power.pstates.is_empty() {
+            add("-chardev file,id=pstates,path=pstates.log");
+            add(&format!("-device isa-debugcon,chardev=pstates,iobase={:#x}", power::PSTATE_PORT));
+        }
+        add("-fsdev local,id=agent,path=agent,security_model=none -device virtio-9p-pci,fsdev=agent,mount_tag=agent");
+        add("-device virtio-serial-pci");
+        let ports = std::iter::once(guest::AGENT).chain(self.ports.iter().map(String::as_str));
+        for (at, name) in ports.enumerate() {
+            add(&format!("-chardev socket,id=port{at},path={}", guest::port_socket(at)));
+            add(&format!("-device virtserialport,chardev=port{at},name={name}"));
+        }
+        for (at, nic) in self.nics.iter().enumerate() {
+            let (here, there) = (wire::guest_end(at), wire::host_end(at));
+            add(&format!(
+                "-netdev dgram,id=wire{at},local.type=unix,local.path={here},remote.type=unix,remote.path={there}"
+            ));
+            let mac = wire::mac(at).map(|octet| format!("{octet:02x}")).join(":");
+            add(&format!("-device {},netdev=wire{at},mac={mac}", nic.device()));
+        }
+        if self.nics.contains(&Nic::E1000e) {
+            for event in wire::TRACED {
+                add(&format!("-trace enable={event},file=trace.log"));
+            }
+        }
+        // These may contain blanks.
+        words.push("-fsdev".into());
+        words.push(format!(
+            "local,id=share,path={},security_model=none",
+            share.display().to_string().replace(',', ",,")
+        ));
+        words.extend(["-device", "virtio-9p-pci,fsdev=share,mount_tag=share"].map(str::to_owned));
+        words.extend(["-kernel".into(), self.base.kernel.display().to_string()]);
+        words.extend(["-initrd", "initrd", "-append"].map(str::to_owned));
+        words.push(self.command_line());
+        words
+    }
+
+    fn command_line(&self) -> String {
+        let mut line = KERNEL_ARGUMENTS.to_owned();
+        if let Some(address) = self.power.firmware {
+            line += &format!(" memmap=64K${address:#x}");
+        }
+        for words in &self.arguments {
+            line += " ";
+            line += words;
+        }
+        line
+    }
+}
+
+fn cache() -> Result<PathBuf, Error> {
+    let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let general = || folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
+    folder("APUS_VM_CACHE").or_else(|| Some(general()?.join("apus/vm"))).ok_or_else(|| Error::Lacking {
+        what: "find a folder for the guest's packages".into(),
+        why: "neither APUS_VM_CACHE nor HOME is set".into(),
+        fix: "set APUS_VM_CACHE to a folder that can be written to".into(),
+    })
+}
+
+/// A path as it is, a bare name searched for.
+fn located(program: &Path) -> Result<PathBuf, Error> {
+    match program.to_str().filter(|name| !name.contains('/')) {
+        Some(name) => tools::find(name, name),
+        None if program.is_file() => Ok(program.to_owned()),
+        None => Err(Error::invalid(format!("program {}", program.display()), "there is no such file; build it first")),
+    }
+}

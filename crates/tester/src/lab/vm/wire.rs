@@ -1,0 +1,287 @@
+//! The other end of a guest's network cable, and what the network card's registers saw.
+
+use std::fs;
+use std::io;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use units::{Nanos, PacketRate};
+
+use super::Error;
+
+/// A network card of a guest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Nic {
+    /// Intel 82574: one queue, MSI-X, interrupt moderation that works (QEMU floors it at 128 us).
+    E1000e,
+    /// virtio-net: refuses interrupt moderation in time.
+    Virtio,
+}
+
+impl Nic {
+    pub(super) fn device(self) -> &'static str {
+        match self {
+            Self::E1000e => "e1000e",
+            Self::Virtio => "virtio-net-pci",
+        }
+    }
+
+    pub(super) fn module(self) -> &'static str {
+        match self {
+            Self::E1000e => "e1000e",
+            Self::Virtio => "virtio_net",
+        }
+    }
+}
+
+/// QEMU's trace events that show an 82574's interrupts, at once and after the moderation's interval;
+/// hw/net/trace-events.
+pub(super) const TRACED: [&str; 3] =
+    ["e1000e_irq_eitr_set", "e1000e_irq_msix_notify_vec", "e1000e_irq_msix_notify_postponed_vec"];
+
+/// A moderation interval that the guest wrote into the card.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Moderation {
+    /// The MSI-X vector: 0 receives, 1 transmits, 2 the rest (as Linux's e1000e lays them out).
+    pub vector: usize,
+    /// The least time between two interrupts; 0 for none.
+    pub interval: Nanos,
+}
+
+/// The unit of the register EITR: Intel 82574 GbE Controller Family Datasheet, chapter "Interrupt
+/// Throttling".
+const EITR_UNIT: Nanos = Nanos::from_nanos(256);
+
+/// The host's end of one cable: what is sent here arrives at the guest's card, and the reverse.
+/// Clones are the same end.
+#[derive(Clone, Debug)]
+pub struct Wire {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    socket: UnixDatagram,
+    peer: PathBuf,
+    mac: [u8; 6],
+    trace: Trace,
+}
+
+impl Wire {
+    /// The end of the `index`th card's cable in `folder`; to be made before QEMU starts.
+    pub(super) fn new(folder: &Path, index: usize) -> Result<Self, Error> {
+        let path = folder.join(host_end(index));
+        let socket = UnixDatagram::bind(&path).map_err(|e| Error::system(format!("make {}", path.display()), e))?;
+        let trace = Trace { path: folder.join("trace.log"), read: Mutex::new(0) };
+        let (peer, mac) = (folder.join(guest_end(index)), mac(index));
+        Ok(Self { shared: Arc::new(Shared { socket, peer, mac, trace }) })
+    }
+
+    /// The card's MAC address.
+    pub fn mac(&self) -> [u8; 6] {
+        self.shared.mac
+    }
+
+    /// Sends one Ethernet frame, without checksum. Waits while the card's queue is full.
+    pub fn send(&self, frame: &[u8]) -> Result<(), Error> {
+        let sent = self.shared.socket.send_to(frame, &self.shared.peer);
+        sent.map(|_| ()).map_err(|e| Error::system("send a frame to the guest", e))
+    }
+
+    /// The next frame from the guest; `None` if none comes within `within`.
+    pub fn receive(&self, within: Duration) -> Result<Option<Vec<u8>>, Error> {
+        let failed = |e| Error::system("receive a frame from the guest", e);
+        self.shared.socket.set_read_timeout(Some(within)).map_err(failed)?;
+        let mut frame = vec![0; 65_536];
+        match self.shared.socket.recv(&mut frame) {
+            Ok(length) => {
+                frame.truncate(length);
+                Ok(Some(frame))
+            }
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => Ok(None),
+            Err(e) => Err(failed(e)),
+        }
+    }
+
+    /// Sends `frame` again and again, evenly spaced, while `work` runs. Returns what `work` does, and how
+    /// many frames were sent: a busy machine may manage fewer than `rate`.
+    pub fn while_sending<T>(
+        &self,
+        frame: &[u8],
+        rate: PacketRate,
+        work: impl FnOnce() -> T,
+    ) -> Result<(T, u64), Error> {
+        let stop = AtomicBool::new(false);
+        let gap = Duration::from_nanos(rate.time_for(1).as_nanos());
+        std::thread::scope(|scope| {
+            let sender = scope.spawn(|| {
+                let (mut due, mut sent) = (Instant::now(), 0);
+                while !stop.load(Ordering::Relaxed) {
+                    self.send(frame)?;
+                    sent += 1;
+                    due += gap;
+                    std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                }
+                Ok(sent)
+            });
+            let guard = SetOnDrop(&stop);
+            let result = work();
+            drop(guard);
+            let sent = sender.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            Ok((result, sent))
+        })
+    }
+
+    /// A frame that no protocol answers: to this card, of the EtherType for local experiments
+    /// (IEEE 802-2014, 9.2.4), as short as Ethernet allows.
+    pub fn silent_frame(&self) -> Vec<u8> {
+        let mut frame = [&self.mac()[..], &[0x02, 0, 0, 0, 0, 1], &[0x88, 0xb5]].concat();
+        frame.resize(60, 0);
+        frame
+    }
+
+    /// What the guest has set the moderation of an [`Nic::E1000e`] to, and how many interrupts each of its
+    /// vectors has raised, since the last call. Seen in QEMU, so whatever the guest says.
+    pub fn interrupts(&self) -> Result<Interrupts, Error> {
+        self.shared.trace.next()
+    }
+}
+
+/// What an 82574's interrupt registers did.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Interrupts {
+    /// Each write of a moderation interval, in their order.
+    pub moderation: Vec<Moderation>,
+    /// Interrupts raised, by MSI-X vector.
+    pub raised: [u64; 5],
+}
+
+/// Sets the flag also when the work panics; the scope would else wait for ever.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+pub(super) fn host_end(index: usize) -> String {
+    format!("wire{index}.host")
+}
+
+pub(super) fn guest_end(index: usize) -> String {
+    format!("wire{index}.guest")
+}
+
+/// Locally administered (IEEE 802-2014, 8.2), the same in every run.
+pub(super) fn mac(index: usize) -> [u8; 6] {
+    [0x02, b'a', b'p', b'v', b'm', index as u8]
+}
+
+/// QEMU's trace, read on from where it was left.
+#[derive(Debug)]
+struct Trace {
+    path: PathBuf,
+    read: Mutex<usize>,
+}
+
+impl Trace {
+    fn next(&self) -> Result<Interrupts, Error> {
+        let text = match fs::read(&self.path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+            result => result.map_err(|e| Error::system("read QEMU's trace", e))?,
+        };
+        let mut read = self.read.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // The last line may not be whole yet.
+        let end = text.iter().rposition(|&octet| octet == b'\n').map_or(*read, |at| at + 1);
+        let new = String::from_utf8_lossy(text.get(*read..end).unwrap_or_default()).into_owned();
+        *read = end;
+        parse(&new)
+    }
+}
+
+/// Lines such as `e1000e_irq_eitr_set EITR[0] = 488`, with the process and the time before it if QEMU was
+/// built so; others are QEMU's own messages.
+fn parse(trace: &str) -> Result<Interrupts, Error> {
+    let mut seen = Interrupts::default();
+    for line in trace.lines() {
+        let Some((event, text)) = line.split_once("e1000e_irq_").and_then(|(_, event)| event.split_once(' ')) else {
+            continue;
+        };
+        understand(event, text, &mut seen)
+            .ok_or_else(|| Error::invalid("QEMU's trace", format!("this line is not understood: {line}")))?;
+    }
+    Ok(seen)
+}
+
+fn understand(event: &str, text: &str, seen: &mut Interrupts) -> Option<()> {
+    match event {
+        "eitr_set" => {
+            let (vector, value) = text.strip_prefix("EITR[")?.split_once("] = ")?;
+            let interval = EITR_UNIT * value.parse::<u32>().ok()?.into();
+            seen.moderation.push(Moderation { vector: vector.parse().ok()?, interval });
+        }
+        "msix_notify_vec" => {
+            let vector = text.strip_prefix("MSI-X notify vector 0x")?;
+            *seen.raised.get_mut(usize::from_str_radix(vector, 16).ok()?)? += 1;
+        }
+        "msix_notify_postponed_vec" => {
+            let vector = text.strip_prefix("Sending MSI-X postponed by EITR[")?.strip_suffix(']')?;
+            *seen.raised.get_mut(vector.parse::<usize>().ok()?)? += 1;
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_trace_is_counted_and_bad_lines_are_errors() {
+        let seen = parse(
+            "e1000e_irq_eitr_set EITR[0] = 488\n12@1.6:e1000e_irq_msix_notify_vec MSI-X notify vector 0x0\n\
+             12@1.7:e1000e_irq_msix_notify_vec MSI-X notify vector 0x2\n\
+             12@1.8:e1000e_irq_msix_notify_postponed_vec Sending MSI-X postponed by EITR[0]\nqemu: something else\n",
+        )
+        .unwrap();
+        assert_eq!(seen.moderation, [Moderation { vector: 0, interval: Nanos::from_nanos(124_928) }]);
+        assert_eq!(seen.raised, [2, 0, 1, 0, 0]);
+        for bad in ["eitr_set EITR[0] = many", "eitr_set EITR[", "msix_notify_vec MSI-X notify vector 0x9", "else x"] {
+            assert!(parse(&format!("1@2:e1000e_irq_{bad}\n")).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_wire_carries_frames_and_paces_them() {
+        let folder = std::env::temp_dir().join(format!("apus-test-wire-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let wire = Wire::new(&folder, 0).unwrap();
+        let card = UnixDatagram::bind(folder.join(guest_end(0))).unwrap();
+        let frame = wire.silent_frame();
+        let work = || (0..20).map(|_| card.recv(&mut [0; 100]).unwrap()).sum::<usize>();
+        let start = Instant::now();
+        let (octets, sent) = wire.while_sending(&frame, PacketRate::new(1000), work).unwrap();
+        assert!(start.elapsed() >= Duration::from_millis(19), "{:?}", start.elapsed());
+        assert_eq!((octets, frame.len()), (20 * 60, 60));
+        assert!(sent >= 20);
+        assert_eq!(wire.receive(Duration::from_millis(1)).unwrap(), None);
+        card.send_to(b"back", folder.join(host_end(0))).unwrap();
+        assert_eq!(wire.receive(Duration::from_secs(10)).unwrap().as_deref(), Some(&b"back"[..]));
+        fs::write(folder.join("trace.log"), "1@2:e1000e_irq_eitr_set EITR[1] = 1\n1@2:e1000e_irq_eitr_set EITR[0")
+            .unwrap();
+        assert_eq!(wire.interrupts().unwrap().moderation.len(), 1);
+        fs::write(
+            folder.join("trace.log"),
+            "1@2:e1000e_irq_eitr_set EITR[1] = 1\n1@2:e1000e_irq_eitr_set EITR[0] = 2\n",
+        )
+        .unwrap();
+        assert_eq!(wire.interrupts().unwrap().moderation[0].vector, 0);
+        fs::remove_dir_all(&folder).unwrap();
+        assert!(wire.send(&frame).is_err());
+    }
+}

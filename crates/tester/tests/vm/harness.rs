@@ -1,0 +1,78 @@
+//! A `main` for tests in guests: one after the other, most of them on one guest, which is booted for the
+//! first test that wants it and ends with the last. Also used by the tests of the crate `cli`.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use libtest_mimic::{Arguments, Trial};
+use tester::lab::vm::{Error, Guest, Vm};
+
+/// A test on the shared guest, with its name.
+pub(crate) type OnShared = (&'static str, fn(&Guest));
+
+/// A test that boots its own guests, with its name.
+pub(crate) type Alone = (&'static str, fn());
+
+/// Runs the tests, which are ignored unless asked for: each guest takes the machine for many seconds.
+pub(crate) fn run(shared: fn() -> Vm, on_shared: &[OnShared], alone: &[Alone]) -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    let wanted = arguments.ignored || arguments.include_ignored;
+    if !wanted {
+        println!("VM lab: these boot emulated machines; `make test-vm` runs them");
+    }
+    if wanted
+        && !arguments.list
+        && let Err(error) = Vm::new()
+    {
+        let skipped = if error.lacks() { "SKIPPED " } else { "" };
+        println!("{skipped}VM lab: {error}");
+        return if error.lacks() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
+    let guest = Arc::new(Shared { vm: shared, guest: Mutex::new(None) });
+    let on_shared = on_shared.iter().map(|&(name, test)| {
+        let guest = Arc::clone(&guest);
+        Trial::test(name, move || {
+            guest.with(test);
+            Ok(())
+        })
+    });
+    let alone = alone.iter().map(|&(name, test)| {
+        Trial::test(name, move || {
+            test();
+            Ok(())
+        })
+    });
+    let trials = on_shared.chain(alone).map(|trial| trial.with_ignored_flag(true)).collect();
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    drop(guest);
+    conclusion.exit_code()
+}
+
+/// The guest that most tests share.
+struct Shared {
+    vm: fn() -> Vm,
+    guest: Mutex<Option<Guest>>,
+}
+
+impl Shared {
+    fn with(&self, test: fn(&Guest)) {
+        let mut guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner);
+        if guest.as_ref().is_none_or(|guest| !guest.runs()) {
+            *guest = None;
+            *guest = Some(ok((self.vm)().boot()));
+        }
+        let outcome = catch_unwind(AssertUnwindSafe(|| test(guest.as_ref().unwrap())));
+        if let Err(panic) = outcome {
+            // Whatever it left behind is not the next test's matter.
+            *guest = None;
+            resume_unwind(panic);
+        }
+    }
+}
+
+/// What a fallible call of the lab gave; its error as text.
+pub(crate) fn ok<T>(result: Result<T, Error>) -> T {
+    result.unwrap_or_else(|error| panic!("{error}"))
+}

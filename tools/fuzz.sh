@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Feeds every target of fuzz/ with what libFuzzer makes up, FUZZ_SECONDS each (20); the names of targets as arguments
+# choose some. Ends with an error at the first input that panics, hangs or takes more than 1 GB: it lies in
+# fuzz/artifacts then. Stable Rust is enough: the compiler is told here what cargo-fuzz would tell it, so that inputs
+# which reach new code are found and kept (fuzz/corpus).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export PATH="$PATH:$HOME/.cargo/bin"
+
+seconds=${FUZZ_SECONDS:-20}
+host=$(rustc -vV | sed -n 's/^host: //p')
+out=target/fuzz
+# SanitizerCoverage as libFuzzer needs it (LLVM, SanitizerCoverage.html); with the checks of a debug build.
+flags="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
+	-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table
+	-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 -Cdebug-assertions=on -Coverflow-checks=on"
+# With --target the flags are not for build scripts.
+RUSTFLAGS=$(tr -s '\n\t ' ' ' <<<"$flags") \
+	cargo build --release --bins --manifest-path fuzz/Cargo.toml --target-dir "$out" --target "$host"
+
+# Archives to begin with: the fuzzer does not find checksums by itself.
+mkdir -p fuzz/corpus/host_archive
+tar -C fuzz/seeds/tree -cf fuzz/corpus/host_archive/seed.tar proc sys
+gzip -nkf fuzz/corpus/host_archive/seed.tar
+
+[ $# -gt 0 ] || set -- $(sed -n 's/^name = "\(.*\)"/\1/p' fuzz/Cargo.toml | grep -v '^apus-fuzz$')
+for target in "$@"; do
+	mkdir -p "fuzz/corpus/$target" "fuzz/artifacts/$target"
+	seeds=()
+	[ -d "fuzz/seeds/$target" ] && seeds=("fuzz/seeds/$target")
+	log=$(mktemp)
+	if ! "$out/$host/release/$target" -max_total_time="$seconds" -rss_limit_mb=1024 -timeout=10 -max_len=65536 \
+		-artifact_prefix="fuzz/artifacts/$target/" "fuzz/corpus/$target" "${seeds[@]}" >"$log" 2>&1; then
+		tail -n 60 "$log" >&2
+		echo "$target: failed; the input is in fuzz/artifacts/$target" >&2
+		exit 1
+	fi
+	printf '%s: %s\n' "$target" "$(grep -E '^Done' "$log" || tail -n 1 "$log")"
+	rm -f "$log"
+done
