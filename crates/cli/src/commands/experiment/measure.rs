@@ -108,7 +108,11 @@ fn of_document(text: &str, source: &Source) -> Result<f64, String> {
                 result["clean"]["quantiles"].as_array().ok_or("this kind of bench measures no latency: use latency")?;
             let found = all.iter().find(|one| one["quantile"] == quantile.as_str());
             let found = found.ok_or_else(|| format!("apus bench does not report {quantile}"))?;
-            found["latency_ns"].as_f64().ok_or_else(|| format!("too few samples for {quantile}: measure longer"))
+            found["latency_ns"].as_f64().ok_or_else(|| {
+                let why = found["refused_because"].as_str().unwrap_or("no reason given");
+                let frames = &result["frames"];
+                format!("{why}; frames sent: {}, received: {}, lost: {}", frames["sent"], frames["received"], frames["lost"])
+            })
         }
         Source::Place(path) => {
             let number = path.iter().fold(result, |value, key| &value[key]);
@@ -146,10 +150,12 @@ mod tests {
     #[test]
     fn documents_of_bench_are_read() {
         let text = r#"{"result":{"latency":{"received_pps":{"value":5.5},"tested_cpu":{"value":null},
-            "clean":{"quantiles":[{"quantile":"p50","latency_ns":900},{"quantile":"p99","latency_ns":null}]}}}}"#;
+            "frames":{"sent":571,"received":9,"lost":562},"clean":{"quantiles":[{"quantile":"p50","latency_ns":900},
+            {"quantile":"p99","latency_ns":null,"refused_because":"9 samples; p99 needs 368"}]}}}}"#;
         let read = |name: &str| of_document(text, &Metric::of_bench(name).unwrap().source);
         assert_eq!((read("latency_p50"), read("received")), (Ok(900.0), Ok(5.5)));
-        assert!(read("latency_p99").unwrap_err().contains("too few"));
+        let refused = read("latency_p99").unwrap_err();
+        assert_eq!(refused, "9 samples; p99 needs 368; frames sent: 571, received: 9, lost: 562");
         assert!(read("tested_cpu").unwrap_err().contains("--instance"));
     }
 }
