@@ -143,7 +143,16 @@ fn what_is_known_is_ranked_rightly_in_the_lab() {
         let right = (1..=5).filter(|seed| is_right(&bed, "100s", *seed)).count();
         assert!(right >= 4, "{right} of 5");
     } else {
-        let (document, verdicts) = bed.experiment(ALONE, "100s", 1);
+        let (mut document, mut verdicts) = bed.experiment(ALONE, "100s", 1);
+        if document["ended"] == "failed" {
+            // Once, on a machine that others use, no frame of any run came back. What it says then is kept, and a new
+            // pair of interfaces and a new instance get one more try.
+            println!("again, as all of these failed: {:#}", document["failures"]);
+            assert_eq!(bed.running.end(Signal::TERM), Some(0));
+            drop(bed);
+            bed = Bed::new();
+            (document, verdicts) = bed.experiment(ALONE, "100s", 2);
+        }
         assert_eq!(verdicts[0], ("no timeout".into(), "helps".into()), "{document:#}");
         assert!(document["runs"].as_array().unwrap().len() >= 12 + 4 * 8, "{document:#}");
     }
