@@ -182,7 +182,10 @@ fn finish(
     } else {
         say::applied(access, applied, notes, &mut io::stdout().lock())?;
     }
-    Ok(if applied.items.iter().all(|(_, became)| became.is_good()) { Status::Good } else { Status::Findings })
+    // Of nothing that was wanted is there anything on this machine: that is no success.
+    let nothing = applied.items.is_empty() && !notes.is_empty();
+    let good = applied.items.iter().all(|(_, became)| became.is_good()) && !nothing;
+    Ok(if good { Status::Good } else { Status::Findings })
 }
 
 /// Asks on the terminal; refuses to guess where there is none.

@@ -207,6 +207,48 @@ fn the_held_request_holds_and_goes() {
     assert_eq!(DmaLatency::effective(&access).unwrap(), before);
 }
 
+/// The files of the hierarchy of cpusets, version 1, with what can be read of them.
+fn cpusets(root: &str) -> BTreeMap<PathBuf, String> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![PathBuf::from(root)];
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.file_name().unwrap().to_str().unwrap().starts_with("cpuset.") {
+                let _ = found.insert(path.clone(), std::fs::read_to_string(path).unwrap_or_default());
+            }
+        }
+    }
+    found
+}
+
+/// Version 2 with its isolated partitions is for the VM lab: tests/vm, `devices`.
+#[test]
+fn a_cpuset_there_and_back() {
+    use host::knob::{Access, cpuset_mount};
+    let mount = cpuset_mount(&Access::live().unwrap()).unwrap().filter(|mount| !mount.v2);
+    let Some(mount) = mount else {
+        println!("SKIPPED: no cpusets of version 1 here");
+        return;
+    };
+    let Some(bed) = Bed::new("cpuset") else { return };
+    let before = cpusets(&mount.path);
+    let name = format!("apus-test-{}", std::process::id());
+    let profile = Profile::new("cpuset", &format!("[cpuset]\nname = \"{name}\"\ncpus = \"1\"\n"));
+    // In a namespace of its own /sys is another, without cpusets: that is no success.
+    let elsewhere = bed.apus(&["tune", "apply", profile.path(), "--yes"]);
+    expect(&elsewhere, 1);
+    assert!(text(&elsewhere.stdout).contains("no cpuset controller"), "{}", text(&elsewhere.stdout));
+    expect(&bed.own.outside(&["tune", "apply", profile.path(), "--yes"]), 0);
+    let now = cpusets(&mount.path);
+    let of = |file: &str| now.get(&Path::new(&mount.path).join(&name).join(file)).map(|text| text.trim());
+    assert_eq!((of("cpuset.cpus"), of("cpuset.sched_load_balance")), (Some("1"), Some("0")), "{now:?}");
+    expect(&bed.own.outside(&["tune", "verify"]), 0);
+    expect(&bed.own.outside(&["tune", "rollback"]), 0);
+    assert_eq!(cpusets(&mount.path), before);
+}
+
 /// What the tests below set of the whole machine, and to what: anything but what it is.
 const OF_THE_MACHINE: &str = "/proc/sys/vm/stat_interval";
 
