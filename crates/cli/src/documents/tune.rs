@@ -132,6 +132,8 @@ pub struct RolledBackTransaction {
     pub closed: bool,
     /// Whether its journal ended in a torn record.
     pub torn: bool,
+    /// Why none of it was touched; null if it was.
+    pub left_alone: Option<String>,
     /// What became of each change, the last first.
     pub items: Vec<RolledBackItem>,
 }
@@ -309,6 +311,7 @@ impl Rollback {
             name: one.name.clone(),
             closed: one.closed,
             torn: one.torn,
+            left_alone: one.left_alone.clone(),
             items: one
                 .entries
                 .iter()

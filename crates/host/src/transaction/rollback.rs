@@ -48,6 +48,8 @@ pub struct RolledBack {
     pub closed: bool,
     /// Whether the journal ended in a torn record: that of a change that was not begun.
     pub torn: bool,
+    /// Why none of it was touched; `None` if it was.
+    pub left_alone: Option<String>,
 }
 
 /// What became of a change.
@@ -99,8 +101,8 @@ impl fmt::Display for Outcome {
 /// Takes back transactions.
 ///
 /// One that fails does not stop the rest. A transaction of which something is left keeps its journal, so that it can
-/// be tried again. One that was made in another network namespace is refused, unless that exists no more: then what it
-/// changed of the whole machine is taken back, and the rest is gone.
+/// be tried again. One that was made in another network namespace is left alone, and refused if there is no other, unless that
+/// namespace exists no more: then what it changed of the whole machine is taken back, and the rest is gone.
 pub fn rollback(access: &Access, which: Which, options: &mut Options<'_>) -> Result<Vec<RolledBack>, Error> {
     let Some(vault) = Vault::open(access)? else {
         return match which {
@@ -116,22 +118,50 @@ pub fn rollback(access: &Access, which: Which, options: &mut Options<'_>) -> Res
         Which::Abandoned => known.iter().filter(|transaction| transaction.is_abandoned()).collect(),
         Which::One(id) => {
             let one = known.iter().find(|transaction| transaction.id == id).ok_or_else(|| unknown(id))?;
-            not_below_another(one, &known)?;
+            not_below_another(one, known.iter())?;
             vec![one]
         }
     };
     // Before anything is touched: all of them must make sense.
-    let mut places = Vec::with_capacity(chosen.len());
+    let mut begun = Vec::with_capacity(chosen.len());
+    let mut left_alone = Vec::new();
     for transaction in &chosen {
         if let Rest::Damaged { line, why } = transaction.rest
             && !options.damaged
         {
             return Err(journal::damaged(&vault, transaction.id, line, why).into());
         }
-        places.push(reachable(access, transaction, options.forget)?);
+        match reachable(access, transaction, options.forget) {
+            Ok(place) => begun.push((*transaction, place)),
+            Err(why) => left_alone.push((*transaction, why)),
+        }
     }
-    let chosen = chosen.into_iter().zip(places).rev();
-    chosen.map(|(transaction, place)| one(access, &vault, transaction, &place, options)).collect()
+    // From the youngest on: what it leaves alone, older ones must too.
+    begun.reverse();
+    begun.retain(|(transaction, _)| {
+        let below = not_below_another(transaction, left_alone.iter().map(|(other, _)| *other));
+        below.map_err(|why| left_alone.push((transaction, why))).is_ok()
+    });
+    if begun.is_empty() && !left_alone.is_empty() {
+        return Err(left_alone.swap_remove(0).1);
+    }
+    let taken_back = begun.into_iter().map(|(transaction, place)| one(access, &vault, transaction, &place, options));
+    left_alone.sort_by_key(|(transaction, _)| std::cmp::Reverse(transaction.id));
+    let left_alone = left_alone.iter().map(|(transaction, why)| {
+        Ok(RolledBack {
+            id: transaction.id,
+            name: name_of(transaction),
+            entries: Vec::new(),
+            closed: false,
+            torn: transaction.rest == Rest::Torn,
+            left_alone: Some(why.to_string()),
+        })
+    });
+    taken_back.chain(left_alone).collect()
+}
+
+fn name_of(transaction: &Transaction) -> Option<String> {
+    transaction.begin.as_ref().map(|begin| begin.name.clone())
 }
 
 /// Takes back what was left unfinished; the lock is held. Returns the numbers of these transactions.
@@ -206,10 +236,11 @@ fn one(
     }
     Ok(RolledBack {
         id: transaction.id,
-        name: transaction.begin.as_ref().map(|begin| begin.name.clone()),
+        name: name_of(transaction),
         entries,
         closed,
         torn: transaction.rest == Rest::Torn,
+        left_alone: None,
     })
 }
 
@@ -276,8 +307,8 @@ fn unknown(id: u32) -> Error {
 }
 
 /// Taking back what a later transaction changed again would leave neither's value.
-fn not_below_another(one: &Transaction, known: &[Transaction]) -> Result<(), Error> {
-    for later in known.iter().filter(|other| other.id > one.id) {
+fn not_below_another<'a>(one: &Transaction, known: impl Iterator<Item = &'a Transaction>) -> Result<(), Error> {
+    for later in known.filter(|other| other.id > one.id) {
         let shared = later
             .open_entries()
             .find(|entry| one.open_entries().any(|ours| ours.intent.setting == entry.intent.setting));

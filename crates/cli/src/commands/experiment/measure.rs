@@ -111,7 +111,10 @@ fn of_document(text: &str, source: &Source) -> Result<f64, String> {
             found["latency_ns"].as_f64().ok_or_else(|| {
                 let why = found["refused_because"].as_str().unwrap_or("no reason given");
                 let frames = &result["frames"];
-                format!("{why}; frames sent: {}, received: {}, lost: {}", frames["sent"], frames["received"], frames["lost"])
+                format!(
+                    "{why}; frames sent: {}, received: {}, lost: {}",
+                    frames["sent"], frames["received"], frames["lost"]
+                )
             })
         }
         Source::Place(path) => {

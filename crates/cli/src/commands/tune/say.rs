@@ -104,7 +104,9 @@ pub fn rolled_back(rolled_back: &[RolledBack], out: &mut impl Write) -> io::Resu
             let before = shorten(&entry.intent.before.to_string());
             writeln!(out, "{mark}{}: {before}: {outcome}", entry.intent.setting.label())?;
         }
-        if !one.closed {
+        if let Some(why) = &one.left_alone {
+            writeln!(out, "! left alone: {}", why.replace('\n', "\n  "))?;
+        } else if !one.closed {
             let id = one.id;
             writeln!(
                 out,

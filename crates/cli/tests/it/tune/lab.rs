@@ -270,6 +270,14 @@ fn another_namespaces_settings_are_left_alone() {
     // Seen from here, they are not judged; what is of the whole machine is.
     let said = expect(&bed.own.outside(&["tune", "verify"]), 0);
     assert!(said.contains("cannot be judged from here") && said.contains("1 of 1 settings"), "{said}");
+    // It is in nobody's way: what was made here is taken back.
+    let ours = Profile::new("ours", "[sysctl]\n\"vm.dirty_writeback_centisecs\" = 501\n");
+    expect(&bed.own.outside(&["tune", "apply", ours.path(), "--yes"]), 0);
+    let taken = bed.own.outside(&["tune", "rollback", "--json"]);
+    let (code, taken) = document(&taken);
+    assert_eq!((code, taken["transactions"].as_array().unwrap().len()), (Some(1), 2), "{taken}");
+    assert_eq!(taken["transactions"][0]["items"][0]["outcome"], "restored", "{taken}");
+    assert!(taken["transactions"][1]["left_alone"].as_str().unwrap().contains("network namespace"), "{taken}");
     expect(&bed.apus(&["tune", "rollback"]), 0);
     assert_eq!(std::fs::read_to_string(OF_THE_MACHINE).unwrap(), before);
 }
