@@ -9,9 +9,9 @@ use crate::frequency::PStates;
 /// frames would have been late?
 ///
 /// The frames and the times between them are those that were seen; what they cost is learned, in cycles. A poll is
-/// paid by the frames that it takes, which are the more the more have come during the one
-/// before: about those that wait, or where none do, as many as come while there is no time for a poll each. Cycles are taken not to depend on the frequency. Where memory is waited for
-/// they are fewer at a lower one, so that what is said of lower frequencies is on the safe side.
+/// paid by the frames that it takes, which are the more the more have come during the one before. Cycles are taken
+/// not to depend on the frequency. Where memory is waited for they are fewer at a lower one, so that what is said
+/// of lower frequencies is on the safe side.
 #[derive(Clone, Debug)]
 pub(super) struct VirtualQueues {
     /// One a frequency, ascending.
