@@ -21,7 +21,7 @@ pub enum Sim {
     ///
     /// With -o each finished case is kept in a CSV file, one row a case; if that is there already, the cases
     /// in it are not simulated again. What is empty there is not known. A goal that a case misses is a
-    /// result like any other: the exit status is 0.
+    /// result like any other: the exit status is 0. It is 1 if Ctrl-C ends it before all cases are done.
     Sweep(Sweep),
     /// Puts the figures of the documents that Apus follows beside what the models say.
     ///

@@ -1,7 +1,11 @@
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::schemas::validate;
-use crate::support::{Root, bare, text};
+use crate::support::{Root, Running, bare, text};
 
 #[test]
 fn figures_as_a_document_a_table_and_a_report() {
@@ -174,6 +178,27 @@ fn a_sweep_goes_on_from_where_it_was() {
     assert_eq!(std::fs::read_to_string(&path).unwrap(), whole, "the file was touched");
     std::fs::write(&path, "something else\n").unwrap();
     assert_eq!(sweep("1", &csv).status.code(), Some(2));
+}
+
+#[test]
+fn ctrl_c_ends_a_sweep_of_short_cases() {
+    let root = Root::new();
+    let file = scenario(&root, POISSON);
+    let path = root.0.join("out.csv");
+    let csv = path.display().to_string();
+    let vary = ["--vary", "traffic.rate=20kpps,21kpps,22kpps,23kpps,24kpps", "--seeds", "10000"];
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_apus"));
+    command.args(["sim", "sweep", &file]).args(vary).args(["--jobs", "1", "-o", &csv]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut running = Running(command.spawn().unwrap());
+    let rows = || std::fs::read_to_string(&path).unwrap_or_default().lines().count();
+    let give_up = Instant::now() + Duration::from_secs(60);
+    while rows() < 3 {
+        assert!(Instant::now() < give_up && running.0.try_wait().unwrap().is_none(), "no case was done");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(running.end(Signal::INT), Some(1));
+    assert!(rows() < 50_000, "it went on to its end");
 }
 
 #[test]

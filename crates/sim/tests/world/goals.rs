@@ -45,9 +45,26 @@ fn adaptive_holds_what_any_holds_with_the_least_power() {
     assert_won(&cases);
 }
 
+/// Where the lowest frequency bears the load at 90 %: others poll there, and a single rise within the time that counts
+/// costs more than all sleeps save. Counted once `l3fwd-power` is there too, 1.1 s after the start.
+#[test]
+fn adaptive_stays_at_the_lowest_frequency_that_bears_half_the_load() {
+    let all = Plan::default();
+    let plan = Plan {
+        machines: all.machines.iter().filter(|(name, _)| name.contains("2699v3")).cloned().collect(),
+        loads: vec![50],
+        warm_up: units::Nanos::from_millis(1_200),
+        duration: units::Nanos::from_millis(300),
+        ..all.clone()
+    };
+    let cases = judged(&plan);
+    assert_eq!(cases.len(), 3);
+    assert_won(&cases);
+}
+
 /// All of it, as `apus sim goals` has it.
 #[test]
-#[ignore = "fails at half load on one machine (SPEC, S3); minutes, and in release: cargo test --release -p sim --test world -- --ignored every_goal"]
+#[ignore = "minutes, and in release: cargo test --release -p sim --test world -- --ignored every_goal"]
 fn every_goal_on_every_machine_at_every_load() {
     let cases = judged(&Plan::default());
     assert_eq!(cases.len(), 4 * 4 * 3);

@@ -112,6 +112,11 @@ fn simulate(runs: &[Run], jobs: Option<usize>, signals: &Signals) -> anyhow::Res
     let mut count = 0;
     while count < runs.len() {
         progress.show(count);
+        // Not only when nothing comes: short runs come without a rest.
+        if signals.wait(Duration::ZERO).is_some() {
+            progress.clear();
+            return Ok((done, true));
+        }
         match said.recv_timeout(LOOK) {
             Ok((number, measured)) => {
                 let name = || format!("simulate {}", runs[number].name());
@@ -119,10 +124,6 @@ fn simulate(runs: &[Run], jobs: Option<usize>, signals: &Signals) -> anyhow::Res
                     .map_err(|error| Failure::wrong(name(), error.to_string(), "change --warm-up, --duration"))?;
                 done[number] = Some(measured);
                 count += 1;
-            }
-            Err(mpsc::RecvTimeoutError::Timeout) if signals.wait(Duration::ZERO).is_some() => {
-                progress.clear();
-                return Ok((done, true));
             }
             Err(mpsc::RecvTimeoutError::Timeout) => {}
             Err(mpsc::RecvTimeoutError::Disconnected) => anyhow::bail!("a thread ended before its run was done"),

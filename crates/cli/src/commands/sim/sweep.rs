@@ -55,13 +55,14 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let mut next = 0;
     while next < left.len() {
         progress.show(waiting.len() + next);
+        // Not only when nothing comes: short cases come without a rest.
+        if signals.wait(Duration::ZERO).is_some() {
+            interrupted = true;
+            break;
+        }
         match said.recv_timeout(LOOK) {
             Ok((number, case)) => {
                 waiting.insert(number, case?);
-            }
-            Err(mpsc::RecvTimeoutError::Timeout) if signals.wait(Duration::ZERO).is_some() => {
-                interrupted = true;
-                break;
             }
             Err(mpsc::RecvTimeoutError::Timeout) => continue,
             Err(mpsc::RecvTimeoutError::Disconnected) => anyhow::bail!("a thread ended before its case was done"),
@@ -75,13 +76,16 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         }
     }
     progress.clear();
+    if interrupted && typed.output.is_none() {
+        eprintln!("interrupted: {next} of {total} cases");
+    }
     match (&typed.output, typed.json) {
         (Some(path), _) => {
             let mut out = io::stdout().lock();
             let there = total - left.len() + next;
             writeln!(out, "{}: {there} of {total} cases", path.display())?;
             if interrupted {
-                writeln!(out, "the same command goes on from there")?;
+                writeln!(out, "interrupted: the same command goes on from there")?;
             }
             out.flush().context("write the result")?;
         }
@@ -97,7 +101,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
             out.flush().context("write the table")?;
         }
     }
-    Ok(Status::Good)
+    Ok(if interrupted { Status::Findings } else { Status::Good })
 }
 
 /// All combinations, read and found good before any is simulated.

@@ -9,9 +9,9 @@ use crate::frequency::PStates;
 /// frames would have been late?
 ///
 /// The frames and the times between them are those that were seen; what they cost is learned, in cycles. A poll is
-/// paid by the frames that it takes, which are the more the more have come during the one
-/// before: about those that wait, or where none do, as many as come while there is no time for a poll each. Cycles are taken not to depend on the frequency. Where memory is waited for
-/// they are fewer at a lower one, so that what is said of lower frequencies is on the safe side.
+/// paid by the frames that it takes, which are the more the more have come during the one before. Cycles are taken
+/// not to depend on the frequency. Where memory is waited for they are fewer at a lower one, so that what is said
+/// of lower frequencies is on the safe side.
 #[derive(Clone, Debug)]
 pub(super) struct VirtualQueues {
     /// One a frequency, ascending.
@@ -34,6 +34,45 @@ struct Queue {
 }
 
 const PS: u64 = 1_000;
+
+impl Queue {
+    /// The time that polls take besides their frames, if so many frames come within the `available` time.
+    ///
+    /// A poll takes what waits, up to a burst. As long as no more come than wait, polls stay about as large. Else
+    /// they grow or shrink towards the size at which a poll is over when as many have come again: `frames *
+    /// per_poll / (available - own)`. How far they can grow is bounded: with `c` the frames that come during
+    /// `per_poll`, each frame that is served adds `c / w` to the `w` that wait, less what the frames' own work leaves
+    /// over, so that `w^2` grows by no more than `2 * c` a frame.
+    #[inline]
+    fn polls(&self, frames: u64, own: u64, available: u64, burst: u64) -> u64 {
+        let waiting = (self.backlog / self.per_frame.max(1)).max(1);
+        let all = self.per_poll.saturating_mul(frames);
+        let as_now = all / waiting.min(burst);
+        let spare = available.saturating_sub(self.backlog).saturating_sub(own);
+        if frames <= waiting || all <= spare {
+            return as_now;
+        }
+        // In 256ths of a frame, for the root.
+        const ONE: u64 = 256;
+        let part = |n: u64, of: u64, whole: u64| n.saturating_mul(of) / whole.max(1);
+        let (from, burst_256ths) = (waiting.saturating_mul(ONE), burst.saturating_mul(ONE));
+        let steady = part(all, ONE, available.saturating_sub(own)).min(burst_256ths);
+        let until = |waits: u64| {
+            let ends = available.saturating_add(part(self.per_frame, waits, ONE));
+            ends.saturating_sub(self.backlog).saturating_sub(own)
+        };
+        if steady <= from {
+            return as_now.max(until(steady));
+        }
+        let squared = part(all.saturating_mul(2), frames, available).saturating_mul(ONE * ONE);
+        let grown = from.saturating_mul(from).saturating_add(squared).isqrt();
+        let while_growing = part(available, grown.saturating_sub(from), frames.saturating_mul(ONE));
+        let least = self.per_poll.saturating_mul(frames.div_ceil(burst));
+        // No more can wait than have waited and come.
+        let most = steady.min(from.saturating_add(frames.saturating_mul(ONE)));
+        as_now.min(until(grown.min(most)).max(while_growing).max(least))
+    }
+}
 
 impl VirtualQueues {
     pub fn new(pstates: &PStates) -> Self {
@@ -73,17 +112,8 @@ impl VirtualQueues {
         let (available, limit) = (ps(available), ps(limit));
         for queue in &mut self.queues[..self.count] {
             let before = queue.backlog.saturating_sub(available);
-            let polls = queue.per_poll.saturating_mul(frames);
             let own = queue.per_frame.saturating_mul(frames);
-            let polls = if queue.backlog <= queue.per_frame {
-                // Each by itself, as long as there is time for that: then more come while one is worked on.
-                let least = queue.per_poll.saturating_mul(frames.div_ceil(self.burst));
-                let spare = available.saturating_sub(queue.backlog).saturating_sub(own);
-                polls.min(spare.max(least))
-            } else {
-                let waiting = queue.backlog / queue.per_frame.max(1);
-                polls / waiting.min(self.burst)
-            };
+            let polls = queue.polls(frames, own, available, self.burst);
             let work = own.saturating_add(polls);
             // They came one after the other, and were worked on meanwhile.
             let after = queue.backlog.saturating_add(work).saturating_sub(available);
@@ -178,9 +208,9 @@ mod tests {
         let mut queues = VirtualQueues::new(&pstates());
         queues.set_cost(Cost { per_poll: 800, per_frame: 400 }, &pstates());
         queues.received(32);
-        // At 800 MHz: a poll of 1 us, a frame of 500 ns. Two within 2 us share polls as far as they must; four at once
-        // share one.
-        queues.serve(2, Nanos::from_micros(2), LIMIT);
+        // At 800 MHz: a poll of 1 us, a frame of 500 ns. For two within 3 us there is time for a poll each; four at
+        // once share one.
+        queues.serve(2, Nanos::from_micros(3), LIMIT);
         assert_eq!(queues.backlog(0), Nanos::ZERO);
         queues.serve(4, Nanos::ZERO, LIMIT);
         assert_eq!(queues.backlog(0), Nanos::from_micros(3));
@@ -188,6 +218,39 @@ mod tests {
         queues.serve(6, Nanos::ZERO, LIMIT);
         assert_eq!(queues.backlog(0), Nanos::from_micros(7));
         assert_eq!(queues.alone(0), Nanos::from_nanos(1_500));
+    }
+
+    /// What a core that polls has left to do after `available`, to the ps: `waiting` frames at first, `frames` more
+    /// at equal distances.
+    fn polled(waiting: u64, frames: u64, available: u64, per_poll: u64, per_frame: u64, burst: u64) -> u64 {
+        let came = |now: u64| waiting + frames.min(now * frames / available.max(1));
+        let (mut now, mut done) = (0, 0);
+        while done < waiting + frames {
+            let batch = (came(now) - done).min(burst);
+            if batch == 0 {
+                now = (done + 1 - waiting) * available.div_ceil(frames);
+                continue;
+            }
+            done += batch;
+            now += per_poll + batch * per_frame;
+        }
+        now.saturating_sub(available)
+    }
+
+    /// After a sleep many frames come in one piece, of which the first few found the core at work.
+    #[test]
+    fn many_frames_after_one_that_waits_share_polls() {
+        // At 90 % of what a core bears: 260 frames within 33.4 us, 116 ns each, and 180 ns a poll. A poll for each would
+        // leave 44 us.
+        let (per_poll, per_frame, available) = (180_000, 116_000, 33_400_000);
+        for waiting in 0..4 {
+            let backlog = waiting * per_frame + per_frame / 2;
+            let queue = Queue { per_frame, per_poll, backlog, late: 0 };
+            let own = 260 * per_frame;
+            let left = (backlog + own + queue.polls(260, own, available, 32)).saturating_sub(available);
+            let exact = polled(waiting, 260, available, per_poll, per_frame, 32);
+            assert!(left.abs_diff(exact) < 3_000_000, "{waiting}: {left} ps, and exactly {exact}");
+        }
     }
 
     #[test]
@@ -221,6 +284,24 @@ mod tests {
                     prop_assert!(queues.late(state) <= queues.late(state - 1));
                 }
             }
+        }
+
+        /// However many frames come in one piece, and however few waited: what is left to do is what a core that polls
+        /// would have left, to within half a burst.
+        #[test]
+        fn polls_grow_as_those_of_a_core_do(
+            waiting in 0u64..80,
+            frames in 1u64..400,
+            load_percent in 30u64..110,
+            poll_percent in 1u64..300,
+        ) {
+            let (per_frame, burst) = (100_000, 32);
+            let (per_poll, own) = (per_frame * poll_percent / 100, per_frame * frames);
+            let available = own * 100 / load_percent;
+            let queue = Queue { per_frame, per_poll, backlog: waiting * per_frame, late: 0 };
+            let left = (queue.backlog + own + queue.polls(frames, own, available, burst)).saturating_sub(available);
+            let exact = polled(waiting, frames, available, per_poll, per_frame, burst);
+            prop_assert!(left.abs_diff(exact) <= burst / 2 * per_frame, "{left} ps, and exactly {exact}");
         }
 
         #[test]
