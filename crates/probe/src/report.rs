@@ -293,7 +293,8 @@ fn lead(sets: &[Set<'_>]) -> String {
     } else {
         ""
     };
-    format!("{number} measurement(s) of what waking up costs.{mark}")
+    let noun = if number == 1 { "measurement" } else { "measurements" };
+    format!("{number} {noun} of what waking up costs.{mark}")
 }
 
 fn conditions(sets: &[Set<'_>]) -> Vec<Fact> {

@@ -18,7 +18,7 @@ use crate::{Failure, Status};
 
 /// Reads both, and says what differs.
 pub fn run(typed: &Compare) -> anyhow::Result<Status> {
-    check_writable(&[&typed.html])?;
+    check_writable(&None, &typed.html)?;
     let (a, b) = (read(&typed.a)?, read(&typed.b)?);
     let name = |path: &Path| path.display().to_string();
     let terms = compare(&a.measured, &b.measured);
