@@ -263,6 +263,39 @@ fn wrong_costs_are_unlearned() {
     }
 }
 
+/// The machine stalls in one of the first sleeps.
+struct StalledOnce {
+    policy: Adaptive<Simulated>,
+    sleeps: u32,
+}
+
+impl WaitPolicy<Simulated> for StalledOnce {
+    fn decide(&mut self, seen: &Observation<'_, Simulated>) -> Decision<Simulated> {
+        let slept = seen.ended.is_some_and(|wait| wait.action.kind() == WaitKind::Sleep);
+        self.sleeps += u32::from(slept);
+        let late = if slept && self.sleeps == 12 { Nanos::from_micros(180) } else { Nanos::ZERO };
+        let ended = seen.ended.map(|wait| Ended { ended: wait.ended + late, ..wait });
+        self.policy.decide(&Observation { ended, ..*seen })
+    }
+}
+
+#[test]
+fn a_stall_at_the_start_does_not_keep_the_core_awake() {
+    // The ring lasts 137 us: were the stall taken for how late sleeps end, none would be short enough.
+    let new = || {
+        let loss = Some(LossBound { descriptors: 2048, peak: PacketRate::new(14_880_000) });
+        let goal = Some("p99=250us".parse().unwrap());
+        Adaptive::new(AdaptiveConfig { goal, loss, interrupts: true })
+    };
+    for seed in 1..=10 {
+        let arrivals = poisson(50.0, 2_000, seed);
+        let (ours, without) =
+            (run(&mut StalledOnce { policy: new(), sleeps: 0 }, &arrivals), run(&mut new(), &arrivals));
+        println!("{seed}: {ours}\nwithout a stall: {without}");
+        assert!(ours.awake <= without.awake + without.awake / 5, "awake {} and {}", ours.awake, without.awake);
+    }
+}
+
 /// Anything that a loop could report, sane or not.
 fn step() -> impl Strategy<Value = (u64, u32, u64, u64, u64)> {
     (0u64..2_000_000, prop_oneof![3 => Just(0u32), 1 => 0u32..100], 0u64..600_000, 0u64..300_000, 0u64..50_000)

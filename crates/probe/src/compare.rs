@@ -210,6 +210,11 @@ fn least_p(a: u64, b: u64) -> f64 {
     (2.0 / choices).min(1.0)
 }
 
+/// Rounds of both sets from which on a difference can be shown among so many tests.
+pub fn rounds_needed(tests: usize) -> u64 {
+    (1..60).find(|rounds| least_p(*rounds, *rounds) * tests as f64 <= SIGNIFICANT).unwrap_or(60)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -267,6 +272,23 @@ mod tests {
         let b = measured(&[("x", &[30, 31, 32])]);
         let found = compare(&[a], &[b]);
         assert!(found.iter().all(|of| of.verdict == Verdict::TooFewRounds && of.ratio.is_none()), "{found:?}");
+    }
+
+    #[test]
+    fn profiles_of_the_default_rounds_can_differ() {
+        assert_eq!([1, 2, 85, 86, 126, 400].map(rounds_needed), [4, 5, 7, 8, 8, 9]);
+        let rounds = u64::from(crate::platform::ROUNDS);
+        assert!(rounds_needed(400) <= rounds);
+        // 200 terms with two quantiles each, of which one takes longer.
+        let names: Vec<String> = (0..200).map(|n| n.to_string()).collect();
+        let (low, high): (Vec<u64>, Vec<u64>) = ((10..10 + rounds).collect(), (90..90 + rounds).collect());
+        let set = |last: &[u64]| {
+            let of = |(n, name)| (String::as_str(name), if n == 199 { last } else { low.as_slice() });
+            measured(&names.iter().enumerate().map(of).collect::<Vec<_>>())
+        };
+        let found = compare(&[set(&low)], &[set(&high)]);
+        assert_eq!(found.iter().filter(|of| of.verdict == Verdict::Longer).count(), 2);
+        assert_eq!(found.iter().filter(|of| of.verdict == Verdict::NotShown).count(), 398);
     }
 
     #[test]

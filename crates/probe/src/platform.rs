@@ -22,9 +22,9 @@ use crate::switch::{Switch, Via};
 use crate::timer::{Timer, Wait as TimerWait};
 use crate::{Control, Error, Probe, place};
 
-/// Rounds by default: with seven against seven the smallest p of a Mann-Whitney test is 2 / 3432, so that a difference
-/// stands out among forty terms (Holm).
-pub const ROUNDS: u32 = 7;
+/// Rounds by default: as many as it takes for a difference to be shown among all terms of two profiles, of which a guest
+/// has more than a hundred, and hosts with several idle states more: see [`rounds_needed`](crate::compare::rounds_needed).
+pub const ROUNDS: u32 = 9;
 
 /// Intervals of the timers by clock_nanosleep, beside the millisecond of all kinds of timer: what `adaptive` waits for.
 /// A core that slept longer wakes later, so each octave that matters has its own.
@@ -50,7 +50,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The last CPU of this process, the first one as its peer, seven rounds of half a second for each case.
+    /// The last CPU of this process, the first one as its peer, nine rounds of half a second for each case.
     pub fn new() -> Result<Self, Error> {
         let allowed = place::allowed()?;
         let cpu = allowed.last().copied().unwrap_or(0);

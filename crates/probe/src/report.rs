@@ -181,10 +181,10 @@ fn goals(measured: &Measured) -> Vec<Goal> {
 fn table(sets: &[Set<'_>]) -> Table {
     let quantiles = ["p50", "p90", "p99", "p99.9", "p99.99"];
     let mut columns = vec![Column::new("measurement", ""), Column::new("term", ""), Column::new("samples", "")];
+    columns.push(Column::new("blocked", "% of the time"));
     columns.push(Column::new("minimum", "us"));
     columns.extend(quantiles.map(|name| Column::new(name, "us")));
     columns.push(Column::new("maximum", "us"));
-    columns.push(Column::new("blocked", "% of the time"));
     let number = |ns: Option<u64>| match ns {
         Some(ns) => Cell::Number(Estimate::exact(ns as f64 / US)),
         None => Cell::Unknown("no samples".into()),
@@ -201,15 +201,14 @@ fn table(sets: &[Set<'_>]) -> Table {
                     Cell::Text(label(set, measured)),
                     Cell::Text(name),
                     Cell::Count(series.n),
+                    match term.blocked.and_then(|blocked| blocked.share) {
+                        Some(share) => Cell::Number(Estimate::exact(share * 100.0)),
+                        None => Cell::Unknown("not of this term".into()),
+                    },
                     number(series.min_ns),
                 ];
                 row.extend(quantiles.map(|name| quantile(series, name)));
                 row.push(number(series.max_ns));
-                let share = term.blocked.and_then(|blocked| blocked.share);
-                row.push(match share {
-                    Some(share) => Cell::Number(Estimate::exact(share * 100.0)),
-                    None => Cell::Unknown("not of this term".into()),
-                });
                 rows.push(row);
             }
         }
@@ -293,7 +292,8 @@ fn lead(sets: &[Set<'_>]) -> String {
     } else {
         ""
     };
-    format!("{number} measurement(s) of what waking up costs.{mark}")
+    let noun = if number == 1 { "measurement" } else { "measurements" };
+    format!("{number} {noun} of what waking up costs.{mark}")
 }
 
 fn conditions(sets: &[Set<'_>]) -> Vec<Fact> {

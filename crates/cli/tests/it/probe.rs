@@ -95,12 +95,44 @@ fn wrong_use_and_what_is_missing_have_their_own_status() {
         (&["compare", "/nonexistent/a", "/nonexistent/b"], 2, "No such file"),
         (&["import", "/nonexistent/a"], 2, "No such file"),
         (&["timer", "--duration", "10ms", "-o", "/nonexistent/x.json"], 3, "a folder that you may write"),
+        (&["timer", "--duration", "10ms", "-o", "x.html"], 2, "--html x.html"),
+        (&["all", "-o", "x.htm"], 2, "--html x.htm"),
     ] {
         let output = probe(words);
         assert_eq!(output.status.code(), Some(status), "{words:?}: {}", text(&output.stderr));
         assert!(text(&output.stderr).contains(said), "{words:?}: {}", text(&output.stderr));
         assert!(!text(&output.stderr).contains("panicked"), "{words:?}");
     }
+}
+
+#[test]
+fn what_a_file_holds_is_kept_until_there_is_something_to_write() {
+    let folder = Root::new();
+    let [old, new] = ["old.json", "new.json"].map(|name| folder.0.join(name).to_str().unwrap().to_owned());
+    fs::write(&old, "what was there").unwrap();
+    for file in [&old, &new] {
+        assert_eq!(probe(&["timer", "--cpu", "8000", "-o", file]).status.code(), Some(3));
+        assert_eq!(probe(&["timer", "--cpu", "8000", "--html", file]).status.code(), Some(3));
+    }
+    assert_eq!(fs::read_to_string(&old).unwrap(), "what was there");
+    assert!(!PathBuf::from(&new).exists(), "an empty file is left");
+    // A file may be read and then written.
+    fs::write(&old, CYCLICTEST).unwrap();
+    let output = probe(&["import", &old, "-o", &old]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(fs::read_to_string(&old).unwrap().contains("apus.probe/1"));
+}
+
+#[test]
+fn the_heading_names_the_load() {
+    let _turn = turn();
+    if Command::new("stress-ng").arg("--version").stdout(Stdio::null()).status().is_err() {
+        println!("SKIPPED the_heading_names_the_load: stress-ng is not installed");
+        return;
+    }
+    let output = probe(&["timer", "--duration", "100ms", "--load", "memory"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).lines().next().unwrap().contains(" load=memory"), "{}", text(&output.stdout));
 }
 
 #[test]

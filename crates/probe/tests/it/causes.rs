@@ -1,6 +1,5 @@
 //! The cause of the largest disturbance is right in nine of ten runs, whatever was injected.
 
-use std::cell::Cell;
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -27,7 +26,8 @@ const REST: Duration = Duration::from_millis(150);
 const RUNS: usize = 10;
 const RIGHT: usize = 9;
 /// A virtual machine's host takes the CPU too, in some minutes for longer than what is injected: then that is the largest
-/// disturbance, and rightly named.
+/// disturbance, and rightly named. What was injected has to be named beside it, and to be the largest itself in so many runs.
+const LARGEST: usize = 5;
 const ATTEMPTS: usize = 3;
 /// Of the measuring thread.
 const PRIORITY: u8 = 50;
@@ -62,23 +62,32 @@ fn named_in_nine_of_ten(
 ) {
     let mut said = String::new();
     for attempt in 1..=ATTEMPTS {
-        let (mut right, mut seen) = (0, Vec::new());
+        let (mut right, mut beside, mut seen) = (0, 0, Vec::new());
         for _ in 0..RUNS {
-            let explanation = largest(cpu, causes, &inject);
-            right += usize::from(is_right(&explanation));
-            seen.push(format!("{} us: {explanation}", explanation.length_ns / 1_000));
+            let explanations = largest(cpu, causes, &inject);
+            let (first, others) = explanations.split_first().expect("a gap above 10 us in 400 ms");
+            if is_right(first) {
+                right += 1;
+            } else if first.cause == Cause::Unaccounted && others.iter().any(&is_right) {
+                beside += 1;
+            }
+            seen.push(format!("{} us: {first}", first.length_ns / 1_000));
             std::thread::sleep(REST);
         }
-        said = format!("{test}, attempt {attempt}: {right} of {RUNS} right\n{}", seen.join("\n"));
+        said = format!(
+            "{test}, attempt {attempt}: {right} of {RUNS} right, {beside} beside a longer gap of the host\n{}",
+            seen.join("\n")
+        );
         println!("{said}");
-        if right >= RIGHT {
+        if right + beside >= RIGHT && right >= LARGEST {
             return;
         }
     }
     panic!("{said}");
 }
 
-fn largest(cpu: usize, causes: Causes, inject: impl Fn(&Flags) + Sync) -> Explanation {
+/// The largest disturbances, explained.
+fn largest(cpu: usize, causes: Causes, inject: impl Fn(&Flags) + Sync) -> Vec<Explanation> {
     let flags = Flags::default();
     let measured = std::thread::scope(|scope| {
         let injection = scope.spawn(|| inject(&flags));
@@ -93,11 +102,10 @@ fn largest(cpu: usize, causes: Causes, inject: impl Fn(&Flags) + Sync) -> Explan
         measured
     });
     let Detail::Jitter(detail) = measured.detail else { panic!("not the detail of jitter") };
-    let largest = &detail.cpus[0].largest;
     if causes == Causes::Trace {
         assert_eq!(detail.cpus[0].evidence, Evidence::Trace, "{:?}", measured.marks);
     }
-    largest.first().expect("a gap above 10 us in 400 ms").explanation.clone()
+    detail.cpus[0].largest.iter().map(|of| of.explanation.clone()).collect()
 }
 
 /// A thread of higher priority that takes the CPU for 5 ms.
@@ -181,7 +189,10 @@ fn a_timer_storm() {
         }
         drop(armed);
     };
-    let timer = |of: &Explanation| matches!(&of.cause, Cause::Vector { name } if name == "local_timer");
+    // No mere tick: thousands of timers take far longer.
+    let timer = |of: &Explanation| {
+        of.length_ns > 200_000 && matches!(&of.cause, Cause::Vector { name } if name == "local_timer")
+    };
     named_in_nine_of_ten("timer storm", cpu, Causes::Trace, storm, timer);
     println!("{timers} timers");
 }
@@ -201,20 +212,13 @@ fn an_ipi_storm() {
         }
     };
     // It waits for each interrupt to be taken: while the host has this CPU it stands still, and a gap with few of them for
-    // its length is the host's. At least half of the runs have to be the storm's.
-    let storms = Cell::new(0);
+    // its length is the host's.
     let right = |of: &Explanation| {
         let calls =
             |charge: &&Charge| matches!(&charge.cause, Cause::Vector { name } if name.starts_with("call_function"));
         let times: u64 = of.charges.iter().filter(calls).map(|charge| charge.times).sum();
         let beats = times * 30_000 >= of.length_ns;
-        storms.set(storms.get() + u32::from(beats));
-        match &of.cause {
-            Cause::Vector { name } => beats && name.starts_with("call_function"),
-            Cause::Unaccounted => !beats,
-            _ => false,
-        }
+        beats && matches!(&of.cause, Cause::Vector { name } if name.starts_with("call_function"))
     };
     named_in_nine_of_ten("IPI storm", cpu, Causes::Trace, storm, right);
-    assert!(storms.get() >= RUNS as u32 / 2, "only {} gaps with a storm in them", storms.get());
 }

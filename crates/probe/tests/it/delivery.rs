@@ -149,7 +149,7 @@ fn the_testers_median(cpu: usize, other: usize, number: u32) -> Option<u64> {
             let encapsulation = Encapsulation::Ethernet { ethertype: LOCAL_EXPERIMENTAL };
             let layout = Layout { destination, source, encapsulation, size: FrameSize::SMALLEST };
             let config = TrialConfig {
-                duration: Nanos::from_millis(700),
+                duration: Nanos::from_millis(350),
                 ..TrialConfig::new(layout, "constant:350us".parse().unwrap())
             };
             Place { cpu: other, priority: Some(50), slack: Nanos::from_nanos(1) }.take("tester").unwrap();
@@ -166,7 +166,7 @@ fn the_parts_add_up_to_the_round_trip_that_the_tester_sees() {
     let Some((cpu, other)) = two_cpus("the_parts_add_up_to_the_round_trip_that_the_tester_sees") else { return };
     let _turn = turn();
     let parts = || {
-        let duration = Nanos::from_millis(500);
+        let duration = Nanos::from_millis(300);
         let interrupt = Interrupt { priority: Some(50), duration, ..Interrupt::new(Wait::Block, cpu, other) };
         let measured = run(&interrupt).unwrap();
         assert!(!measured.marks.iter().any(|mark| mark.kind == MarkKind::Suspect), "{:?}", measured.marks);
@@ -174,8 +174,8 @@ fn the_parts_add_up_to_the_round_trip_that_the_tester_sees() {
         detail.sum_of_medians_ns.unwrap() as f64
     };
     let tester = |number| the_testers_median(cpu, other, number).expect("a median of thousands of frames") as f64;
-    // In pairs, A B B A: what drifts over seconds (the host's own idle behaviour does) meets both alike.
-    let pairs: Vec<(f64, f64)> = (0..10)
+    // In many short pairs, A B B A: what drifts over seconds (the host's own idle behaviour does) meets both alike.
+    let pairs: Vec<(f64, f64)> = (0..24)
         .map(|number| {
             if number % 2 == 0 {
                 let sum = parts();

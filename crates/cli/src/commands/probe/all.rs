@@ -17,7 +17,7 @@ use crate::documents::probe::Platform;
 pub fn run(typed: &All) -> anyhow::Result<Status> {
     // Before any thread is started: they inherit what is held back.
     let signals = Signals::hold()?;
-    check_writable(&[&typed.output, &typed.html])?;
+    check_writable(&typed.output, &typed.html)?;
     let cpu = last(typed.cpu)?;
     let other = probe::place::allowed()?.into_iter().find(|other| *other != cpu);
     let plan = Plan {

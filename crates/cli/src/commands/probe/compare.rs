@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use probe::Measured;
-use probe::compare::{TermComparison, Verdict, compare, differences};
+use probe::compare::{TermComparison, Verdict, compare, differences, rounds_needed};
 use probe::report::{Set, comparison, verdict};
 use serde_json::Value;
 use tester::host::{HostState, Reading};
@@ -18,7 +18,7 @@ use crate::{Failure, Status};
 
 /// Reads both, and says what differs.
 pub fn run(typed: &Compare) -> anyhow::Result<Status> {
-    check_writable(&[&typed.html])?;
+    check_writable(&None, &typed.html)?;
     let (a, b) = (read(&typed.a)?, read(&typed.b)?);
     let name = |path: &Path| path.display().to_string();
     let terms = compare(&a.measured, &b.measured);
@@ -78,7 +78,8 @@ pub fn read(path: &Path) -> Result<File, Failure> {
         Some(SCHEMA) => serde_json::from_value(document)
             .map(|Document { host, measured, .. }| File { host, measured })
             .map_err(|e| wrong(e.to_string())),
-        other => Err(wrong(format!("its schema is {other:?}, but this reads {PLATFORM} and {SCHEMA}"))),
+        Some(other) => Err(wrong(format!("its schema is {other:?}, but this reads {PLATFORM} and {SCHEMA}"))),
+        None => Err(wrong(format!("its schema is missing, and this reads {PLATFORM} and {SCHEMA}"))),
     }
 }
 
@@ -97,6 +98,15 @@ fn table(document: &Comparison, out: &mut impl Write) -> io::Result<()> {
          settings takes several profiles of each.",
         document.terms.len()
     )?;
+    let tests = document.terms.iter().filter(|term| term.p.is_some()).count();
+    if document.terms.iter().any(|term| term.verdict == Verdict::TooFewRounds) {
+        writeln!(
+            out,
+            "Where there are too few rounds no difference could be shown: among {tests} tests it takes {} of each \
+             (apus probe all --rounds).",
+            rounds_needed(tests.max(1))
+        )?;
+    }
     out.flush()
 }
 

@@ -9,7 +9,7 @@ use crate::{Failure, Status};
 
 /// Reads the files, and says what is in them.
 pub fn run(typed: &Import) -> anyhow::Result<Status> {
-    check_writable(&[&typed.outputs.output, &typed.outputs.html])?;
+    check_writable(&typed.outputs.output, &typed.outputs.html)?;
     let mut hosts = Vec::new();
     let mut measured = Vec::new();
     for path in &typed.files {

@@ -154,7 +154,7 @@ fn one(
 ) -> anyhow::Result<Status> {
     // Before any thread is started: they inherit what is held back.
     let signals = Signals::hold()?;
-    check_writable(&[&outputs.output, &outputs.html])?;
+    check_writable(&outputs.output, &outputs.html)?;
     let time = duration * probes.len() as u64;
     let load = start(conditions.load, time)?;
     let measured = watch::run(probes, conditions.fail_over, &signals, !outputs.json)?;
@@ -255,13 +255,25 @@ fn cpus(typed: Option<&CpuList>) -> anyhow::Result<Vec<usize>> {
     typed.map_or_else(|| Ok(vec![last(None)?]), |list| Ok(list.0.clone()))
 }
 
-/// The files that were asked for, made before anything is measured.
-fn check_writable(paths: &[&Option<PathBuf>]) -> Result<(), Failure> {
-    for path in paths.iter().filter_map(|path| path.as_deref()) {
-        fs::File::create(path).map_err(|e| {
-            let fix = "name a file in a folder that you may write";
-            Failure::lacking(format!("write {}", path.display()), e.to_string(), fix)
-        })?;
+/// Before anything is measured: whether the files that were asked for can be written. What is in them stays until then.
+fn check_writable(json: &Option<PathBuf>, page: &Option<PathBuf>) -> Result<(), Failure> {
+    let is_page = |path: &&PathBuf| path.extension().is_some_and(|of| of == "html" || of == "htm");
+    if let Some(path) = json.as_ref().filter(is_page) {
+        let (what, fix) = (format!("write {}", path.display()), format!("--html {}", path.display()));
+        return Err(Failure::wrong(what, "-o writes JSON, and this is the name of a page", fix));
+    }
+    [json, page].into_iter().flatten().try_for_each(|path| can_write(path))
+}
+
+fn can_write(path: &Path) -> Result<(), Failure> {
+    let new = !path.exists();
+    fs::OpenOptions::new().append(true).create(true).open(path).map_err(|e| {
+        let fix = "name a file in a folder that you may write";
+        Failure::lacking(format!("write {}", path.display()), e.to_string(), fix)
+    })?;
+    if new {
+        // A run that fails leaves no empty file.
+        let _ = fs::remove_file(path);
     }
     Ok(())
 }

@@ -48,7 +48,10 @@ fn label(kind: MarkKind) -> &'static str {
 
 fn one(measured: &Measured, out: &mut impl Write) -> io::Result<()> {
     let vm = measured.marks.iter().any(|mark| mark.kind == MarkKind::VirtualMachine);
-    let settings: Vec<String> = measured.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let mut settings: Vec<String> = measured.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    // What the probe itself did to the host is as much a part of the figures.
+    let load = Some(&measured.conditions.load).filter(|load| !["none", "unknown"].contains(&load.as_str()));
+    settings.extend(load.map(|load| format!("load={load}")));
     let end = if measured.interrupted { ", interrupted" } else { "" };
     writeln!(
         out,

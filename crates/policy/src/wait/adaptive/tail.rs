@@ -15,6 +15,9 @@ const STALL_FACTOR: u64 = 8;
 /// such samples are rare: a C-state exit costs at most some hundred microseconds
 /// (drivers/idle/intel_idle.c: 290 us for C6 of Sapphire Rapids), and comes again and again.
 const STALL_LEAST: Nanos = Nanos::from_micros(100);
+/// Samples from which on there is a median to go by. Few, since one stall among the first hundred would be their p99, and
+/// forbid sleeps that a ring leaves little time for.
+const STALL_AFTER: u32 = 4;
 
 /// A decaying distribution of lateness.
 #[derive(Clone, Debug)]
@@ -36,7 +39,7 @@ impl Tail {
     /// Takes in one sample; says whether it was a stall, which is not learned. More than the share
     /// `stalls_ppm` of the samples are no stalls, but how it is here.
     pub(super) fn add(&mut self, sample: Nanos, stalls_ppm: u32) -> bool {
-        if self.total >= 16
+        if self.total >= STALL_AFTER
             && sample >= STALL_LEAST
             && u64::from(self.stalls) * 1_000_000 <= u64::from(self.total) * u64::from(stalls_ppm)
             && sample > self.upper_quantile(500_000) * STALL_FACTOR
@@ -149,6 +152,18 @@ mod tests {
     }
 
     #[test]
+    fn a_stall_among_the_first_is_told_apart_as_well() {
+        let mut tail = Tail::new();
+        assert!(!tail.add(Nanos::from_micros(180), 5_000), "nothing to compare it with");
+        let mut tail = Tail::new();
+        for _ in 0..STALL_AFTER {
+            assert!(!tail.add(Nanos::from_micros(8), 5_000));
+        }
+        assert!(tail.add(Nanos::from_micros(180), 5_000));
+        assert!(tail.upper_quantile(990_000) < Nanos::from_micros(10));
+    }
+
+    #[test]
     fn what_comes_again_and_again_is_no_stall() {
         let mut tail = Tail::new();
         for n in 0..500 {
@@ -161,9 +176,9 @@ mod tests {
         #[test]
         fn quantile_bounds_its_share(samples in prop::collection::vec(0u64..200_000, 1..800), ppm in 1u32..1_000_000) {
             let mut tail = Tail::new();
-            for s in &samples {
-                tail.add(Nanos::from_nanos(*s), 0);
-            }
+            // Those that were learned.
+            let mut samples = samples;
+            samples.retain(|s| !tail.add(Nanos::from_nanos(*s), 0));
             let bound = tail.upper_quantile(ppm).as_nanos();
             let within = samples.iter().filter(|s| **s < bound).count() as u64;
             prop_assert!(within * 1_000_000 >= samples.len() as u64 * u64::from(ppm));
