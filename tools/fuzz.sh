@@ -30,7 +30,7 @@ for target in "$@"; do
 	[ -d "fuzz/seeds/$target" ] && seeds=("fuzz/seeds/$target")
 	log=$(mktemp)
 	if ! "$out/$host/release/$target" -max_total_time="$seconds" -rss_limit_mb=1024 -timeout=10 -max_len=65536 \
-		-artifact_prefix="fuzz/artifacts/$target/" "fuzz/corpus/$target" "${seeds[@]}" >"$log" 2>&1; then
+		-close_fd_mask=1 -artifact_prefix="fuzz/artifacts/$target/" "fuzz/corpus/$target" "${seeds[@]}" >"$log" 2>&1; then
 		tail -n 60 "$log" >&2
 		echo "$target: failed; the input is in fuzz/artifacts/$target" >&2
 		exit 1

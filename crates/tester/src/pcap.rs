@@ -25,7 +25,8 @@ pub fn arrivals(path: &Path) -> Result<Vec<Arrival>, Error> {
     parse(&octets).map_err(|why| Error::malformed(path, why))
 }
 
-fn parse(octets: &[u8]) -> Result<Vec<Arrival>, String> {
+/// The same of a file's contents. The error says what is wrong, and where.
+pub fn parse(octets: &[u8]) -> Result<Vec<Arrival>, String> {
     let header = octets.get(..GLOBAL_HEADER).ok_or("shorter than a pcap header (24 octets)")?;
     let magic = [header[0], header[1], header[2], header[3]];
     let (little, unit) = match magic {

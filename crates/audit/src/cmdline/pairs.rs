@@ -101,7 +101,7 @@ pub(super) const CONTRADICTIONS: &[Contradiction] = &[
         second: with("mce", "ignore_ce"),
         why: "with machine checks off there are no corrected errors to ignore, and uncorrected ones are not handled",
         fix: "keep mce=ignore_ce",
-        source: "Linux Documentation/arch/x86/x86_64/boot-options.rst, Machine check",
+        source: "Linux Documentation/admin-guide/kernel-parameters.txt, mce (older kernels: arch/x86/x86_64/boot-options.rst, Machine check)",
     },
     Contradiction {
         first: with("intel_iommu", "off"),

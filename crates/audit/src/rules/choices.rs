@@ -52,13 +52,13 @@ const SETTINGS: &[Rule] = &[
         why: "An expedited grace period interrupts all CPUs to be over soon. rcupdate.rcu_normal_after_boot=1 takes the normal, quiet ones \
               after boot, which makes whoever waits for them (starting of pods, changing of interfaces) slower.",
         magnitude: Magnitude {
-            text: "an interrupt of each CPU for each expedited grace period; 10 to 100 ms for a normal one",
+            text: "an interrupt of each CPU for each expedited grace period; milliseconds for a normal one",
             typical: None,
-            source: "Linux Documentation/RCU/Design/Expedited-Grace-Periods",
+            source: "Linux Documentation/RCU/Design/Expedited-Grace-Periods; Documentation/RCU/checklist.rst (multi-millisecond latency of synchronize_rcu)",
         },
         fix: Fix::runtime_or_boot("echo 1 > /sys/kernel/rcu_normal", "rcupdate.rcu_normal_after_boot=1"),
         cost: "With 1 changes of configuration take longer.",
-        references: &["tuned profile realtime", VDU],
+        references: &["tuned profile network-latency, which realtime and cpu-partitioning include", VDU],
         conflicts: &["1: tuned", "0: OpenShift vDU reference configuration"],
     },
     Rule {

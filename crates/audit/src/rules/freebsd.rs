@@ -160,7 +160,7 @@ const MODERATION: &[Rule] = &[
         magnitude: Magnitude {
             text: "a throttled source is served once a clock tick: 1 ms at 1000 Hz",
             typical: Some(Nanos::from_millis(1)),
-            source: "FreeBSD manual, ixl(4), section on interrupt storms; kern/kern_intr.c",
+            source: "FreeBSD manual, ixl(4), section on interrupt storms; FreeBSD sys/kern/kern_intr.c",
         },
         fix: Fix::both("sysctl hw.intr_storm_threshold=0", "sysctl.conf: hw.intr_storm_threshold=0"),
         cost: "A device that really is broken takes a CPU.",
@@ -215,7 +215,7 @@ const QUEUES: &[Rule] = &[
         why: "A frame behind a full ring waits until all before it are gone: slots times 1538 octets on the wire, over \
               the rate. 1024 slots at 40 Gbit/s are 315 us.",
         magnitude: Magnitude {
-            text: "300 us with 1024 slots at 40 Gbit/s, 79 us with 256",
+            text: "about 300 us with 1024 slots at 40 Gbit/s, a quarter of that with 256",
             typical: Some(Nanos::from_micros(315)),
             source: THREAD,
         },

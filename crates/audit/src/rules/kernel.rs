@@ -112,9 +112,9 @@ const CONFIGURATION: &[Rule] = &[
         judge: debug,
         why: "Checks of locks, memory and preemption make everything slower, and some run with interrupts off for long.",
         magnitude: Magnitude {
-            text: "KASAN doubles or triples the time in the kernel; lock checking can hold interrupts off for hundreds of microseconds",
+            text: "KASAN makes the kernel about three times slower; lock checking can hold interrupts off for hundreds of microseconds",
             typical: Some(Nanos::from_micros(100)),
-            source: "Linux Documentation/dev-tools/kasan.rst for KASAN; the rest is general knowledge",
+            source: "Linux lib/Kconfig.kasan, KASAN_GENERIC (about three times slower); the rest is general knowledge",
         },
         fix: Fix::boot("boot the distribution's kernel without -debug"),
         cost: "Errors of the kernel are found later.",

@@ -159,7 +159,10 @@ const EVIDENCE: &[Rule] = &[
         },
         fix: Fix::runtime_or_boot("dmesg -n 1 # emergencies only", "quiet loglevel=1, or no console=ttyS…"),
         cost: "Messages are seen in the log only, and after a crash perhaps nowhere.",
-        references: &[KTHREADS, "Linux Documentation/admin-guide/sysctl/kernel.rst, printk"],
+        references: &[
+            "Linux Documentation/admin-guide/sysctl/kernel.rst, printk",
+            "Linux Documentation/admin-guide/serial-console.rst",
+        ],
         conflicts: &[],
     },
     Rule {

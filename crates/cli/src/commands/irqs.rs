@@ -22,10 +22,10 @@ const ROWS: usize = 40;
 pub fn run(typed: &Irqs) -> anyhow::Result<Status> {
     let signals = typed.watch.then(Signals::hold).transpose()?;
     loop {
-        let reading = Reading { msrs: false, interval: typed.from.is_none().then_some(typed.interval) };
+        let reading = Reading { interval: typed.from.is_none().then_some(typed.interval), ..Reading::default() };
         let facts = facts_of(typed.from.as_deref(), reading)?;
         let cpus = cpus_of(typed, &facts)?;
-        let _away = stay_away(&facts);
+        let _away = stay_away(&facts, None);
         let hits = hits(&facts, &cpus).ok_or_else(|| {
             let fact = &facts.counters.interrupts;
             let why = fact.why().map_or_else(|| "it is empty".to_owned(), ToString::to_string);

@@ -131,7 +131,7 @@ pub enum Os {
 }
 
 /// What to read beyond the usual.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Reading {
     /// Read model-specific registers of a live host, and files that the kernel fills from them (energy-performance
     /// preference and bias, measured frequencies). Each read interrupts the CPU that it reads, isolated ones
@@ -139,6 +139,9 @@ pub struct Reading {
     pub msrs: bool,
     /// Read the counters of a live host twice, this far apart.
     pub interval: Option<Nanos>,
+    /// CPUs of a live host that are kept for applications, besides those of which the kernel says so: the reader keeps
+    /// away from them too.
+    pub isolated: CpuSet,
 }
 
 impl Facts {

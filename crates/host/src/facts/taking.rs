@@ -52,7 +52,7 @@ impl Facts {
     /// Every known register of every CPU that is online.
     pub(crate) fn registers(root: &Root) -> Msrs {
         let online = root.cpu_list("sys/devices/system/cpu/online").into_value().unwrap_or_default();
-        read::registers(&Context::new(root, Reading { msrs: true, interval: None }), &online)
+        read::registers(&Context::new(root, Reading { msrs: true, ..Reading::default() }), &online)
     }
 
     /// Does reading /proc/cpuinfo leave these CPUs alone?

@@ -36,14 +36,30 @@ fn no_register_is_read_unless_asked_for() {
     let facts = Facts::read(&Root::live());
     assert_eq!(facts.msrs.of(0x34, 0).why(), Some(&Why::NotAsked));
     assert_eq!(facts.counters.smis.why(), Some(&Why::NotAsked));
-    let asked = Facts::read_with(&Root::live(), Reading { msrs: true, interval: None });
+    let asked = Facts::read_with(&Root::live(), Reading { msrs: true, ..Reading::default() });
     assert_ne!(asked.msrs.of(0x34, 0).why(), Some(&Why::NotAsked));
     assert!(asked.msrs.of(0x34, 0).is_known() || !std::path::Path::new("/dev/cpu/0/msr").exists());
 }
 
+/// CPUs that a user names are left alone like those of which the kernel knows.
+#[test]
+fn cpus_that_are_named_are_not_interrupted() {
+    let online = Facts::read(&Root::live()).cpus.all();
+    let Some(last) = online.iter().last().filter(|last| *last > 0) else {
+        println!("SKIPPED: this test needs two CPUs");
+        return;
+    };
+    let reading = Reading { isolated: CpuSet::from([last]), ..Reading::default() };
+    let facts = Facts::read_with(&Root::live(), reading);
+    assert_eq!(facts.cpus.cpu(last).unwrap().energy_perf_bias.why(), Some(&Why::NotAsked));
+    let asked = Reading { msrs: true, isolated: CpuSet::from([last]), ..Reading::default() };
+    let facts = Facts::read_with(&Root::live(), asked);
+    assert_ne!(facts.cpus.cpu(last).unwrap().energy_perf_bias.why(), Some(&Why::NotAsked));
+}
+
 #[test]
 fn two_readings_give_rates() {
-    let reading = Reading { msrs: false, interval: Some(Nanos::from_millis(120)) };
+    let reading = Reading { interval: Some(Nanos::from_millis(120)), ..Reading::default() };
     let facts = Facts::read_with(&Root::live(), reading);
     let interval = facts.interval.value().expect("two readings");
     assert!(interval.length >= Nanos::from_millis(100), "{:?}", interval.length);

@@ -17,13 +17,15 @@ mod sys;
 mod writer;
 
 pub use histogram::Histogram;
-pub use layout::PORTS as MOST_PORTS;
+pub use layout::{PORTS as MOST_PORTS, VERSION as FILE_VERSION};
 pub use process::{Process, Scheduling, Usage};
 pub use reader::{Counts, Gaps, Leftover, PortCounts, Reader, Snapshot, Wait, instances, remove_leftovers};
 pub use writer::Telemetry;
 
 use units::{Instant, Monotonic};
 
+/// The size of a worker's file, in octets.
+pub const FILE_SIZE: usize = size_of::<layout::Page>();
 /// Where the instances' directories lie unless said otherwise.
 pub const ROOT: &str = "/dev/shm/apus";
 

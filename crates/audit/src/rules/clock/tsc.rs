@@ -181,11 +181,13 @@ fn stamping(facts: &Facts, context: &Context) -> Judged {
             Ok(stamping) => {
                 let (rx, tx) = (stamping.hardware_rx, stamping.hardware_tx);
                 let judgement = match (rx, tx) {
-                    (true, true) => Judgement::pass(subject, "it stamps packets in both directions"),
-                    _ => Judgement::warn(subject, "it does not stamp packets in both directions"),
+                    (true, true) => Judgement::pass(subject, "its hardware stamps packets in both directions"),
+                    _ => Judgement::warn(subject, "its hardware does not stamp packets in both directions"),
                 };
                 let clock = stamping.phc.map_or("no clock".to_owned(), |n| format!("/dev/ptp{n}"));
-                judgements.push(judgement.see_as(format!("receive {rx}, transmit {tx}, {clock}"), fact.source()));
+                judgements.push(
+                    judgement.see_as(format!("in hardware: receive {rx}, transmit {tx}; {clock}"), fact.source()),
+                );
             }
         }
     }

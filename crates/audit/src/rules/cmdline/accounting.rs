@@ -208,7 +208,7 @@ fn async_faults(facts: &Facts, _: &Context) -> Judged {
         true => Judgement::pass(subject, "asynchronous page faults are off"),
         false => Judgement::warn(
             subject,
-            "asynchronous page faults are on: memory that the host does not lock can stall a task",
+            "asynchronous page faults are not switched off: memory that the host does not lock can stall a task",
         ),
     };
     see_parameter(judgement, facts, "no-kvmapf").see(hypervisor).alone()

@@ -10,6 +10,8 @@ use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Sk
 const X86: &[Vendor] = &[Vendor::Intel, Vendor::Amd, Vendor::Hygon];
 const CPUIDLE: &str = "Linux Documentation/admin-guide/pm/cpuidle.rst, Idle States Control Via Kernel Command Line";
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency";
+/// The same, with the states of Ice Lake.
+const LATENCIES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency; Linux drivers/idle/intel_idle.c, icx_cstates (C1 1 us, C6 170 us)";
 
 /// The rules.
 pub const RULES: &[Rule] = &[
@@ -49,7 +51,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "C6 takes 133 us to leave on Xeon E5 v3 and 170 us on Ice Lake, C1 about 2 us",
             typical: Some(Nanos::from_micros(133)),
-            source: SLIDES,
+            source: LATENCIES,
         },
         fix: Fix::boot("intel_idle.max_cstate=1, or intel_idle.max_cstate=0 processor.max_cstate=1"),
         cost: "All CPUs stay in C1: more power, less turbo.",
@@ -132,7 +134,10 @@ pub const RULES: &[Rule] = &[
         },
         fix: Fix::boot("skew_tick=1"),
         cost: "A little power: CPUs wake up at different times.",
-        references: &["Linux Documentation/admin-guide/kernel-parameters.txt, skew_tick", "tuned profile realtime"],
+        references: &[
+            "Linux Documentation/admin-guide/kernel-parameters.txt, skew_tick",
+            "tuned profile network-latency",
+        ],
         conflicts: &[],
     },
 ];

@@ -20,7 +20,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "a time slice for each thread that is moved there: 3 ms by default (base_slice_ns on 8 CPUs and more)",
             typical: Some(Nanos::from_millis(3)),
-            source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice with its scaling by CPUs",
+            source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice (0.70 or 0.75 ms by version, times 1 + log2 of the CPUs, at most 4)",
         },
         fix: Fix::runtime_or_boot(
             "mkdir /sys/fs/cgroup/isolated && cd /sys/fs/cgroup/isolated && echo {isolated} > cpuset.cpus && echo isolated > cpuset.cpus.partition",
@@ -170,7 +170,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "microseconds to milliseconds each time a kernel thread runs there",
             typical: None,
-            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst",
+            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is general knowledge",
         },
         fix: Fix::boot("remove kthread_cpus=, and set nohz_full={isolated}, which keeps unbound kernel threads off"),
         cost: "nohz_full makes each entry into the kernel cost more.",
@@ -200,7 +200,8 @@ fn isolcpus(facts: &Facts, context: &Context) -> Judged {
     } else {
         Judgement::pass(wanted, format!("the scheduler balances nothing onto CPUs {wanted}"))
     };
-    see_parameter(judgement.see(&fact), facts, "isolcpus").alone()
+    let judgement = judgement.see_as(format!("out of the scheduler's domains: {real}"), fact.source());
+    see_parameter(judgement, facts, "isolcpus").alone()
 }
 
 fn flags(facts: &Facts, _: &Context) -> Judged {

@@ -62,14 +62,17 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "one timer every 5 minutes on each CPU, tens of microseconds for the banks",
             typical: Some(Nanos::from_micros(20)),
-            source: "Linux arch/x86/kernel/cpu/mce/core.c, CHECK_INTERVAL (5 * 60 s); the length of one is general knowledge",
+            source: "Linux arch/x86/kernel/cpu/mce/core.c, INITIAL_CHECK_INTERVAL (5 * 60 s); the length of one is general knowledge",
         },
         fix: Fix::runtime_or_boot(
             "for n in /sys/devices/system/machinecheck/machinecheck*; do echo 1 > $n/ignore_ce; done",
             "mce=ignore_ce",
         ),
         cost: "Corrected errors, which announce broken memory, are seen by the firmware's log only.",
-        references: &["Linux Documentation/arch/x86/x86_64/boot-options.rst, Machine check", "tuned profile realtime"],
+        references: &[
+            "Linux Documentation/admin-guide/kernel-parameters.txt, mce (older kernels: arch/x86/x86_64/boot-options.rst, Machine check)",
+            "tuned profile realtime",
+        ],
         conflicts: &["FlexRAN real-time platform slides (2018) ask for machine checks to be disabled"],
     },
     Rule {
@@ -88,7 +91,7 @@ pub const RULES: &[Rule] = &[
         cost: "What waits for grace periods (module loading, network namespaces) takes longer.",
         references: &[
             "Linux Documentation/admin-guide/kernel-parameters.txt, rcupdate.rcu_normal_after_boot",
-            "tuned profile cpu-partitioning",
+            "tuned profile network-latency",
         ],
         conflicts: &["OpenShift vDU reference configuration sets rcupdate.rcu_normal_after_boot=0"],
     },
@@ -109,7 +112,7 @@ pub const RULES: &[Rule] = &[
         cost: "Grace periods can take up to a second longer, and memory is freed later.",
         references: &[
             "Linux Documentation/admin-guide/kernel-parameters.txt, rcutree.nohz_full_patience_delay",
-            "tuned profile cpu-partitioning",
+            "redhat-performance/tuned pull request 747 (profile network-latency)",
         ],
         conflicts: &[],
     },

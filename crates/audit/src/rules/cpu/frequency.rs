@@ -127,7 +127,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "10 to 40 % of speed, and a stop of up to 12 us at each change up to Cascade Lake",
             typical: None,
-            source: "Intel P-state guide 637284-001US for the stop; turbo tables of Xeon Scalable for the range",
+            source: "Intel P-state guide 637284-001US for the stop; the range is general knowledge of turbo tables",
         },
         fix: Fix::runtime("echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo (steady), or 0 (fast)"),
         cost: "Without turbo everything takes longer on the average, with it the spread is wider.",

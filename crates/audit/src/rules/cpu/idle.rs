@@ -8,6 +8,8 @@ use crate::rules::common::by_cpu;
 use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency";
+/// The same, with the states of Ice Lake.
+const LATENCIES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency; Linux drivers/idle/intel_idle.c, icx_cstates (C6 170 us)";
 const CPUIDLE: &str = "Linux Documentation/admin-guide/pm/cpuidle.rst";
 const PER_CPU: &str =
     "for n in /sys/devices/system/cpu/cpu[0-9]*/power; do echo 2 > $n/pm_qos_resume_latency_us; done (for CPUs {cpu})";
@@ -25,7 +27,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "2 us for C1, 33 us for C3, 133 us for C6 on Xeon E5 v3; 170 us for C6 on Ice Lake",
             typical: Some(Nanos::from_micros(133)),
-            source: SLIDES,
+            source: LATENCIES,
         },
         fix: Fix::both(PER_CPU, "tuned: [cpu] force_latency=2, or a systemd unit"),
         cost: "The application's CPUs use more power, and leave less of it for turbo of the others.",
@@ -77,7 +79,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "without a limit 133 us a wake-up from C6 on Xeon E5 v3, 170 us on Ice Lake",
             typical: Some(Nanos::from_micros(133)),
-            source: SLIDES,
+            source: LATENCIES,
         },
         fix: Fix::both("tuned-adm profile network-latency", "tuned: [cpu] force_latency=cstate.id_no_zero:1|2"),
         cost: "All CPUs use more power; a limit per CPU (pm_qos_resume_latency_us) costs less.",
@@ -95,7 +97,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "without a limit 133 us a wake-up from C6 on Xeon E5 v3, 170 us on Ice Lake",
             typical: Some(Nanos::from_micros(133)),
-            source: SLIDES,
+            source: LATENCIES,
         },
         fix: Fix::both(PER_CPU, "tuned: [cpu] pm_qos_resume_latency_us, or a systemd unit"),
         cost: "These CPUs use more power.",
@@ -174,12 +176,17 @@ fn all_states(cpu: &Cpu) -> String {
 }
 
 fn usage(facts: &Facts, context: &Context) -> Judged {
+    let critical = context.critical(facts);
+    // Without idle states none is entered, however often it was looked.
+    if let Some(cpu) = critical.iter().find_map(|id| facts.cpus.cpu(id)) {
+        known(&cpu.idle_states)?;
+    }
     let interval = known(&facts.interval)?;
     if interval.change.idle.is_empty() {
         return Err(Skip::unknown("/sys/devices/system/cpu/cpu*/cpuidle/state*/usage: not read twice"));
     }
     let budget = context.budget();
-    by_cpu(facts, &context.critical(facts), |cpu| {
+    by_cpu(facts, &critical, |cpu| {
         let mut worst: Option<(&IdleState, Nanos, u64)> = None;
         for state in known(&cpu.idle_states)? {
             let exit = *known(&state.exit_latency)?;
@@ -314,6 +321,7 @@ pub(crate) mod tests {
         Case::pass("idle.usage-delta", || twice("5")),
         Case::warn("idle.usage-delta", || twice("9")),
         Case::unknown("idle.usage-delta", || with_states("0")),
+        Case::not_applicable("idle.usage-delta", || host().complete()),
         Case::pass("idle.driver-governor", || host().file(DRIVER, "intel_idle\n")),
         Case::warn("idle.driver-governor", || host().file(DRIVER, "acpi_idle\n")),
         Case::unknown("idle.driver-governor", host),

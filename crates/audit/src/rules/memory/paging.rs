@@ -30,7 +30,7 @@ pub const RULES: &[Rule] = &[
         cost: "Applications that nobody placed stay on the wrong node.",
         references: &[
             "Linux Documentation/admin-guide/sysctl/kernel.rst, numa_balancing",
-            "tuned profile cpu-partitioning",
+            "tuned profile network-latency",
             "Mellanox mlnx-tools, mlnx_tune",
         ],
         conflicts: &["intel/PerfSpect recommends it on"],
@@ -100,7 +100,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "a writer stands still until its pages are written: seconds at worst",
             typical: None,
-            source: "Linux Documentation/admin-guide/sysctl/vm.rst, dirty_ratio",
+            source: "Linux Documentation/admin-guide/sysctl/vm.rst, dirty_ratio; the seconds are an estimate",
         },
         fix: Fix::both(
             "sysctl -w vm.dirty_ratio=10 vm.dirty_background_ratio=3",

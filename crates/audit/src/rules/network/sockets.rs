@@ -20,7 +20,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "a lost packet",
             typical: None,
-            source: "Linux Documentation/networking/snmp_counter.rst, UdpRcvbufErrors",
+            source: "Linux include/uapi/linux/snmp.h, UDP_MIB_RCVBUFERRORS; net/ipv4/udp.c counts it where a datagram is dropped",
         },
         fix: Fix::both(
             "sysctl -w net.core.rmem_max=16777216, and SO_RCVBUF in the application",
@@ -28,7 +28,7 @@ pub const RULES: &[Rule] = &[
         ),
         cost: "A longer buffer is a longer queue.",
         references: &[
-            "Linux Documentation/networking/snmp_counter.rst",
+            "Linux include/uapi/linux/snmp.h, UDP_MIB_RCVBUFERRORS",
             "GitHub padalan/latency-audit",
             "socket(7), SO_RCVBUF",
         ],

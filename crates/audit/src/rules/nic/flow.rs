@@ -58,7 +58,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "a lost packet; with TCP a round trip or more until it is sent again",
             typical: None,
-            source: "Linux Documentation/networking/statistics.rst, rx_missed_errors",
+            source: "Linux include/uapi/linux/if_link.h, rtnl_link_stats64, rx_missed_errors (shown in Documentation/networking/statistics.rst)",
         },
         fix: Fix::runtime(
             "ethtool -S {nic} | grep -iE 'miss|drop|no_buf'; then a longer ring (ethtool -G), or find what keeps its CPU (apus irqs)",

@@ -66,16 +66,17 @@ pub const RULES: &[Rule] = &[
         title: "rx-usecs is a time, not the name of a mode",
         applies: Applies::LINUX.with_nic().driven_by(&["e1000e", "igb", "igbvf", "igc", "ixgbe", "ixgbevf"]),
         judge: semantics,
-        why: "With Intel's 1G and 10G drivers 1 and 3 are not microseconds: they switch to moderation that follows the load, while adaptive-rx is shown as off.",
+        why: "With Intel's 1G and 10G drivers some small numbers are not microseconds: they switch to moderation that follows the load, while adaptive-rx is shown as off. They are 1 and 3 with e1000e, igb and igc (e1000e has 4 too), 2 and 3 with igbvf, 1 with ixgbe and ixgbevf.",
         magnitude: Magnitude {
-            text: "70,000 to 4,000 interrupts a second by the load: 14 to 250 us",
+            text: "by the load 20,000 to 4,000 interrupts a second (3), or 70,000 to 4,000 (1, igb): 14 to 250 us",
             typical: Some(Nanos::from_micros(50)),
-            source: "Linux Documentation/networking/device_drivers/ethernet/intel/e1000e.rst, InterruptThrottleRate; the typical value is 20,000 a second",
+            source: "Linux Documentation/networking/device_drivers/ethernet/intel/e1000e.rst, InterruptThrottleRate (20,000 to 4,000); Linux drivers/net/ethernet/intel/igb/igb_main.c, igb_set_itr, with IGB_70K_ITR of igb.h; the typical value is 20,000 a second",
         },
         fix: Fix::both("ethtool -C {nic} rx-usecs 0", "the same in a udev rule or by NetworkManager"),
         cost: "More interrupts.",
         references: &[
             "Linux Documentation/networking/device_drivers/ethernet/intel/e1000e.rst, InterruptThrottleRate",
+            "Linux drivers/net/ethernet/intel/ixgbe/ixgbe_ethtool.c, ixgbe_set_coalesce, and the same of the other drivers",
             "GitHub scylladb/scylladb#1974",
         ],
         conflicts: &[],
@@ -151,11 +152,23 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Drivers to which 1 and 3 microseconds are the names of modes.
-const MODES: [&str; 6] = ["e1000e", "igb", "igbvf", "igc", "ixgbe", "ixgbevf"];
+/// Drivers to which some numbers of microseconds are the names of modes, and these numbers
+/// (drivers/net/ethernet/intel, the function behind `set_coalesce` of each).
+const MODES: [(&str, &[u32]); 6] = [
+    ("e1000e", &[1, 3, 4]),
+    ("igb", &[1, 3]),
+    ("igbvf", &[2, 3]),
+    ("igc", &[1, 3]),
+    ("ixgbe", &[1]),
+    ("ixgbevf", &[1]),
+];
+
+fn modes(driver: &str) -> Option<&'static [u32]> {
+    MODES.iter().find(|(name, _)| *name == driver).map(|(_, modes)| *modes)
+}
 
 fn is_mode(link: &Link, usecs: u32) -> bool {
-    matches!(usecs, 1 | 3) && link.driver.is(|driver| MODES.contains(&driver.as_str())) == Some(true)
+    link.driver.is(|driver| modes(driver).is_some_and(|modes| modes.contains(&usecs))) == Some(true)
 }
 
 fn adaptive(facts: &Facts, context: &Context) -> Judged {
@@ -207,14 +220,14 @@ fn semantics(facts: &Facts, context: &Context) -> Judged {
     by_link(facts, context, |link| {
         let said = offered(&link.coalesce)?;
         let Some(usecs) = said.rx_usecs else { return Err(Skip::not_applicable("the driver has no rx-usecs")) };
-        if !MODES.contains(&known(&link.driver)?.as_str()) {
+        let Some(modes) = modes(known(&link.driver)?) else {
             return Err(Skip::not_applicable("for Intel's 1G and 10G drivers"));
-        }
+        };
         let judgement = match usecs {
-            1 => Judgement::warn(Subject::Host, "rx-usecs 1 is no time: moderation follows the load"),
-            3 => Judgement::warn(Subject::Host, "rx-usecs 3 is no time: moderation follows the load, conservatively"),
             0 => Judgement::pass(Subject::Host, "moderation is off"),
-            n => Judgement::pass(Subject::Host, format!("rx-usecs {n} is a time")),
+            n if !modes.contains(&n) => Judgement::pass(Subject::Host, format!("rx-usecs {n} is a time")),
+            3 => Judgement::warn(Subject::Host, "rx-usecs 3 is no time: moderation follows the load, conservatively"),
+            n => Judgement::warn(Subject::Host, format!("rx-usecs {n} is no time: moderation follows the load")),
         };
         Ok(judgement.see_as(format!("rx-usecs {usecs}"), link.coalesce.source()).see(&link.driver))
     })
@@ -409,6 +422,10 @@ pub(crate) mod tests {
         Case::pass("nic.rx-usecs-semantics", || usecs("ixgbe", 0)),
         Case::warn("nic.rx-usecs-semantics", || usecs("ixgbe", 1)),
         Case::warn("nic.rx-usecs-semantics", || usecs("igb", 3)),
+        Case::pass("nic.rx-usecs-semantics", || usecs("ixgbe", 3)),
+        Case::warn("nic.rx-usecs-semantics", || usecs("e1000e", 4)),
+        Case::warn("nic.rx-usecs-semantics", || usecs("igbvf", 2)),
+        Case::pass("nic.rx-usecs-semantics", || usecs("igb", 4)),
         Case::unknown("nic.rx-usecs-semantics", || bare().command("ethtool -i eth0", "driver: igb\n")),
         Case::not_applicable("nic.rx-usecs-semantics", || usecs("ice", 1)),
         Case::pass("nic.rx-usecs-high", || high(0)),

@@ -28,7 +28,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "a time slice of up to 3 ms, and the cache lines that it leaves behind",
             typical: Some(Nanos::from_millis(3)),
-            source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice (0.7 ms, times 1 + log2 of the CPUs, at most 4)",
+            source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice (0.70 or 0.75 ms by version, times 1 + log2 of the CPUs, at most 4)",
         },
         fix: Fix::both(
             "systemctl set-property --runtime init.scope AllowedCPUs={housekeeping} # and system.slice, user.slice",
@@ -115,7 +115,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "the tick, 100 to 1000 a second, and the interrupts of all devices that nobody placed",
             typical: Some(Nanos::from_micros(5)),
-            source: "Linux Documentation/timers/no_hz.rst, \"the boot CPU\"; DPDK Getting Started Guide for Linux, enable_func",
+            source: "Linux Documentation/admin-guide/kernel-parameters.txt, nohz_full (the boot CPU keeps the time); DPDK Getting Started Guide for Linux, enable_func",
         },
         fix: Fix::runtime("taskset -pc {isolated} TID # another CPU for the threads that are named"),
         cost: "None, where another CPU is free.",

@@ -23,7 +23,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "other threads for a time slice of up to 3 ms",
             typical: Some(Nanos::from_millis(3)),
-            source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice (0.7 ms, times 1 + log2 of the CPUs, at most 4)",
+            source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice (0.70 or 0.75 ms by version, times 1 + log2 of the CPUs, at most 4)",
         },
         fix: Fix::runtime("cat /sys/fs/cgroup/GROUP/cpuset.cpus.partition # the reason; then echo isolated > it again"),
         cost: "None.",

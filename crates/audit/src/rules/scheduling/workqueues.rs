@@ -20,7 +20,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "microseconds to milliseconds for each piece of work",
             typical: None,
-            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst",
+            source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is general knowledge",
         },
         fix: Fix::both(
             "echo {housekeeping-mask} > /sys/devices/virtual/workqueue/cpumask",

@@ -40,7 +40,7 @@ fn one_host(typed: &Audit) -> anyhow::Result<Status> {
         return Err(Failure::wrong("print two documents", why, "name a file for --sarif or --fix").into());
     }
     let facts = read(&typed.host)?;
-    let _away = stay_away(&facts);
+    let _away = stay_away(&facts, typed.host.isolated.as_ref());
     let intent = intent_of(&typed.host, &facts)?;
     let selection = match explained {
         Some(rule) => Selection { only: vec![audit::Selector::Rule(rule.id)], skip: Vec::new() },

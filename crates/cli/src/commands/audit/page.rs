@@ -107,7 +107,7 @@ fn budget(page: &mut String, document: &Document) {
 }
 
 fn groups(page: &mut String, document: &Document) {
-    page.push_str("<h2>Groups</h2>\n<table><tr><th>Group</th>");
+    page.push_str("<h2>Groups</h2>\n<div class=\"wide\"><table><tr><th>Group</th>");
     for name in ["fail", "warn", "choice", "unknown", "pass", "not applicable", "accepted"] {
         let _ = write!(page, "<th class=\"n\">{name}</th>");
     }
@@ -125,19 +125,27 @@ fn groups(page: &mut String, document: &Document) {
             group.accepted,
         ];
         for count in counts {
-            let _ = write!(page, "<td class=\"n\">{count}</td>");
+            let class = if count == 0 { "n quiet" } else { "n" };
+            let _ = write!(page, "<td class=\"{class}\">{count}</td>");
         }
         page.push_str("</tr>\n");
     }
-    page.push_str("</table>\n");
+    page.push_str("</table></div>\n");
 }
 
 fn one(page: &mut String, finding: &Finding) {
     let accepted = if finding.accepted { " · accepted" } else { "" };
+    // Also as a word: not everybody sees colours.
+    let verdict = match finding.verdict.as_str() {
+        "sources-disagree" => "choice",
+        "not-applicable" => "not applicable",
+        verdict => verdict,
+    };
     let _ = writeln!(
         page,
-        "<article class=\"{}\"><h3><code>{}</code> · {}{accepted}</h3>\n<p>{}</p>",
+        "<article class=\"{}\"><h3><span class=\"verdict\">{}</span> <code>{}</code> · {}{accepted}</h3>\n<p>{}</p>",
         escaped(&finding.verdict),
+        escaped(verdict),
         escaped(&finding.id),
         escaped(&finding.subject),
         escaped(finding.reason.as_deref().unwrap_or(&finding.found)),

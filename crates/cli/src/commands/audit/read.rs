@@ -3,14 +3,15 @@
 use std::path::Path;
 
 use audit::{Context, Goal, Intent};
-use host::facts::{Facts, Housekeeping, Kind, Reading, Root};
+use host::facts::{CpuSet, Facts, Housekeeping, Kind, Reading, Root};
 
 use crate::Failure;
 use crate::args::audit::Host;
 
 /// Reads this host, or what `--from` names.
 pub(crate) fn read(typed: &Host) -> Result<Facts, Failure> {
-    let reading = Reading { msrs: typed.msr, interval: typed.interval };
+    let reading =
+        Reading { msrs: typed.msr, interval: typed.interval, isolated: typed.isolated.clone().unwrap_or_default() };
     facts_of(typed.from.as_deref(), reading)
 }
 
@@ -29,10 +30,11 @@ pub(crate) fn facts_of(from: Option<&Path>, reading: Reading) -> Result<Facts, F
     Ok(Facts::read_with(&root, reading))
 }
 
-/// Keeps the calling thread away from the isolated CPUs of this host until the result is dropped: judging and
-/// printing are housekeeping too. `None` for a recording.
-pub(crate) fn stay_away(facts: &Facts) -> Option<Housekeeping> {
+/// Keeps the calling thread away from the isolated CPUs of this host, and from those that were `named`, until the result
+/// is dropped: judging and printing are housekeeping too. `None` for a recording.
+pub(crate) fn stay_away(facts: &Facts, named: Option<&CpuSet>) -> Option<Housekeeping> {
     let isolated = Context::of(facts, &Intent::default()).isolated.value;
+    let isolated = named.map_or(isolated.clone(), |named| isolated.union(named));
     // Where the kernel refuses, the reading has already noted it.
     (facts.origin.kind == Kind::Live).then(|| Housekeeping::enter(&isolated))
 }

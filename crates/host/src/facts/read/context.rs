@@ -13,7 +13,7 @@ pub(crate) struct Context<'a> {
 impl<'a> Context<'a> {
     pub(crate) fn new(root: &'a Root, reading: Reading) -> Self {
         let spared = match root.kind() {
-            Kind::Live if !reading.msrs => isolated(root),
+            Kind::Live if !reading.msrs => isolated(root).union(&reading.isolated),
             _ => CpuSet::new(),
         };
         Self { root, reading, spared }

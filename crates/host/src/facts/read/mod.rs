@@ -64,19 +64,20 @@ impl Facts {
     /// interrupted unless `reading` asks for it.
     pub fn read_with(root: &Root, reading: Reading) -> Self {
         let is_live = root.kind() == Kind::Live;
-        let housekeeping = is_live.then(|| Housekeeping::enter(&context::isolated(root)));
+        let housekeeping = is_live.then(|| Housekeeping::enter(&context::isolated(root).union(&reading.isolated)));
+        let interval = reading.interval;
         let context = Context::new(root, reading);
         let cpus = cpus::read(&context);
         let online = cpus.all();
         let first = counters::read(&context, &online, "");
-        let second = match reading.interval {
+        let second = match interval {
             Some(length) if is_live => {
                 thread::sleep(Duration::from_nanos(length.as_nanos()));
                 counters::read(&context, &online, "")
             }
             _ => counters::read(&context, &online, "again/"),
         };
-        let interval = match is_live && reading.interval.is_none() {
+        let interval = match is_live && interval.is_none() {
             true => super::Fact::not_recorded("a second reading of the counters"),
             false => counters::interval(&first, &second),
         };
