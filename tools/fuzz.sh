@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Feeds every target of fuzz/ with what libFuzzer makes up, FUZZ_SECONDS each (20); the names of targets as arguments
-# choose some. Ends with an error at the first input that panics, hangs or takes more than 1 GB: it lies in
+# Feeds every target of fuzz/ with what libFuzzer makes up, FUZZ_SECONDS each (20), FUZZ_JOBS of them at a time (one a CPU);
+# the names of targets as arguments choose some. FUZZ_SEED makes it the same inputs again (0: others each time). Ends with an error at the first input that panics, hangs or takes more than 1 GB: it lies in
 # fuzz/artifacts then. Stable Rust is enough: the compiler is told here what cargo-fuzz would tell it, so that inputs
 # which reach new code are found and kept (fuzz/corpus).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PATH:$HOME/.cargo/bin"
 
-seconds=${FUZZ_SECONDS:-20}
+export seconds=${FUZZ_SECONDS:-20} seed=${FUZZ_SEED:-0} binaries
+jobs=${FUZZ_JOBS:-$(nproc)}
 host=$(rustc -vV | sed -n 's/^host: //p')
 out=target/fuzz
 # SanitizerCoverage as libFuzzer needs it (LLVM, SanitizerCoverage.html); with the checks of a debug build.
@@ -24,17 +25,20 @@ tar -C fuzz/seeds/tree -cf fuzz/corpus/host_archive/seed.tar proc sys
 gzip -nkf fuzz/corpus/host_archive/seed.tar
 
 [ $# -gt 0 ] || set -- $(sed -n 's/^name = "\(.*\)"/\1/p' fuzz/Cargo.toml | grep -v '^apus-fuzz$')
-for target in "$@"; do
+binaries=$out/$host/release
+feed() {
+	local target=$1 log seeds=()
 	mkdir -p "fuzz/corpus/$target" "fuzz/artifacts/$target"
-	seeds=()
 	[ -d "fuzz/seeds/$target" ] && seeds=("fuzz/seeds/$target")
 	log=$(mktemp)
-	if ! "$out/$host/release/$target" -max_total_time="$seconds" -rss_limit_mb=1024 -timeout=10 -max_len=65536 \
+	if ! "$binaries/$target" -max_total_time="$seconds" -seed="$seed" -rss_limit_mb=1024 -timeout=10 -max_len=65536 \
 		-close_fd_mask=1 -artifact_prefix="fuzz/artifacts/$target/" "fuzz/corpus/$target" "${seeds[@]}" >"$log" 2>&1; then
 		tail -n 60 "$log" >&2
 		echo "$target: failed; the input is in fuzz/artifacts/$target" >&2
-		exit 1
+		return 255 # xargs starts no other then
 	fi
 	printf '%s: %s\n' "$target" "$(grep -E '^Done' "$log" || tail -n 1 "$log")"
 	rm -f "$log"
-done
+}
+export -f feed
+printf '%s\n' "$@" | xargs -P "$jobs" -I TARGET bash -c 'feed TARGET'
