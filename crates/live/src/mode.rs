@@ -176,19 +176,28 @@ struct LatenessText {
     p75_ns: u64,
     p90_ns: u64,
     p99_ns: u64,
+    /// Nothing in files of before there was one: p99 then.
+    #[serde(default)]
+    p999_ns: u64,
 }
 
 impl From<&Lateness> for LatenessText {
     fn from(of: &Lateness) -> Self {
         let ns = Nanos::as_nanos;
-        Self { p50_ns: ns(of.p50), p75_ns: ns(of.p75), p90_ns: ns(of.p90), p99_ns: ns(of.p99) }
+        Self { p50_ns: ns(of.p50), p75_ns: ns(of.p75), p90_ns: ns(of.p90), p99_ns: ns(of.p99), p999_ns: ns(of.p999) }
     }
 }
 
 impl LatenessText {
     fn lateness(&self) -> Lateness {
         let ns = Nanos::from_nanos;
-        Lateness { p50: ns(self.p50_ns), p75: ns(self.p75_ns), p90: ns(self.p90_ns), p99: ns(self.p99_ns) }
+        Lateness {
+            p50: ns(self.p50_ns),
+            p75: ns(self.p75_ns),
+            p90: ns(self.p90_ns),
+            p99: ns(self.p99_ns),
+            p999: ns(self.p999_ns.max(self.p99_ns)),
+        }
     }
 }
 
@@ -242,7 +251,7 @@ mod tests {
     #[test]
     fn costs_survive_their_text() {
         let us = Nanos::from_micros;
-        let lateness = Lateness { p50: us(8), p75: us(9), p90: us(12), p99: us(40) };
+        let lateness = Lateness { p50: us(8), p75: us(9), p90: us(12), p99: us(40), p999: us(55) };
         let mut costs = WakeCosts { interrupt: Some(lateness), ..WakeCosts::default() };
         assert_eq!(CostsText::from(&costs).parse().unwrap(), costs);
         costs.timed = [Some(TimedCost { length: us(50), lateness }); LENGTHS];

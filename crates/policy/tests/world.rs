@@ -214,7 +214,7 @@ fn the_goal_is_kept_again_after_the_machine_became_slow() {
 fn measured_costs() -> WakeCosts {
     let of = |usual: f64| {
         let at = |q: f64| Nanos::from_nanos((usual * (1.0 - (1.0 - q).ln() / 3.0)) as u64);
-        Lateness { p50: at(0.5), p75: at(0.75), p90: at(0.9), p99: at(0.99) }
+        Lateness { p50: at(0.5), p75: at(0.75), p90: at(0.9), p99: at(0.99), p999: at(0.999) }
     };
     let timed = [20, 50, 100, 200, 350, 1_000, 5_000, 10_000];
     let cost = |us| Some(TimedCost { length: Nanos::from_micros(us), lateness: of(8_000.0) });
@@ -247,7 +247,7 @@ fn wrong_costs_are_unlearned() {
     for (wrong, parts) in [(1, 10), (10, 1)] {
         let mut costs = measured_costs();
         let scale = |of: &mut Lateness| {
-            for quantile in [&mut of.p50, &mut of.p75, &mut of.p90, &mut of.p99] {
+            for quantile in [&mut of.p50, &mut of.p75, &mut of.p90, &mut of.p99, &mut of.p999] {
                 *quantile = quantile.scale(wrong, parts);
             }
         };

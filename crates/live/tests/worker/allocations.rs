@@ -104,7 +104,7 @@ impl WaitPolicy<Monotonic> for Recorded {
 #[test]
 fn what_a_policy_started_from_is_recorded_with_it() {
     let us = Nanos::from_micros;
-    let lateness = Lateness { p50: us(60), p75: us(70), p90: us(80), p99: us(95) };
+    let lateness = Lateness { p50: us(60), p75: us(70), p90: us(80), p99: us(95), p999: us(99) };
     let timed = [20, 50, 100, 200, 350, 1_000, 5_000, 10_000];
     let costs = WakeCosts {
         timed: timed.map(|length| Some(TimedCost { length: us(length), lateness })),

@@ -77,13 +77,13 @@ fn lateness(series: &Series) -> Result<Option<Lateness>, String> {
         return Ok(None);
     }
     let histogram = Histogram::try_from(&series.histogram).map_err(|error| error.to_string())?;
-    let rank = |percent: u64| (histogram.len() * percent).div_ceil(100);
-    let [Some(p50), Some(p75), Some(p90), Some(p99)] = histogram.at_ranks([rank(50), rank(75), rank(90), rank(99)])
-    else {
+    let rank = |per_mille: u64| (histogram.len() * per_mille).div_ceil(1_000);
+    let ranks = [500, 750, 900, 990, 999].map(rank);
+    let [Some(p50), Some(p75), Some(p90), Some(p99), Some(p999)] = histogram.at_ranks(ranks) else {
         return Ok(None);
     };
     let ns = Nanos::from_nanos;
-    Ok(Some(Lateness { p50: ns(p50), p75: ns(p75), p90: ns(p90), p99: ns(p99) }))
+    Ok(Some(Lateness { p50: ns(p50), p75: ns(p75), p90: ns(p90), p99: ns(p99), p999: ns(p999) }))
 }
 
 /// In what the profile's host is not this one.
@@ -135,15 +135,15 @@ mod tests {
     #[test]
     fn timers_become_costs_by_their_length() {
         let us = Nanos::from_micros;
-        let long = timer(us(1_000), series(&[(8, 500), (10, 300), (20, 180), (70, 20)]));
+        let long = timer(us(1_000), series(&[(8, 500), (10, 300), (20, 180), (70, 17), (90, 3)]));
         let short = timer(us(50), series(&[(5, 1_000)]));
         let few = timer(us(200), series(&[(5, 100)]));
         let costs = costs(&[long, few, short]).unwrap();
         let lengths: Vec<Nanos> = costs.timed.iter().flatten().map(|cost| cost.length).collect();
         assert_eq!(lengths, [us(50), us(1_000)], "ascending, and none of too few samples");
         let of = costs.timed[1].unwrap().lateness;
-        let rounded = [of.p50, of.p75, of.p90, of.p99].map(Nanos::as_micros_floor);
-        assert_eq!(rounded, [8, 10, 20, 70]);
+        let rounded = [of.p50, of.p75, of.p90, of.p99, of.p999].map(Nanos::as_micros_floor);
+        assert_eq!(rounded, [8, 10, 20, 70, 90]);
         assert_eq!(costs.interrupt, None);
     }
 

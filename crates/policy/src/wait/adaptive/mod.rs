@@ -105,8 +105,6 @@ const ENOUGH: u32 = 16;
 /// The lateness that a timed wait reckons with, as a share of those seen. Robust against a few bad ones,
 /// which [`Caution`] answers for.
 const USUAL_PPM: u32 = 750_000;
-/// The worst lateness that a measured platform is known by: the 99th percentile.
-const WORST_PPM: u32 = 990_000;
 
 /// What [`Adaptive`] is to hold.
 #[derive(Clone, Copy, Debug)]
@@ -221,14 +219,19 @@ impl<C> Adaptive<C> {
             self.interrupt_lateness = Tail::from_measured(lateness);
         }
         // Waits reckon with what is usual, and the caution leaves room for the rest. Found by late packets it grows
-        // from nothing; measured, it begins at what the worst of a hundred waits needs, and shrinks while all is well.
+        // from nothing; measured, it begins at what is exceeded by no more waits than may be late, and shrinks while
+        // all is well. Sleeps are about as long as the budget, waits for a forecast may be of any length.
+        let rest = |cost: &TimedCost, share| {
+            cost.lateness.exceeded_by(share).saturating_sub(cost.lateness.p75.max(cost.lateness.p50))
+        };
+        let timed = || costs.timed.iter().flatten();
         let budget = class(self.target.min(self.longest_sleep));
-        let rest = |of: &Tail| of.upper_quantile(WORST_PPM).saturating_sub(of.upper_quantile(USUAL_PPM));
-        let lateness = self.lateness_of(budget);
-        if lateness.samples() > 0 {
-            let rest = rest(lateness);
-            self.caution.begin_at(rest);
-            self.periodic_caution.begin_at(rest);
+        let longer = timed().rev().filter(|cost| class(cost.length) >= budget).min_by_key(|cost| class(cost.length));
+        if let Some(sleep) = longer.or_else(|| timed().max_by_key(|cost| class(cost.length))) {
+            self.caution.begin_at(rest(sleep, self.caution.share()));
+        }
+        if let Some(most) = timed().map(|cost| rest(cost, self.periodic_caution.share())).max() {
+            self.periodic_caution.begin_at(most);
         }
         self.plan();
     }
@@ -475,5 +478,35 @@ impl<C> Clone for Adaptive<C> {
             interrupt_lateness: self.interrupt_lateness.clone(),
             ..*self
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::Simulated;
+
+    #[test]
+    fn the_caution_begins_at_what_no_more_waits_exceed_than_may_be_late() {
+        let us = Nanos::from_micros;
+        let cost = |length, rare| {
+            let lateness = Lateness { p50: us(3), p75: us(4), p90: us(5), p99: us(6), p999: us(rare) };
+            Some(TimedCost { length: us(length), lateness })
+        };
+        let mut costs = WakeCosts::default();
+        (costs.timed[0], costs.timed[1]) = (cost(50, 11), cost(350, 19));
+        let cautions = |goal: &str| {
+            let config = AdaptiveConfig { goal: goal.parse().ok(), ..AdaptiveConfig::default() };
+            let mut policy = Adaptive::<Simulated>::new(config);
+            policy.know(&costs);
+            (policy.caution.span(), policy.periodic_caution.span())
+        };
+        // Of one in a hundred, sleeps may make 35 % late, and waits for a forecast 15 %: fewer than p99 leaves. Sleeps
+        // are as long as the budget; waits for a forecast, of any length.
+        assert_eq!(cautions("p99=40us"), (us(11 - 4), us(19 - 4)));
+        // Of one in two: 17.5 % and 7.5 %.
+        assert_eq!(cautions("p50=40us"), (us(5 - 4), us(6 - 4)));
+        // Never more than half of the goal.
+        assert_eq!(cautions("p99=20us").1, us(10));
     }
 }

@@ -66,6 +66,11 @@ impl Caution {
         self.span = self.span.max(span);
     }
 
+    /// Of the packets, in millionths, so many may be late.
+    pub(super) fn share(&self) -> u64 {
+        self.share
+    }
+
     pub(super) fn relax(&mut self, packets: u64) {
         self.span = self.span.saturating_sub(packets * self.step * self.share);
     }

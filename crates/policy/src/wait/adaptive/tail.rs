@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn what_was_measured_has_its_quantiles() {
         let us = Nanos::from_micros;
-        let tail = Tail::from_measured(&Lateness { p50: us(8), p75: us(11), p90: us(20), p99: us(70) });
+        let tail = Tail::from_measured(&Lateness { p50: us(8), p75: us(11), p90: us(20), p99: us(70), p999: us(90) });
         // Upper edges: an eighth of an octave at most.
         for (ppm, least) in [(500_000, 8), (750_000, 11), (900_000, 20), (990_000, 70)] {
             let bound = tail.upper_quantile(ppm);
