@@ -6,10 +6,14 @@
 //! Rounds of one profile share the boot, the hour and the neighbours, so a difference that is shown here is one between
 //! two occasions; whether it is one between two *settings* takes more profiles of each.
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tester::host::Reading;
 use tester::statistics::{mann_whitney, median, ratio_of_medians};
 
+use crate::conditions::Conditions;
 use crate::measured::{Measured, Name, Round};
 
 /// A difference is called one from this p on, adjusted.
@@ -117,24 +121,30 @@ pub fn differences(a: &[Measured], b: &[Measured]) -> Vec<String> {
                 found.push(format!("{name}: {a} and {b}"));
             }
         };
-        differs("scheduling", format!("{:?}", a.scheduling.value), format!("{:?}", b.scheduling.value));
-        differs("timer slack", format!("{:?}", a.timer_slack_ns.value), format!("{:?}", b.timer_slack_ns.value));
-        differs(
-            "cpu_dma_latency",
-            format!("{:?}", a.cpu_dma_latency_us.value),
-            format!("{:?}", b.cpu_dma_latency_us.value),
-        );
-        differs("clock source", format!("{:?}", a.clocksource.value), format!("{:?}", b.clocksource.value));
-        differs(
-            "sched_rt_runtime_us",
-            format!("{:?}", a.sched_rt_runtime_us.value),
-            format!("{:?}", b.sched_rt_runtime_us.value),
-        );
+        let class = |of: &Conditions| {
+            of.scheduling.value.as_ref().map_or_else(unknown, |class| match class.rt_priority {
+                0 => class.policy.clone(),
+                priority => format!("{} {priority}", class.policy),
+            })
+        };
+        differs("scheduling", class(a), class(b));
+        differs("timer slack", shown(&a.timer_slack_ns, "ns"), shown(&b.timer_slack_ns, "ns"));
+        differs("cpu_dma_latency", shown(&a.cpu_dma_latency_us, "us"), shown(&b.cpu_dma_latency_us, "us"));
+        differs("clock source", shown(&a.clocksource, ""), shown(&b.clocksource, ""));
+        differs("sched_rt_runtime_us", shown(&a.sched_rt_runtime_us, ""), shown(&b.sched_rt_runtime_us, ""));
         differs("load", a.load.clone(), b.load.clone());
     }
     found.sort();
     found.dedup();
     found
+}
+
+fn shown<T: fmt::Display>(of: &Reading<T>, unit: &str) -> String {
+    of.value.as_ref().map_or_else(unknown, |value| format!("{value}{unit}"))
+}
+
+fn unknown() -> String {
+    "not known".into()
 }
 
 fn values(rounds: &[Round], quantity: &str) -> Vec<f64> {

@@ -1,6 +1,7 @@
 //! Something for the host to do while a probe measures: what the host really does is never nothing.
 
 use std::fmt;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
@@ -57,6 +58,8 @@ impl Load {
         command.args(words).args(["--quiet", "--timeout", &format!("{seconds}s")]);
         command.args(["--temp-path".as_ref(), std::env::temp_dir().as_os_str()]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        // Ctrl-C is for us, who end it then.
+        command.process_group(0);
         let what = || format!("make the load {self}");
         let child = Signals::spawn(&mut command).map_err(|error| {
             Error::lacking(what(), format!("stress-ng: {error}"), "apt-get install stress-ng, or --load none")
@@ -101,6 +104,14 @@ impl FromStr for Load {
 #[derive(Debug)]
 pub struct Running(Option<Child>);
 
+impl Running {
+    /// Ends the load. `Some`: it had ended by itself, so that not all that was measured was measured under it.
+    pub fn end(mut self) -> Option<String> {
+        let ended = self.0.as_mut().and_then(|child| child.try_wait().ok().flatten());
+        ended.map(|status| format!("the load ended before the measurement did: stress-ng, {status}"))
+    }
+}
+
 impl Drop for Running {
     /// Asks stress-ng to end, which ends its workers; after a while ends it without asking.
     fn drop(&mut self) {
@@ -131,6 +142,21 @@ mod tests {
     }
 
     #[test]
+    fn a_load_that_dies_is_told() {
+        let Ok(mut running) = Load::Cpu.start(Nanos::from_secs(1)) else {
+            println!("SKIPPED: no stress-ng");
+            return;
+        };
+        let child = running.0.as_mut().unwrap();
+        kill_process(Pid::from_child(child), Signal::TERM).unwrap();
+        let give_up = Instant::now() + END_WITHIN;
+        while matches!(child.try_wait(), Ok(None)) && Instant::now() < give_up {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(running.end().unwrap().contains("ended before the measurement did"));
+    }
+
+    #[test]
     fn a_load_ends_with_its_guard() {
         let running = match Load::Cpu.start(Nanos::from_secs(1)) {
             Ok(running) => running,
@@ -141,7 +167,7 @@ mod tests {
         };
         let pid = running.0.as_ref().unwrap().id();
         assert!(std::path::Path::new(&format!("/proc/{pid}")).exists());
-        drop(running);
+        assert_eq!(running.end(), None);
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
     }
 }

@@ -16,6 +16,7 @@ use crate::frequency::Frequency;
 use crate::idle::Idle;
 use crate::interrupt::{Interrupt, Wait};
 use crate::jitter::{Jitter, Traffic};
+use crate::load::Load;
 use crate::measured::{Mark, MarkKind, Measured, Name};
 use crate::observe::first_line;
 use crate::switch::{Switch, Via};
@@ -30,6 +31,9 @@ pub const ROUNDS: u32 = 9;
 /// A core that slept longer wakes later, so each octave that matters has its own.
 const INTERVALS: [Nanos; 4] =
     [Nanos::from_micros(20), Nanos::from_micros(50), Nanos::from_micros(200), Nanos::from_millis(5)];
+
+/// What a round takes besides its cases: labs, threads and the clocks' rate.
+const AROUND: Nanos = Nanos::from_secs(15);
 
 /// What goes into a profile.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -89,14 +93,17 @@ impl Plan {
                 probes.push((Name::Interrupt, Box::new(interrupt)));
             }
         }
-        probes.push((
-            Name::Idle,
-            Box::new(Idle { priority, duration: short, load: load(), ..Idle::new(cpu, self.peer) }),
-        ));
+        if !self.loaded() {
+            let idle = Idle { priority, duration: short, load: load(), ..Idle::new(cpu, self.peer) };
+            probes.push((Name::Idle, Box::new(idle)));
+        }
         let cpus = [Some(cpu), self.peer].into_iter().flatten().collect();
         probes.push((Name::Clock, Box::new(Clock { priority, duration: short, load: load(), ..Clock::new(cpus) })));
         let changes = (duration.as_nanos() / Nanos::from_millis(50).as_nanos()).max(2) as u32;
-        probes.push((Name::Frequency, Box::new(Frequency { priority, changes, load: load(), ..Frequency::new(cpu) })));
+        if !self.loaded() {
+            let frequency = Frequency { priority, changes, load: load(), ..Frequency::new(cpu) };
+            probes.push((Name::Frequency, Box::new(frequency)));
+        }
         probes
     }
 
@@ -104,7 +111,28 @@ impl Plan {
     pub fn duration(&self) -> Nanos {
         // Seven timers, jitter, five interrupts, six switches and eleven idle times of a quarter, and as much again for
         // making labs and waiting.
-        self.slice * u64::from(self.rounds) * 24
+        (self.slice * 24 + AROUND) * u64::from(self.rounds)
+    }
+
+    /// What is not in it, and why.
+    fn left_out(&self) -> Vec<(Name, String)> {
+        let mut out = Vec::new();
+        if self.peer.is_none() {
+            let alone = |what: &str| format!("{what}: this process may use one CPU only");
+            out.push((Name::Switch, alone("between two CPUs")));
+            out.push((Name::Interrupt, alone("to another CPU than the sender's")));
+            out.push((Name::Idle, alone("woken by another CPU")));
+        }
+        if self.loaded() {
+            let why = |what: &str| format!("a load takes away what it measures: {what}");
+            out.push((Name::Idle, why("a CPU that sleeps")));
+            out.push((Name::Frequency, why("how long a known piece of work takes")));
+        }
+        out
+    }
+
+    fn loaded(&self) -> bool {
+        self.load != Load::None.to_string()
     }
 }
 
@@ -121,7 +149,7 @@ pub struct Platform {
 
 /// Measures. What this host lacks is left out and named; any other error ends it.
 pub fn run(plan: &Plan, control: &Control) -> Result<Platform, Error> {
-    let mut platform = Platform { rounds: 0, measured: Vec::new(), missing: Vec::new() };
+    let mut platform = Platform { rounds: 0, measured: Vec::new(), missing: plan.left_out() };
     let mut lacking: BTreeSet<usize> = BTreeSet::new();
     let probes = plan.probes();
     for round in 0..plan.rounds {
@@ -183,6 +211,16 @@ mod tests {
         let alone = Plan { peer: None, ..plan };
         assert!(alone.probes().iter().filter(|(name, _)| *name == Name::Interrupt).count() == 1);
         assert!(alone.probes().iter().filter(|(name, _)| *name == Name::Switch).count() == 3);
+        let missing: Vec<Name> = alone.left_out().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(missing, [Name::Switch, Name::Interrupt, Name::Idle]);
+    }
+
+    #[test]
+    fn under_a_load_neither_idleness_nor_frequency_is_measured() {
+        let plan = Plan { peer: Some(0), cpu: 1, load: Load::Cpu.to_string(), ..Plan::new().unwrap() };
+        let missing: Vec<Name> = plan.left_out().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(missing, [Name::Idle, Name::Frequency]);
+        assert!(plan.probes().iter().all(|(name, _)| !missing.contains(name)));
     }
 
     #[test]

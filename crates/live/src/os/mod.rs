@@ -35,7 +35,7 @@ pub fn place_this_thread(scheduling: Scheduling) -> Result<(), Error> {
         sys::set_fifo(priority).map_err(|e| Error::Lacking {
             what: format!("run in SCHED_FIFO at priority {priority}"),
             why: e.to_string(),
-            fix: "run as root or with CAP_SYS_NICE, or leave out --fifo".into(),
+            fix: "run as root or with CAP_SYS_NICE, or ask for no real-time priority".into(),
         })?;
     }
     rustix::thread::set_current_timer_slack(NonZeroU64::new(1))

@@ -160,7 +160,11 @@ impl fmt::Display for Explanation {
             f.write_str(", because the kernel throttles real-time threads (kernel.sched_rt_runtime_us)")?;
         }
         for (at, charge) in self.charges.iter().take(5).enumerate() {
-            f.write_str(if at == 0 { ". In it: " } else { "; " })?;
+            f.write_str(match (at, self.evidence) {
+                (0, Evidence::Trace) => ". In it: ",
+                (0, _) => ". Since the counters were last read: ",
+                _ => "; ",
+            })?;
             match self.evidence {
                 Evidence::Trace => write!(f, "{} {}", micros(charge.ns), charge.cause)?,
                 _ => write!(f, "{} x {}", charge.times, charge.cause)?,

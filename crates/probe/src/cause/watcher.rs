@@ -67,9 +67,7 @@ impl Watcher {
             }
             Causes::Trace | Causes::None => None,
         };
-        // As the kernel cuts it off: TASK_COMM_LEN is 16 with the ending zero (include/linux/sched.h).
-        let own = own.chars().take(15).collect();
-        Self { root: root.to_path_buf(), cpu, own, tid: None, tracing, counting, not_traced }
+        Self { root: root.to_path_buf(), cpu, own: comm(own), tid: None, tracing, counting, not_traced }
     }
 
     /// What explanations will rest on.
@@ -84,6 +82,11 @@ impl Watcher {
     /// Why there are no tracepoints although they were asked for.
     pub fn not_traced(&self) -> Option<&str> {
         self.not_traced.as_deref()
+    }
+
+    /// The measuring thread's name, where it is not the one that the watch began with.
+    pub fn own_is(&mut self, own: &str) {
+        self.own = comm(own);
     }
 
     /// The measuring thread's id, as soon as it is known: its own counters tell threads from interrupts.
@@ -167,6 +170,11 @@ impl Watcher {
             counting.read = StdInstant::now();
         }
     }
+}
+
+/// A thread's name as the kernel cuts it off: TASK_COMM_LEN is 16 with the ending zero (include/linux/sched.h).
+fn comm(name: &str) -> String {
+    name.chars().take(15).collect()
 }
 
 /// Takes the measuring thread's own time out of what nothing accounts for: no event says when its loop came round.

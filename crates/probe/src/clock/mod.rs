@@ -16,10 +16,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tester::histogram::HIGHEST_NS;
 use tester::host::Reading;
-use units::Nanos;
+use units::{Instant, Monotonic, Nanos};
 
+use crate::cause::{Causes, Watcher};
 use crate::conditions::Conditions;
-use crate::measured::{Counter, Detail, Mark, MarkKind, Measured, Name, Overhead, Term};
+use crate::measured::{Counter, Detail, Exceeded, Mark, MarkKind, Measured, Name, Overhead, Term};
 use crate::observe::Observation;
 use crate::place::Place;
 use crate::record::Recorder;
@@ -27,6 +28,8 @@ use crate::{Control, Error, Probe};
 
 pub use counters::TscPair;
 
+/// The measuring thread's name.
+const THREAD: &str = "apus-clock";
 /// Readings that one sample is the mean of: the clock that times them costs as much as one of them.
 const BATCH: u64 = 100;
 /// Batches of each clock.
@@ -116,20 +119,32 @@ impl Probe for Clock {
         let observation = Observation::begin(control, &self.cpus)?;
         let began = LinuxCpu.now();
         let rate_from = (sys::tsc(), raw());
+        let causes = if control.fail_over.is_some() { Causes::Auto } else { Causes::None };
+        let mut watcher = Watcher::start(&control.root, self.cpus[0], THREAD, causes);
         let first = counters::compare(&self.cpus, self.priority)?;
-        let (mut conditions, own, clocks) = {
+        let (mut conditions, own, (clocks, over)) = {
             let locked = &observation.memory_locked;
             std::thread::scope(|scope| {
                 let body = || -> Result<_, Error> {
                     let slack = Nanos::from_nanos(1);
-                    Place { cpu: self.cpus[0], priority: self.priority, slack }.take("apus-clock")?;
+                    Place { cpu: self.cpus[0], priority: self.priority, slack }.take(THREAD)?;
                     let conditions = Conditions::of_this_thread(&control.root, &self.cpus, locked, &self.load);
-                    Ok((conditions, reading_cost(), read_all()))
+                    Ok((conditions, reading_cost(), read_all(control)))
                 };
                 scope.spawn(body).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             })?
         };
-        while !control.stopped() && LinuxCpu.now().since(began).is_some_and(|passed| passed < self.duration) {
+        watcher.collect();
+        let exceeded = over.map(|Over { from, to, sample }| Exceeded {
+            threshold_ns: control.fail_over.map_or(0, Nanos::as_nanos),
+            sample_ns: sample.as_nanos(),
+            at_ns: from.since(began).unwrap_or(Nanos::ZERO).as_nanos(),
+            explained: watcher.explain((from, to), true, Nanos::ZERO).to_string(),
+        });
+        while exceeded.is_none()
+            && !control.stopped()
+            && LinuxCpu.now().since(began).is_some_and(|passed| passed < self.duration)
+        {
             std::thread::sleep(LOOK);
         }
         let hz = counters::rate(rate_from, (sys::tsc(), raw()));
@@ -179,7 +194,7 @@ impl Probe for Clock {
                 tsc_invariant: invariant(control).into(),
                 tsc_pairs,
             }),
-            exceeded: None,
+            exceeded,
             marks,
         })
     }
@@ -211,8 +226,18 @@ fn reading_cost() -> Overhead {
     }
 }
 
-fn read_all() -> Vec<(Recorder, ClockFacts)> {
-    CLOCKS
+/// The first batch whose readings took longer than they may.
+struct Over {
+    from: Instant<Monotonic>,
+    to: Instant<Monotonic>,
+    /// The mean of its readings.
+    sample: Nanos,
+}
+
+/// What reading each clock costs, and the first cost that ends the run: the clocks after it are not read.
+fn read_all(control: &Control) -> (Vec<(Recorder, ClockFacts)>, Option<Over>) {
+    let mut over = None;
+    let read = CLOCKS
         .iter()
         // What this kernel does not have is left out: the alarm clocks need a real-time clock device.
         .filter(|(_, id)| clock_gettime_dynamic(DynamicClockId::Known(*id)).is_ok())
@@ -221,6 +246,9 @@ fn read_all() -> Vec<(Recorder, ClockFacts)> {
             let (mut smallest, mut backwards) = (None::<u64>, 0);
             let mut last = nanos(*id);
             for _ in 0..BATCHES {
+                if over.is_some() {
+                    break;
+                }
                 let before = LinuxCpu.now();
                 for _ in 0..BATCH {
                     let now = nanos(*id);
@@ -232,13 +260,19 @@ fn read_all() -> Vec<(Recorder, ClockFacts)> {
                     last = now;
                 }
                 let after = LinuxCpu.now();
-                cost.record(after.since(before).unwrap_or(Nanos::ZERO) / BATCH);
+                let sample = after.since(before).unwrap_or(Nanos::ZERO) / BATCH;
+                cost.record(sample);
+                if control.is_over(sample) {
+                    over = Some(Over { from: before, to: after, sample });
+                }
             }
             let resolution = clock_getres(*id);
             let resolution_ns = resolution.tv_sec.unsigned_abs() * 1_000_000_000 + resolution.tv_nsec.unsigned_abs();
             (cost, ClockFacts { name: (*name).into(), resolution_ns, smallest_step_ns: smallest, backwards })
         })
-        .collect()
+        .filter(|(cost, _): &(Recorder, ClockFacts)| !cost.is_empty())
+        .collect();
+    (read, over)
 }
 
 #[inline]
@@ -276,7 +310,10 @@ mod tests {
 
     #[test]
     fn every_clock_of_this_machine_is_read() {
-        let read = read_all();
+        let (read, over) = read_all(&Control::new(None));
+        assert!(over.is_none());
+        let (few, over) = read_all(&Control::new(Some(Nanos::from_nanos(1))));
+        assert!(few.len() == 1 && over.is_some_and(|over| over.sample > Nanos::from_nanos(1)));
         assert!(read.len() >= 8);
         for (cost, facts) in &read {
             assert_eq!(cost.len(), BATCHES, "{}", facts.name);

@@ -148,6 +148,7 @@ fn policy_of(access: &Access, cpu: u32) -> Result<Option<u32>, Error> {
 fn missing(access: &Access, cpu: u32, via: Via, policy: Option<u32>) -> Error {
     let mut why = match policy {
         None => format!("{} has no policy of this CPU", access.show("/sys/devices/system/cpu/cpufreq")),
+        Some(policy) if via == Via::Hwp => format!("policy {policy} is there, and --via {} would use it", Via::Limits),
         Some(policy) => format!("policy {policy} has no userspace governor"),
     };
     if via == Via::Hwp || via == Via::Auto {

@@ -56,7 +56,7 @@ pub struct IdleCase {
     /// How often the kernel asked for the state meanwhile; far fewer than wake-ups: the figures are not this state's.
     pub entered: Reading<u64>,
     /// The median, above that of the first state with this source (after the same sleep, if it had one as long): what
-    /// the state itself costs; null without samples.
+    /// the state itself costs. Without states, as in a guest: above that after the first sleep. Null without samples.
     pub median_above_first_ns: Option<u64>,
     /// The same above the claimed exit latency of the state (negative: less than claimed); null where none is claimed.
     pub median_above_claim_ns: Option<i64>,
@@ -97,7 +97,8 @@ pub(super) fn detail(
     let first = |of: &Done| {
         let shallowest = cases.iter().find(|other| other.source == of.source)?.state;
         let mut alike = cases.iter().filter(|other| other.source == of.source && other.state == shallowest);
-        alike.clone().find(|other| other.sleep == of.sleep).or_else(|| alike.next()).and_then(median)
+        let same = alike.clone().find(|other| !states.is_empty() && other.sleep == of.sleep);
+        same.or_else(|| alike.next()).and_then(median)
     };
     let claimed = |number: Option<u32>| {
         let state = states.iter().find(|state| Some(state.number) == number)?;
@@ -180,6 +181,18 @@ mod tests {
         let detail = detail(How::Alone, &states, cases, Reading::unknown("x"));
         let above: Vec<_> = detail.cases.iter().map(|case| case.median_above_first_ns).collect();
         assert_eq!(above, [0, 0, 3_000, 7_000, 4_000].map(Some));
+    }
+
+    #[test]
+    fn without_states_the_first_sleep_is_compared_with() {
+        let halt = |millis: u64, micros| Done {
+            state: None,
+            sleep: Nanos::from_millis(millis),
+            ..done(0, Source::Timer, micros)
+        };
+        let detail = detail(How::Alone, &[], vec![halt(1, 3), halt(10, 11)], Reading::unknown("x"));
+        let above: Vec<_> = detail.cases.iter().map(|case| case.median_above_first_ns).collect();
+        assert_eq!(above, [0, 8_000].map(Some));
     }
 
     #[test]

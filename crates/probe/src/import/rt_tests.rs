@@ -125,7 +125,10 @@ fn column(
     {
         above = cycles - counted;
         mark = Some(match counted {
-            0 => format!("{label}: the file has no histogram (cyclictest -h), so there are no quantiles"),
+            0 => format!(
+                "{label}: the file has no sample in a histogram, so there are no quantiles: cyclictest ran without -h, \
+                 or all {cycles} samples were above it"
+            ),
             _ => format!("{label}: {above} of {cycles} samples were above the histogram, and are missing in the file"),
         });
     }

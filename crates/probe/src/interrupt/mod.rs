@@ -51,6 +51,8 @@ use legs::Legs;
 use udp::UdpEnd;
 use xsk::XskEnd;
 
+/// The shortest interval: about as long as a frame takes on its way.
+pub const SHORTEST_INTERVAL: Nanos = Nanos::from_micros(1);
 /// Frames that are sent first and not counted.
 const WARM_UP: u32 = 32;
 /// How long a frame may take to come back.
@@ -177,6 +179,8 @@ pub struct InterruptDetail {
 struct Ran {
     legs: Legs,
     sent: u64,
+    /// Frames sent before those that count.
+    warm_up: u64,
     lost: u64,
     missed: u64,
     over: Option<(Instant<Monotonic>, Nanos)>,
@@ -298,6 +302,10 @@ impl Interrupt {
                 "it would keep the sender from running; give them different CPUs",
             ));
         }
+        if self.interval < SHORTEST_INTERVAL {
+            let why = format!("expected {SHORTEST_INTERVAL} or more");
+            return Err(Error::invalid(format!("an interval of {}", self.interval), why));
+        }
         if self.wait == Wait::Suspend && self.bed != Bed::Lab {
             return Err(Error::lacking(
                 "suspend interrupts on a port",
@@ -411,7 +419,7 @@ impl Interrupt {
     fn exchange(&self, shared: Shared<'_>, end: &mut End, spins: bool) -> Result<Ran, Error> {
         let mut cpu = LinuxCpu;
         let began = cpu.now();
-        let mut ran = Ran { legs: Legs::default(), sent: 0, lost: 0, missed: 0, over: None, began };
+        let mut ran = Ran { legs: Legs::default(), sent: 0, warm_up: 0, lost: 0, missed: 0, over: None, began };
         let mut due = began;
         for sequence in 0u32.. {
             let now = cpu.now();
@@ -430,6 +438,7 @@ impl Interrupt {
             }
             let counts = sequence >= WARM_UP;
             ran.sent += u64::from(counts);
+            ran.warm_up += u64::from(!counts);
             let back = if end.send(sequence) { end.back(sequence, LinuxCpu.now() + LOST_AFTER)? } else { None };
             let Some(Back { stamps, arrived, picked }) = back else {
                 ran.lost += u64::from(counts);
@@ -480,7 +489,9 @@ impl Interrupt {
             marks.push(Mark::new(MarkKind::NotAvailable, text));
         }
         if ran.legs.len() == 0 {
-            let text = format!("{}: no frame came back of {} that were sent", self.variant(), ran.sent);
+            let (sent, warm_up) = (ran.sent, ran.warm_up);
+            let text =
+                format!("{}: no frame came back of {sent} that were sent after {warm_up} to warm up", self.variant());
             marks.push(Mark::new(MarkKind::Suspect, text));
         }
         if let Some(why) = watcher.not_traced() {

@@ -28,13 +28,17 @@ const BUSY_DEFERRAL: NapiDeferral =
 
 /// Sets [`BUSY_DEFERRAL`], by the machine's journal.
 fn defer(interface: &str, queue: u32) -> Result<Deferred, Error> {
-    let of_host = |error: host::knob::Error| Error::lacking("defer interrupts", error, "probe without busy polling");
-    let access = Access::live().map_err(of_host)?;
+    // An error of the host's brings a remedy of its own.
+    let of_host = |error: String| {
+        let (why, fix) = error.split_once("\nfix: ").unwrap_or((&error, "measure --wait block or --wait spin"));
+        Error::lacking("wait by busy polling", why, fix)
+    };
+    let access = Access::live().map_err(|error| of_host(error.to_string()))?;
     let deferred =
         Deferred::new(&access, interface, &[queue], BUSY_DEFERRAL, "apus probe interrupt", env!("CARGO_PKG_VERSION"));
     deferred.map_err(|error| match error {
-        host::transaction::Error::Knob(error) => of_host(error),
-        error => Error::lacking("defer interrupts", error, "probe without busy polling"),
+        host::transaction::Error::Knob(error) => of_host(error.to_string()),
+        error => of_host(error.to_string()),
     })
 }
 

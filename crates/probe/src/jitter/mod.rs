@@ -219,6 +219,12 @@ impl Probe for Jitter {
         self.check()?;
         let observation = Observation::begin(control, &self.cpus)?;
         let mut lookers: Vec<Looker> = self.cpus.iter().map(|cpu| Looker::new(self, *cpu, control)).collect();
+        if self.causes == Causes::Trace
+            && let Some(why) = lookers.iter().find_map(|looker| looker.watcher.not_traced())
+        {
+            let fix = "run as root, or look for causes by counters (--causes counters)";
+            return Err(Error::lacking("look for causes with tracepoints alone", why, fix));
+        }
         let channels: Vec<Channel> = self.cpus.iter().map(|_| Channel::new()).collect();
         let ended = AtomicBool::new(false);
         let ran: Vec<Ran> = std::thread::scope(|scope| {

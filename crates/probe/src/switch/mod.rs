@@ -215,14 +215,16 @@ impl Probe for Switch {
         all.add(&ran[1].handovers);
         let term = Term::new("handover", all.series(seen.refused.as_deref()), None, None);
         marks.extend(suspicion(&term.name, &term.raw));
-        let over = ran.iter().find_map(|of| of.over);
+        let over = ran.iter().zip([true, false]).find_map(|(of, first)| of.over.map(|over| (over, first)));
         if let Some(why) = watchers.iter().find_map(|(_, watcher)| watcher.not_traced()) {
             marks.push(Mark::new(MarkKind::NotAvailable, format!("no tracepoints: {why}")));
         }
-        let exceeded = over.map(|(from, late, cpu)| {
+        let exceeded = over.map(|((from, late, cpu), first)| {
             let watcher = watchers.iter_mut().find(|(of, _)| *of == cpu).map(|(_, watcher)| watcher);
             let explained = watcher.map_or_else(String::new, |watcher| {
                 watcher.collect();
+                // On one CPU both threads are ours.
+                watcher.own_is(&thread_name(first));
                 watcher.explain((from, from + late), false, Nanos::ZERO).to_string()
             });
             Exceeded {
@@ -253,6 +255,8 @@ impl Probe for Switch {
     }
 }
 
+/// Handovers of each thread that come first and are not counted: the other one may still be on its way to its place.
+const WARM_UP: u32 = 4;
 /// How often events are fetched, if any are.
 const FETCH: std::time::Duration = std::time::Duration::from_millis(5);
 
@@ -270,10 +274,11 @@ impl Switch {
         let (mine, others) = (&shared.ways[usize::from(!first)], &shared.ways[usize::from(first)]);
         let mut ran = Ran { handovers: Recorder::new(), conditions, over: None };
         if first {
-            // The other thread may still be on its way to its place; then the first samples are long.
+            // So that the other thread is in its place, more likely than not.
             std::thread::sleep(std::time::Duration::from_millis(5));
             wake(others, shared)?;
         }
+        let mut passed = 0;
         loop {
             mine.wait()?;
             let now = LinuxCpu.now();
@@ -282,11 +287,14 @@ impl Switch {
             }
             let from = Instant::from_nanos(shared.stamp.load(Ordering::Acquire));
             let late = now.since(from).unwrap_or(Nanos::ZERO);
-            ran.handovers.record(late);
-            if first {
-                control.show(late);
+            passed += 1;
+            if passed > WARM_UP {
+                ran.handovers.record(late);
+                if first {
+                    control.show(late);
+                }
             }
-            if control.is_over(late) {
+            if passed > WARM_UP && control.is_over(late) {
                 ran.over = Some((from, late, cpu));
                 return Ok(ran);
             }

@@ -8,7 +8,7 @@ use probe::Control;
 use probe::platform::{self, Plan};
 use probe::report::Set;
 
-use super::{check_writable, host, html, keep, last, print_json, say, start, watch};
+use super::{check_writable, host, html, keep, last, print_json, say, start, unloaded, watch};
 use crate::Status;
 use crate::args::probe::All;
 use crate::documents::probe::Platform;
@@ -30,10 +30,10 @@ pub fn run(typed: &All) -> anyhow::Result<Status> {
     };
     let load = start(typed.load, plan.duration())?;
     let control = Control::new(None);
-    let (profile, interrupted) = watch::follow(control, &signals, !typed.json, |control| {
+    let (mut profile, interrupted) = watch::follow(control, &signals, !typed.json, |control| {
         Ok((platform::run(&plan, control)?, control.stopped()))
     })?;
-    drop(load);
+    unloaded(load, &mut profile.measured, interrupted);
     let document = Platform::new(host(), profile, interrupted);
     keep(&document, typed.output.as_deref())?;
     if let Some(path) = &typed.html {

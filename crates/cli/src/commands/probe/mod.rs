@@ -20,6 +20,7 @@ use probe::idle::Idle;
 use probe::interrupt::{Bed, Interrupt, Wait};
 use probe::jitter::{Jitter, Traffic};
 use probe::load::Load;
+use probe::measured::{Mark, MarkKind, Name};
 use probe::report::Set;
 use probe::switch::{Switch, Via};
 use probe::timer::Timer;
@@ -64,11 +65,15 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
         Typed::Switch(typed) => {
             let probes = switches(&typed)?;
             let probes: Vec<&(dyn Probe + Sync)> = probes.iter().map(|probe| probe as &(dyn Probe + Sync)).collect();
+            alone(typed.peer, "switches between two CPUs")?;
             one(&probes, typed.duration, &typed.conditions, &typed.outputs)
         }
         Typed::Interrupt(typed) => {
             let probes = interrupts(&typed)?;
             let probes: Vec<&(dyn Probe + Sync)> = probes.iter().map(|probe| probe as &(dyn Probe + Sync)).collect();
+            if typed.port.is_none() {
+                alone(typed.sender, "delivery to another CPU than the sender's")?;
+            }
             one(&probes, typed.duration, &typed.conditions, &typed.outputs)
         }
         Typed::Idle(typed) => {
@@ -81,7 +86,9 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
                 duration: typed.duration,
                 ..Idle::new(cpu, peer)
             };
-            if !typed.source.is_empty() {
+            if typed.source.is_empty() {
+                alone(typed.peer, "a CPU that another one wakes")?;
+            } else {
                 probe.sources = typed.source;
             }
             one(&[&probe], typed.duration, &NO_LOAD, &typed.outputs)
@@ -137,6 +144,14 @@ fn switches(typed: &args::Switch) -> anyhow::Result<Vec<Switch>> {
     Ok(peers.into_iter().flat_map(of).collect())
 }
 
+/// Says on the standard error what is left out where this process may use one CPU only, and no other was named.
+fn alone(named: Option<usize>, what: &str) -> anyhow::Result<()> {
+    if named.is_none() && probe::place::allowed()?.len() < 2 {
+        eprintln!("warning: not measured: {what}: this process may use one CPU only");
+    }
+    Ok(())
+}
+
 /// For probes that a load would take away what they measure: a CPU that sleeps, or works alone.
 const NO_LOAD: Conditions = Conditions { priority: None, load: Load::None, fail_over: None };
 
@@ -157,9 +172,17 @@ fn one(
     check_writable(&outputs.output, &outputs.html)?;
     let time = duration * probes.len() as u64;
     let load = start(conditions.load, time)?;
-    let measured = watch::run(probes, conditions.fail_over, &signals, !outputs.json)?;
-    drop(load);
+    let mut measured = watch::run(probes, conditions.fail_over, &signals, !outputs.json)?;
+    let interrupted = measured.iter().any(|of| of.interrupted);
+    unloaded(load, &mut measured, interrupted);
     finish(measured, outputs)
+}
+
+/// Ends the load, and marks what was measured if it had ended before.
+fn unloaded(load: probe::load::Running, measured: &mut [Measured], interrupted: bool) {
+    if let Some(text) = load.end().filter(|_| !interrupted) {
+        measured.iter_mut().for_each(|of| of.marks.push(Mark::new(MarkKind::Suspect, text.clone())));
+    }
 }
 
 /// Each way of waiting across CPUs, and blocking on the sender's, as far as they were not chosen.
@@ -207,9 +230,17 @@ fn start(load: Load, time: Nanos) -> Result<probe::load::Running, probe::Error> 
 /// Says what was measured, in the ways that were asked for.
 fn finish(measured: Vec<Measured>, outputs: &Outputs) -> anyhow::Result<Status> {
     let exceeded = measured.iter().any(|of| of.exceeded.is_some());
+    // What was stopped may have nothing yet; else the machine or the other end lacks something, and the marks say what.
+    let empty = |of: &Measured| of.terms.iter().all(|term| term.raw.histogram.counts.is_empty());
+    // A quiet CPU has no gaps: only there no sample is a result.
+    let nothing = measured.iter().all(|of| of.probe != Name::Jitter && !of.interrupted && empty(of));
     let document = Document::new(host(), measured);
     put(&document, outputs)?;
-    Ok(if exceeded { Status::Findings } else { Status::Good })
+    Ok(match (exceeded, nothing) {
+        (true, _) => Status::Findings,
+        (false, true) => Status::Lacking,
+        (false, false) => Status::Good,
+    })
 }
 
 /// Writes and prints a document.

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use live::os::Signals;
+use probe::measured::{Mark, MarkKind};
 use probe::{Control, Measured, Probe};
 use tester::histogram::Histogram;
 use units::Nanos;
@@ -16,22 +17,37 @@ const LOOK: Duration = Duration::from_millis(20);
 const WIDTH: u64 = 48;
 
 /// Runs `probes` one after the other, each on a thread of its own. `display`: draw, if there is a terminal.
+/// What the environment lacks for one of several is a mark on the others; if it lacks it for all, that is the error.
 pub fn run(
     probes: &[&(dyn Probe + Sync)],
     fail_over: Option<Nanos>,
     signals: &Signals,
     display: bool,
 ) -> anyhow::Result<Vec<Measured>> {
-    let mut all = Vec::new();
+    let (mut all, mut lacking): (Vec<Measured>, Vec<probe::Error>) = (Vec::new(), Vec::new());
     for probe in probes {
-        let measured = follow(Control::new(fail_over), signals, display, |control| probe.run(control))?;
+        let measured = match follow(Control::new(fail_over), signals, display, |control| Ok(probe.run(control)))? {
+            Ok(measured) => measured,
+            Err(error) if error.lacks() => {
+                lacking.push(error);
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
         let ends = measured.interrupted || measured.exceeded.is_some();
         all.push(measured);
         if ends {
             break;
         }
     }
-    Ok(all)
+    match all.last_mut() {
+        Some(last) => {
+            let text = |error: &probe::Error| error.to_string().replace('\n', "; ");
+            last.marks.extend(lacking.iter().map(|error| Mark::new(MarkKind::NotAvailable, text(error))));
+            Ok(all)
+        }
+        None => lacking.into_iter().next().map_or(Ok(all), |error| Err(error.into())),
+    }
 }
 
 /// Runs `work` on a thread of its own; a signal stops it.

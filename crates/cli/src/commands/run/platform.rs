@@ -33,8 +33,11 @@ pub fn read(path: &Path, fifo: Option<u8>) -> Result<Platform, Failure> {
     let (pid, root) = (std::process::id(), Path::new("/"));
     let mut warnings = foreign(&name, &host, &HostState::read(root, pid, pid));
     warnings.extend(other_class(&name, &measured, fifo));
+    warnings.extend(loaded(&name, &measured));
     if costs.interrupt.is_none() {
-        warnings.push(format!("{name} has no interrupts (apus probe all needs root for them): their cost is learned"));
+        let there = measured.iter().any(|of| of.probe == Name::Interrupt);
+        let why = if there { "too few of them for a p99" } else { "apus probe all needs root for them" };
+        warnings.push(format!("{name} says nothing of interrupts ({why}): their cost is learned"));
     }
     Ok(Platform { costs, warnings })
 }
@@ -106,6 +109,12 @@ fn other_class(name: &str, measured: &[Measured], fifo: Option<u8>) -> Option<St
     let say = |real_time: bool| if real_time { "in SCHED_FIFO" } else { "in the normal class" };
     (real_time != fifo.is_some())
         .then(|| format!("{name} was measured {}, and the workers run {}", say(real_time), say(fifo.is_some())))
+}
+
+/// Under what load the profile was measured, if any.
+fn loaded(name: &str, measured: &[Measured]) -> Option<String> {
+    let load = &measured.iter().find(|of| of.probe == Name::Timer)?.conditions.load;
+    (load != "none").then(|| format!("{name} was measured under the load {load}: waits may cost less here"))
 }
 
 #[cfg(test)]
