@@ -154,6 +154,8 @@ impl fmt::Display for Explanation {
         match self.evidence {
             Evidence::Nothing => return f.write_str("causes were not looked for"),
             Evidence::Counters => write!(f, "likely {}", self.cause)?,
+            // Counters say these also beside tracepoints, of the time since they were last read.
+            Evidence::Trace if matches!(self.cause, Cause::Steal | Cause::Smi) => write!(f, "likely {}", self.cause)?,
             Evidence::Trace => write!(f, "{}", self.cause)?,
         }
         if self.throttled {
