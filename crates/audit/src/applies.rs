@@ -126,6 +126,8 @@ impl Applies {
             return Err(Skip::not_applicable("no CPU is isolated; name them with --isolated"));
         }
         if self.nic && context.nics.value.is_empty() {
+            // Where none were recorded, there may have been some.
+            crate::known(&facts.links)?;
             return Err(Skip::not_applicable("no interface is named or found; name one with --nic"));
         }
         self.check_place(facts)?;

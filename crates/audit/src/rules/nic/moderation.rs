@@ -407,7 +407,8 @@ pub(crate) mod tests {
         Case::warn("nic.adaptive", || adaptive("on")),
         Case::unknown("nic.adaptive", bare),
         Case::unknown("nic.adaptive", || host().nic("eth0")),
-        Case::not_applicable("nic.adaptive", host),
+        Case::not_applicable("nic.adaptive", || host().complete()),
+        Case::unknown("nic.adaptive", host),
         Case::not_applicable("nic.adaptive", || {
             bare().command("ethtool -c eth0", "netlink error: Operation not supported\n")
         }),
