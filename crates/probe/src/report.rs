@@ -367,6 +367,9 @@ fn host(host: &HostState) -> Vec<Fact> {
         fact("idle states", &host.c_states, |states| format!("{}: {}", states.driver, states.enabled.join(", "))),
         fact("isolated CPUs", &host.isolated_cpus, text),
         fact("CPUs without a tick", &host.nohz_full_cpus, text),
+        fact("CPUs for new interrupts", &host.irq_affinity, text),
+        fact("microcode", &host.microcode, text),
+        fact("mitigations", &host.mitigations, |all| if all.is_empty() { "none".to_owned() } else { all.join("; ") }),
     ]
 }
 

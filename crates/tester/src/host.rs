@@ -34,6 +34,13 @@ impl<T> Reading<T> {
     }
 }
 
+impl<T> Default for Reading<T> {
+    /// In documents of before it was kept.
+    fn default() -> Self {
+        Self::unknown("the document does not say")
+    }
+}
+
 impl<T> From<Result<T, String>> for Reading<T> {
     fn from(result: Result<T, String>) -> Self {
         result.map_or_else(Self::unknown, Self::known)
@@ -60,6 +67,16 @@ pub struct HostState {
     pub isolated_cpus: Reading<String>,
     /// CPUs without a tick; an empty text: none.
     pub nohz_full_cpus: Reading<String>,
+    /// The microcode's revision, of CPU 0.
+    #[serde(default)]
+    pub microcode: Reading<String>,
+    /// What the kernel does about each vulnerability of the processor, as `meltdown: Mitigation: PTI`; those that do not affect it are
+    /// left out.
+    #[serde(default)]
+    pub mitigations: Reading<Vec<String>>,
+    /// CPUs that new interrupts may go to (/proc/irq/default_smp_affinity), as a mask.
+    #[serde(default)]
+    pub irq_affinity: Reading<String>,
     /// Scheduling class of the tester's thread.
     pub scheduling_class: Reading<SchedulingClass>,
 }
@@ -90,6 +107,9 @@ impl HostState {
     pub fn read(root: &Path, pid: u32, tid: u32) -> Self {
         let cpuinfo = text(root, "proc/cpuinfo");
         Self {
+            microcode: cpuinfo.clone().and_then(|info| field(&info, "microcode").map(str::to_owned)).into(),
+            mitigations: mitigations(root).into(),
+            irq_affinity: text(root, "proc/irq/default_smp_affinity").into(),
             cpu_model: cpuinfo.clone().and_then(|info| field(&info, "model name").map(str::to_owned)).into(),
             cpus_online: text(root, "sys/devices/system/cpu/online").into(),
             kernel: text(root, "proc/sys/kernel/osrelease").into(),
@@ -118,6 +138,20 @@ fn field<'a>(cpuinfo: &'a str, name: &str) -> Result<&'a str, String> {
     let mut pairs = cpuinfo.lines().filter_map(|line| line.split_once(':'));
     let found = pairs.find(|(key, _)| key.trim() == name);
     found.map(|(_, value)| value.trim()).ok_or_else(|| format!("proc/cpuinfo has no \"{name}\" on this architecture"))
+}
+
+fn mitigations(root: &Path) -> Result<Vec<String>, String> {
+    let folder = root.join("sys/devices/system/cpu/vulnerabilities");
+    let entries = fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let mut found = Vec::new();
+    for name in entries.filter_map(Result::ok).filter_map(|entry| entry.file_name().into_string().ok()) {
+        let says = text(&folder, &name)?;
+        if says != "Not affected" {
+            found.push(format!("{name}: {says}"));
+        }
+    }
+    found.sort();
+    Ok(found)
 }
 
 fn governors(root: &Path) -> Result<Vec<String>, String> {
@@ -186,7 +220,10 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         };
-        write("proc/cpuinfo", "processor\t: 0\nmodel name\t: X 1\nflags\t\t: fpu hypervisor\n");
+        write("sys/devices/system/cpu/vulnerabilities/meltdown", "Not affected\n");
+        write("sys/devices/system/cpu/vulnerabilities/spectre_v1", "Mitigation: usercopy barriers\n");
+        write("proc/irq/default_smp_affinity", "3\n");
+        write("proc/cpuinfo", "processor\t: 0\nmodel name\t: X 1\nmicrocode\t: 0x2b\nflags\t\t: fpu hypervisor\n");
         write("proc/sys/kernel/osrelease", "6.18\n");
         write("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance\n");
         write("sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "performance\n");
@@ -200,6 +237,12 @@ mod tests {
         let state = HostState::read(&root, 7, 8);
         fs::remove_dir_all(&root).unwrap();
         assert_eq!(state.cpu_model, Reading::known("X 1".into()));
+        assert_eq!(state.microcode, Reading::known("0x2b".into()));
+        assert_eq!(
+            state.mitigations.value.as_deref(),
+            Some(&["spectre_v1: Mitigation: usercopy barriers".to_owned()][..])
+        );
+        assert_eq!(state.irq_affinity, Reading::known("3".into()));
         assert_eq!(state.virtualised, Reading::known(true));
         assert_eq!(state.governors.value.unwrap(), ["performance"]);
         assert_eq!(state.c_states.value.unwrap().enabled, ["POLL", "C1"]);
@@ -211,6 +254,13 @@ mod tests {
     fn nothing_is_unknown_without_a_reason() {
         let state = HostState::read(Path::new("/nonexistent"), 1, 1);
         let json = serde_json::to_value(&state).unwrap();
+        // As documents were before these were kept.
+        let mut earlier = json.clone();
+        for name in ["microcode", "mitigations", "irq_affinity"] {
+            earlier.as_object_mut().unwrap().remove(name).unwrap();
+        }
+        let earlier: HostState = serde_json::from_value(earlier).unwrap();
+        assert!(earlier.microcode.unknown_because.unwrap().contains("does not say"));
         for (name, reading) in json.as_object().unwrap() {
             assert!(reading["value"].is_null() && reading["unknown_because"].is_string(), "{name}");
         }

@@ -134,6 +134,9 @@ impl Found {
             c_states: Reading::unknown(why),
             isolated_cpus: Reading::unknown(why),
             nohz_full_cpus: Reading::unknown(why),
+            microcode: Reading::unknown(why),
+            mitigations: Reading::unknown(why),
+            irq_affinity: Reading::unknown(why),
             scheduling_class: Reading::unknown(why),
         };
         let conditions = Conditions::unknown(self.cpus, why);

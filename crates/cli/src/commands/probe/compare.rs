@@ -53,10 +53,17 @@ fn hosts(a: &HostState, b: &HostState) -> Vec<String> {
         differs("kernel", &a.kernel, &b.kernel),
         differs("isolated CPUs", &a.isolated_cpus, &b.isolated_cpus),
         differs("tickless CPUs", &a.nohz_full_cpus, &b.nohz_full_cpus),
+        differs("CPUs for new interrupts", &a.irq_affinity, &b.irq_affinity),
+        differs("microcode", &a.microcode, &b.microcode),
+        differs("mitigations", &joined(&a.mitigations), &joined(&b.mitigations)),
     ]
     .into_iter()
     .flatten()
     .collect()
+}
+
+fn joined(all: &Reading<Vec<String>>) -> Reading<String> {
+    Reading { value: all.value.as_ref().map(|all| all.join("; ")), unknown_because: all.unknown_because.clone() }
 }
 
 /// A file of measurements.
