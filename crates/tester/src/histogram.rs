@@ -96,6 +96,13 @@ impl Histogram {
         found
     }
 
+    /// Samples above `nanos`, as far as the buckets tell: those of its own bucket are not.
+    pub fn count_above(&self, nanos: u64) -> u64 {
+        let above =
+            self.counts.iter_recorded().filter(|step| step.value_iterated_to() > self.counts.highest_equivalent(nanos));
+        above.map(|step| step.count_at_value()).sum::<u64>() + self.overflow
+    }
+
     /// The form that leaves the program.
     pub fn to_document(&self) -> HistogramDocument {
         HistogramDocument {
@@ -150,6 +157,15 @@ impl TryFrom<&HistogramDocument> for Histogram {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn samples_above_a_bound_are_counted_with_the_overflow() {
+        let mut histogram = Histogram::new();
+        histogram.record_n(40_000, 5);
+        histogram.record_n(70_000, 3);
+        histogram.record(HIGHEST_NS + 1);
+        assert_eq!([30_000, 40_000, 69_000, 80_000].map(|ns| histogram.count_above(ns)), [9, 4, 4, 1]);
+    }
     use proptest::prelude::*;
 
     #[test]

@@ -387,8 +387,11 @@ impl LatencyResult {
             let QuantileEstimate { latency_ns, refused_because, .. } = estimate(clean, quantile);
             Reading { value: latency_ns, unknown_because: refused_because }
         };
-        let lost = u128::from(self.exclusion.lost_outside_gaps) * 1_000_000;
-        let too_many_lost = lost > u128::from(self.exclusion.intended) * u128::from(quantile.above_ppm());
+        // Lost frames are later than any bound: together with those that came late.
+        let lost = self.exclusion.lost_outside_gaps;
+        let late = if lost == 0 { 0 } else { clean.count_above(bound.as_nanos()) };
+        let failed = u128::from(lost + late) * 1_000_000;
+        let too_many_lost = failed > u128::from(self.exclusion.intended) * u128::from(quantile.above_ppm());
         let held = match (measured.value, self.exclusion.share_excluded.value) {
             _ if too_many_lost => Reading::known(false),
             (None, _) => Reading { value: None, unknown_because: measured.unknown_because.clone() },

@@ -10,7 +10,8 @@ use live::pool::{Frame, Pool, PoolConfig};
 use tester::clock::TrialClock;
 use tester::frame::{Encapsulation, FrameSize, LOCAL_EXPERIMENTAL, Layout};
 use tester::gaps::{Gap, Recovery};
-use tester::host::HostState;
+use tester::histogram::Histogram;
+use tester::host::{HostState, Reading};
 use tester::result::{Document, LatencyResult, LoadResult, Measured};
 use tester::search::{BinarySearch, SearchConfig};
 use tester::trial::{Trial, TrialConfig, run};
@@ -336,4 +337,27 @@ fn a_search_finds_the_devices_capacity_and_documents_it() {
         json["surprise"] = true.into();
         assert!(!validator.is_valid(&json));
     }
+}
+
+#[test]
+fn what_is_lost_and_what_is_late_fail_a_goal_together() {
+    let clock = Virtual::default();
+    let mut pool = Pool::new(PoolConfig::default()).unwrap();
+    let mut device = Simulated::new(&clock);
+    let config = TrialConfig { duration: Nanos::from_millis(100), ..config("constant:20kpps") };
+    let trial = run(&config, &mut device, 0, &mut pool, &clock, &AtomicBool::new(false)).unwrap();
+    let mut result = LatencyResult::new(&config, &trial, Ok(&[]), Recovery::default(), Err("made up".into()));
+    result.exclusion.share_excluded = Reading::known(0.0);
+    let held = |lost: u64, late: u64| {
+        let mut clean = Histogram::new();
+        clean.record_n(10_000, 9_910 - lost);
+        clean.record_n(90_000, late);
+        let mut result = result.clone();
+        (result.exclusion.intended, result.exclusion.lost_outside_gaps) = (9_910 + late, lost);
+        let bound = Nanos::from_micros(50);
+        result.judged(units::Quantile::P99, bound, &clean).goal.unwrap().held.value
+    };
+    // Each alone is less than one in a hundred.
+    assert_eq!((held(0, 90), held(90, 0)), (Some(true), Some(true)));
+    assert_eq!(held(90, 90), Some(false));
 }

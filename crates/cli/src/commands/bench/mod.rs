@@ -48,6 +48,10 @@ fn latency(typed: &Latency) -> anyhow::Result<Status> {
         if typed.goal.is_some() && result.goal.as_ref().and_then(|goal| goal.held.value) != Some(true) {
             status = Status::Findings;
         }
+        // Nothing came back: nothing was measured, whatever was asked for.
+        if result.all.n == 0 && !result.interrupted {
+            status = Status::Findings;
+        }
         let document = Document::new(host(), Measured::Latency(Box::new(result)));
         outputs.keep(&document)?;
         outputs.buckets(&document)?;

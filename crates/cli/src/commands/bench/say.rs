@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use tester::host::Reading;
-use tester::result::{CpuDocument, Distribution, FloodResult, LatencyResult, LoadResult, Measured};
+use tester::result::{CpuDocument, Distribution, FloodResult, LatencyResult, LoadResult, Measured, SearchEnd};
 use units::{Nanos, PacketRate};
 
 /// A small table.
@@ -20,7 +20,11 @@ fn latency(result: &LatencyResult, out: &mut impl Write) -> io::Result<()> {
     let span = Nanos::from_nanos(result.duration_ns.saturating_sub(result.warm_up_ns));
     let span = span.as_nanos() as f64 / 1e9;
     let end = if result.interrupted { ", interrupted" } else { "" };
-    writeln!(out, "{}, frames of {} octets, {span:.1} s{end}", result.schedule, result.frame_octets)?;
+    let size = match result.schedule.starts_with("pcap") {
+        true => "of the capture's sizes".to_owned(),
+        false => format!("of {} octets", result.frame_octets),
+    };
+    writeln!(out, "{}, frames {size}, {span:.1} s{end}", result.schedule)?;
     writeln!(out, "{:<10}{:>12}  {:<22}{:>12}", "latency", "outside gaps", "95 % interval", "all samples")?;
     for (clean, all) in result.clean.quantiles.iter().zip(&result.all.quantiles) {
         let interval = match (clean.ci95_low_ns, clean.ci95_high_ns) {
@@ -55,6 +59,14 @@ fn latency(result: &LatencyResult, out: &mut impl Write) -> io::Result<()> {
         frames.reordered,
         frames.corrupted
     )?;
+    if frames.sent > 0 && result.all.n == 0 {
+        writeln!(
+            out,
+            "          nothing came back: is there a reflector at the other end (apus run macswap), and do frames of \
+             {} octets fit its MTU?",
+            result.frame_octets
+        )?;
+    }
     let pps = |reading: &Reading<f64>| self::reading(reading, rate);
     writeln!(
         out,
@@ -89,7 +101,15 @@ fn load(result: &LoadResult, out: &mut impl Write) -> io::Result<()> {
     let pps = |reading: &Reading<u64>| self::reading(reading, |pps| PacketRate::new(pps).to_string());
     writeln!(out, "passes    {}", pps(&result.highest_loss_free_pps))?;
     writeln!(out, "fails     {}", pps(&result.lowest_failing_pps))?;
-    writeln!(out, "the search ended: {:?}, after {} trials", result.end, result.trials.len())?;
+    let end = match result.end {
+        SearchEnd::Converged => "the bounds are as close as was asked for",
+        SearchEnd::MaximumPassed => "even the highest rate passed",
+        SearchEnd::TesterLimited => "the tester's own limit was met",
+        SearchEnd::MinimumFailed => "even the lowest rate failed: is there a reflector at the other end?",
+        SearchEnd::GaveUp => "it ran out of trials",
+        SearchEnd::Interrupted => "it was interrupted",
+    };
+    writeln!(out, "the search ended after {} trials: {end}", result.trials.len())?;
     match (&result.latency.value, &result.latency.unknown_because) {
         (Some(result), _) => {
             writeln!(out)?;

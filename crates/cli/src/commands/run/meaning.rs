@@ -57,6 +57,7 @@ pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
         return Err(Failure::wrong("record the decisions", why, "give one CPU, or leave --record out").into());
     }
     let kernel = common.ports.iter().any(|port| matches!(port, PortText::Interface { .. }));
+    ports(&common, kernel)?;
     let name = common.name.clone().unwrap_or_else(|| format!("{}-{}", app.name(), std::process::id()));
     let ports = common.ports.iter().enumerate().map(|(number, port)| self::port(port, number, &common));
     let rings = RingSizes { fill: common.ring, rx: common.ring, tx: common.ring, completion: common.ring };
@@ -122,6 +123,36 @@ pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
     })
 }
 
+/// Ports that cannot be together, and options that none of them has.
+fn ports(typed: &Common, kernel: bool) -> Result<(), Failure> {
+    let mut names: Vec<&str> = Vec::new();
+    for port in &typed.ports {
+        let PortText::Interface { name, .. } = port else { continue };
+        if names.contains(&name.as_str()) {
+            let why = "it is named twice, and an interface has one XDP program".to_owned();
+            return Err(Failure::wrong(
+                format!("port {name}"),
+                why,
+                format!("name it once, with its queues: {name}:0,1"),
+            ));
+        }
+        names.push(name);
+    }
+    let of_interfaces = [
+        ("--busy-poll", typed.busy_poll.is_some()),
+        ("--defer", typed.defer.is_some()),
+        ("--filter", typed.filter != Filter::All),
+        ("--netns", typed.netns.is_some()),
+    ];
+    match of_interfaces.into_iter().find(|(_, given)| *given && !kernel) {
+        Some((option, _)) => {
+            let why = "no port is an interface: memory and pcap files have nothing of that kind";
+            Err(Failure::wrong(option, why, "leave it out"))
+        }
+        None => Ok(()),
+    }
+}
+
 fn mode(typed: &Common) -> Result<Mode, Failure> {
     let name = format!("--mode {}", Mode::name(&plain(typed.mode)));
     if typed.goal.is_some() && typed.mode != ModeName::Adaptive {
@@ -135,6 +166,14 @@ fn mode(typed: &Common) -> Result<Mode, Failure> {
     if typed.sleep_max.is_some() && typed.mode != ModeName::Backoff {
         let why = "only backoff has a longest sleep".to_owned();
         return Err(Failure::wrong(format!("--sleep-max with {name}"), why, "leave it out, or use --mode backoff"));
+    }
+    if typed.peak_rate.is_some() && typed.mode != ModeName::Adaptive {
+        let why = "only adaptive bounds its sleeps by the ring".to_owned();
+        return Err(Failure::wrong(format!("--peak-rate with {name}"), why, "leave it out, or use --mode adaptive"));
+    }
+    if typed.peak_rate.is_some_and(|rate| rate.as_pps() == 0) {
+        let why = "at no rate a ring never overflows, and sleeps would have no bound".to_owned();
+        return Err(Failure::wrong("--peak-rate 0pps", why, "give the highest rate, or leave it out for line rate"));
     }
     Ok(match plain(typed.mode) {
         Mode::Backoff { max } => {

@@ -25,7 +25,7 @@ pub fn start(ports: &[PortReport], deferred: &[Vec<u32>], mode: Mode) -> Vec<Str
     if let Mode::Adaptive { loss, .. } = mode {
         lines.push(match loss {
             Some(bound) => format!(
-                "no wait is longer than {}: {} descriptors at {}",
+                "no timed sleep is longer than {}: {} descriptors at {}",
                 bound.longest_absence(),
                 bound.descriptors,
                 bound.peak

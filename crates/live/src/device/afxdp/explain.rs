@@ -37,9 +37,12 @@ fn whole(e: &(dyn StdError + 'static)) -> String {
 }
 
 fn no_permission(what: String, why: String) -> Error {
-    let fix = "run as root, or give the capabilities CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF \
-               (setcap cap_net_admin,cap_net_raw,cap_bpf+ep on the binary)"
-        .into();
+    // CAP_PERFMON: the program compares packet pointers, which the verifier allows nobody else. CAP_IPC_LOCK: for the
+    // memory that is locked, and that of the sockets.
+    let fix =
+        "run as root, or give the capabilities CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON and CAP_IPC_LOCK \
+               (setcap cap_net_admin,cap_net_raw,cap_bpf,cap_perfmon,cap_ipc_lock+ep on the binary)"
+            .into();
     Error::Lacking { what, why, fix }
 }
 
