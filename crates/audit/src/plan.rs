@@ -117,13 +117,16 @@ fn scalar(text: &str) -> String {
 }
 
 /// What needs somebody's number or eye, whatever its commands look like.
-const FOR_PEOPLE: [&str; 6] = [
+const FOR_PEOPLE: [&str; 9] = [
     "cmd.hugepages",
     "cmd.duplicate",
     "cmd.contradiction",
     "cmd.unknown-name",
     "cmd.unknown-value",
+    "cpu.turbo",
     "mem.hugepages-node",
+    "net.udp-drops",
+    "nic.pause-frames",
 ];
 
 /// The settings of a finding: section, key and value of the profile.
@@ -168,6 +171,16 @@ fn translated(command: &str) -> Option<Vec<(String, String, String)>> {
     // A command with a comment asks for somebody's judgement, unless the comment only names what else there is.
     let command = command.split(" #").next()?.trim();
     if command.contains(['$', '*', '`', '|', '&', ';', '<', '{', '(', '\'']) {
+        return None;
+    }
+    // A word in capitals stands for what is not known, as does the end of cpuN.
+    let mut names = command.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+    let is_open = |name: &str| {
+        let capitals = name.len() > 1 && name.chars().all(|c| c.is_ascii_uppercase() || c == '-');
+        let ends = name.strip_suffix(['N', 'X']).is_some_and(|rest| rest.ends_with(|c: char| c.is_ascii_lowercase()));
+        (capitals && name.starts_with(|c: char| c.is_ascii_uppercase())) || ends
+    };
+    if names.any(is_open) {
         return None;
     }
     let words: Vec<&str> = command.split_whitespace().collect();
@@ -332,6 +345,10 @@ mod tests {
             "echo max > /sys/fs/cgroup/GROUP/cpu.max",
             "echo {housekeeping-mask} > /sys/x",
             "ethtool -G eth0 rx N",
+            "ethtool -C NIC rx-usecs 0",
+            "echo 0 > /sys/devices/system/cpu/cpuN/online # for each sibling",
+            "echo on > /sys/bus/pci/devices/PCI-ADDRESS/power/control",
+            "echo HOUSEKEEPING-CPU-MASK > /sys/devices/virtual/workqueue/cpumask",
         ] {
             assert_eq!(translated(left), None, "{left}");
         }

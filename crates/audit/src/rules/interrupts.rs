@@ -91,7 +91,7 @@ const WHAT: &[Rule] = &[
             source: "Linux kernel/softirq.c, MAX_SOFTIRQ_TIME and MAX_SOFTIRQ_RESTART; the typical value is an estimate",
         },
         fix: Fix::runtime_or_boot(
-            "move the interrupts of NICs and disks: echo {housekeeping} > /proc/irq/N/smp_affinity_list",
+            "echo {housekeeping} > /proc/irq/N/smp_affinity_list # for the interrupts of NICs and disks",
             "isolcpus=managed_irq,domain,{isolated} irqaffinity={housekeeping}",
         ),
         cost: "The housekeeping CPUs carry them.",

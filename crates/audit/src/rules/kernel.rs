@@ -162,9 +162,7 @@ const RUNNING: &[Rule] = &[
             typical: Some(Nanos::from_micros(5)),
             source: "NVIDIA/NV-Kernels pull request 400; the length of one is general knowledge",
         },
-        fix: Fix::runtime(
-            "for n in /sys/kernel/debug/sched/fair_server/cpu*; do echo 0 > $n/runtime; done (for CPUs {isolated})",
-        ),
+        fix: Fix::runtime("for n in {cpu-words}; do echo 0 > /sys/kernel/debug/sched/fair_server/cpu$n/runtime; done"),
         cost: "Fair tasks on these CPUs can starve beside a real-time task that never sleeps.",
         references: &["NVIDIA/NV-Kernels pull request 400", "Linux kernel/sched/deadline.c, fair_server_init"],
         conflicts: &[],

@@ -88,7 +88,7 @@ pub const RULES: &[Rule] = &[
             typical: None,
             source: "Linux Documentation/networking/timestamping.rst describes both; the sizes are general knowledge",
         },
-        fix: Fix::runtime("ethtool -T {nic}; ptp4l -i {nic} -H, and phc2sys -s {nic} -w"),
+        fix: Fix::runtime("ethtool -T {nic} # what it can; then ptp4l -i {nic} -H, and phc2sys -s {nic} -w"),
         cost: "An interface with a hardware clock, and a master of time.",
         references: &["Linux Documentation/networking/timestamping.rst", "OpenShift vDU reference configuration, PTP"],
         conflicts: &[],
@@ -106,7 +106,7 @@ pub const RULES: &[Rule] = &[
             source: "ptp4l(8) and chronyd(8) each assume to be alone; the size is general knowledge",
         },
         fix: Fix::both(
-            "systemctl stop chronyd systemd-timesyncd (where phc2sys sets the clock)",
+            "systemctl stop chronyd systemd-timesyncd # where phc2sys sets the clock",
             "systemctl disable chronyd systemd-timesyncd",
         ),
         cost: "None if the one that stays has a good source.",

@@ -12,7 +12,7 @@ const SLIDES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and l
 const LATENCIES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency; Linux drivers/idle/intel_idle.c, icx_cstates (C6 170 us)";
 const CPUIDLE: &str = "Linux Documentation/admin-guide/pm/cpuidle.rst";
 const PER_CPU: &str =
-    "for n in /sys/devices/system/cpu/cpu[0-9]*/power; do echo 2 > $n/pm_qos_resume_latency_us; done (for CPUs {cpu})";
+    "for n in {cpu-words}; do echo 2 > /sys/devices/system/cpu/cpu$n/power/pm_qos_resume_latency_us; done";
 
 /// The rules.
 pub const RULES: &[Rule] = &[

@@ -22,7 +22,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
         },
         fix: Fix::runtime(
-            "look at fans and air flow (ipmitool sdr type Temperature), and lower the highest frequency until the count stands still",
+            "ipmitool sdr type Temperature # look at fans and air flow; lower the highest frequency until the count stands still",
         ),
         cost: "Better cooling, or a lower frequency.",
         references: &[

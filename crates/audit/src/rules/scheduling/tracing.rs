@@ -67,7 +67,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux Documentation/timers/no_hz.rst names the mechanism; the size is general knowledge",
         },
         fix: Fix::runtime(
-            "load modules before the application starts; keep its processes from unmapping (mallopt, huge pages)",
+            "# load modules before the application starts; keep its processes from unmapping (mallopt, huge pages)",
         ),
         cost: "None.",
         references: &["Linux Documentation/timers/no_hz.rst", ISOLATION],
