@@ -54,6 +54,20 @@ impl Finding {
         Self { rule, judgement, fix, effect, accepted: false }
     }
 
+    /// Takes the parameters of full dynamic ticks out of what mends it for good: this kernel does not have them.
+    pub(crate) fn without_full_ticks(&mut self) {
+        const OF_TICKS: [&str; 2] = ["nohz_full=", "rcutree.nohz_full_patience_delay="];
+        for text in &mut self.fix.persistent {
+            let words: Vec<&str> = text.split_whitespace().collect();
+            let is_tick = |word: &str| OF_TICKS.iter().any(|name| word.starts_with(name));
+            if !words.iter().copied().any(is_tick) || !words.iter().all(|word| word.contains('=')) {
+                continue;
+            }
+            let rest: Vec<&str> = words.iter().copied().filter(|word| !is_tick(word)).collect();
+            *text = if rest.is_empty() { "a kernel with CONFIG_NO_HZ_FULL=y".to_owned() } else { rest.join(" ") };
+        }
+    }
+
     /// What names it from one audit to the next: rule and subject.
     pub fn key(&self) -> String {
         format!("{} {}", self.rule.id, self.judgement.subject)
@@ -132,7 +146,7 @@ fn words(cpus: &CpuSet) -> String {
 mod tests {
     use super::*;
     use crate::Intended;
-    use crate::testing::{Host, host};
+    use crate::testing::Host;
     use crate::{Intent, audit, rules};
 
     #[test]

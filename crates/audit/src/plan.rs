@@ -180,7 +180,7 @@ fn translated(command: &str) -> Option<Vec<(String, String, String)>> {
         let ends = name.strip_suffix(['N', 'X']).is_some_and(|rest| rest.ends_with(|c: char| c.is_ascii_lowercase()));
         (capitals && name.starts_with(|c: char| c.is_ascii_uppercase())) || ends
     };
-    if names.any(is_open) {
+    if names.any(|name| name == "N" || is_open(name)) {
         return None;
     }
     let words: Vec<&str> = command.split_whitespace().collect();
@@ -269,7 +269,8 @@ fn parameters(finding: &Finding) -> Vec<(String, String)> {
     for text in &finding.fix.persistent {
         let line = CommandLine::parse(text);
         let is_known = |name: &str| crate::cmdline::table::find(name).is_some();
-        let is_whole = |word: &str| !word.contains(['{', '}', '…', ';', '(']) && !word.contains("LIST");
+        let is_whole =
+            |word: &str| !word.contains(['{', '}', '…', ';', '(']) && !word.contains("LIST") && !word.ends_with("=N");
         if line.parameters.is_empty() || !line.parameters.iter().all(|p| is_known(&p.name) && is_whole(&p.to_string()))
         {
             return Vec::new();
@@ -319,6 +320,24 @@ mod tests {
     }
 
     #[test]
+    fn no_pages_are_reserved_and_no_ticks_stopped_unasked() {
+        let planned = |config: &str| {
+            let host = host().cmdline("quiet").workload(crate::Workload::Poll);
+            let host = host.file("/proc/sys/kernel/osrelease", "6.12.0\n").file("/boot/config-6.12.0", config);
+            let host = host.file("/sys/devices/system/cpu/nohz_full", "(null)\n");
+            let workloads = Some(vec![crate::Workload::Poll]);
+            let intent = Intent { isolated: Some("2-7".parse().unwrap()), workloads, ..Intent::default() };
+            plan(&audit(&host.facts(), &intent)).text
+        };
+        let arguments = |text: &str| text.split_once("arguments = [").unwrap().1.split(']').next().unwrap().to_owned();
+        let with = planned("CONFIG_NO_HZ_FULL=y\n");
+        assert!(arguments(&with).contains("nohz_full=2-7"), "{with}");
+        assert!(with.contains("hugepages=N") && !arguments(&with).contains("hugepages"), "{with}");
+        let without = planned("# CONFIG_NO_HZ_FULL is not set\n");
+        assert!(!arguments(&without).contains("nohz_full") && arguments(&without).contains("rcu_nocbs"), "{without}");
+    }
+
+    #[test]
     fn of_nothing_nothing_is_made() {
         let plan = plan(&audit(&host::Facts::default(), &Intent::default()));
         assert_eq!((plan.mends, plan.left), (0, 0));
@@ -345,6 +364,7 @@ mod tests {
             "echo max > /sys/fs/cgroup/GROUP/cpu.max",
             "echo {housekeeping-mask} > /sys/x",
             "ethtool -G eth0 rx N",
+            "sysctl -w net.core.netdev_budget=N # twice what it is",
             "ethtool -C NIC rx-usecs 0",
             "echo 0 > /sys/devices/system/cpu/cpuN/online # for each sibling",
             "echo on > /sys/bus/pci/devices/PCI-ADDRESS/power/control",

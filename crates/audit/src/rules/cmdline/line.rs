@@ -184,7 +184,10 @@ fn companions(facts: &Facts, context: &Context) -> Judged {
         instead: remark.instead.map(|text| text.replace("HOUSEKEEPING-CPUS", &housekeeping)),
         ..remark
     };
-    let found = found.into_iter().map(name).collect();
+    // A kernel that is built without full dynamic ticks takes no such parameter.
+    let no_ticks = crate::rules::no_full_ticks(facts);
+    let wanted = |remark: &Remark| !(no_ticks && remark.parameter.starts_with("nohz_full="));
+    let found = found.into_iter().filter(wanted).map(name).collect();
     each(facts, found, "no companion is missing", |subject, text| Judgement::warn(subject, format!("missing {text}")))
 }
 
@@ -300,6 +303,19 @@ pub(crate) mod tests {
         Case::warn("cmd.pending-reboot", || booted("tsc=reliable", "quiet")),
         Case::unknown("cmd.pending-reboot", || with("quiet")),
     ];
+
+    #[test]
+    fn no_ticks_are_asked_of_a_kernel_that_is_built_without() {
+        let missing = |config: &str| {
+            let host =
+                with("isolcpus=managed_irq,domain,2-7 rcu_nocbs=2-7 irqaffinity=0-1 nmi_watchdog=0").isolated("2-7");
+            let host = host.file("/proc/sys/kernel/osrelease", "6.12.0\n").file("/boot/config-6.12.0", config);
+            let judgements = host.judge("cmd.companions");
+            judgements.into_iter().flat_map(|judgement| judgement.for_good).collect::<Vec<_>>()
+        };
+        assert_eq!(missing("CONFIG_NO_HZ_FULL=y\n"), ["nohz_full=2-7"]);
+        assert_eq!(missing("# CONFIG_NO_HZ_FULL is not set\n"), [""; 0]);
+    }
 
     #[test]
     fn the_housekeeping_cpus_are_named_in_what_is_missing() {
