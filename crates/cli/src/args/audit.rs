@@ -57,7 +57,7 @@ pub struct Audit {
 #[derive(Args, Debug)]
 pub struct Host {
     /// Judge this instead of this host: a folder or an archive (apus snapshot, sosreport, must-gather).
-    #[arg(long, value_name = "FILE-OR-FOLDER")]
+    #[arg(long, value_name = "FILE-OR-FOLDER", conflicts_with_all = ["msr", "interval"])]
     pub from: Option<PathBuf>,
     /// CPUs that are kept for the application [default: inferred].
     #[arg(long, value_name = "CPUS")]

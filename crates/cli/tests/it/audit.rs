@@ -128,6 +128,32 @@ fn a_baseline_accepts_what_was_found_and_a_diff_finds_what_is_new() {
     assert_eq!(same.status.code(), Some(0), "{}", text(&same.stdout));
 }
 
+#[test]
+fn what_a_host_has_not_and_what_a_recording_cannot_do_is_refused() {
+    let place = Root::new();
+    let root = host(&place);
+    let path = root.to_str().unwrap();
+    for words in [
+        &["audit", "--from", path, "--isolated", "500"][..],
+        &["audit", "--from", path, "--isolated", "0-7"],
+        &["audit", "diff", path, path, "--isolated", "500"],
+        &["audit", "diff", path, path, "--isolated", "0-7"],
+        &["audit", "--from", path, "--msr"],
+        &["audit", "--from", path, "--interval", "1s"],
+    ] {
+        let output = bare(words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", text(&output.stderr));
+    }
+    // Which interfaces a host has is known where it has any at all.
+    fs::create_dir_all(root.join("sys/class/net/eth0")).unwrap();
+    fs::write(root.join("sys/class/net/eth0/mtu"), "1500\n").unwrap();
+    for words in [&["audit", "--from", path, "--nic", "nope"][..], &["audit", "diff", path, path, "--nic", "nope"]] {
+        let output = bare(words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("nope"), "{words:?}: {}", text(&output.stderr));
+    }
+}
+
 /// What SARIF 2.1.0 asks of a result: a level other than none only with the kind fail, a rule that is listed, a message.
 #[test]
 fn sarif_and_page_hold_the_findings_and_no_markup_of_the_host() {
