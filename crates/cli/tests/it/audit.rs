@@ -282,6 +282,20 @@ fn a_list_for_latency_is_judged_word_by_word_and_whole() {
 }
 
 #[test]
+fn unknown_words_and_absent_cpus_of_a_line_are_findings() {
+    let unknown = bare(&["audit", "cmdline", "foo=bar"]);
+    assert_eq!(unknown.status.code(), Some(1), "{}", text(&unknown.stdout));
+    assert!(text(&unknown.stdout).ends_with("1 parameter, 1 finding\n"), "{}", text(&unknown.stdout));
+    assert_eq!(bare(&["audit", "cmdline", "nomodule swiotlb=65536 rdinit=/bin/sh"]).status.code(), Some(0));
+    let small = bare(&["audit", "cmdline", "--cpus", "4", "isolcpus=managed_irq,domain,2-7"]);
+    assert!(text(&small.stdout).contains("CPUs 4-7, which the host has not"), "{}", text(&small.stdout));
+    let fits = bare(&["audit", "cmdline", "--cpus", "8", "isolcpus=managed_irq,domain,2-7"]);
+    assert!(text(&fits.stdout).contains("irqaffinity=0-1"), "{}", text(&fits.stdout));
+    let refused = bare(&["audit", "cmdline", "--cpus", "4", "--isolated", "2-7", "quiet"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stdout));
+}
+
+#[test]
 fn findings_become_a_profile_that_tune_reads() {
     let place = Root::new();
     let root = host(&place);
