@@ -3,6 +3,7 @@
 use host::facts::CpuSet;
 use units::Nanos;
 
+use crate::wording::singular;
 use crate::{Context, Judgement, Rule, Subject, Verdict};
 
 /// A judgement with its rule, and its fix with concrete values.
@@ -33,7 +34,11 @@ pub struct Remedy {
 
 impl Finding {
     /// Completes a judgement.
-    pub(crate) fn new(rule: &'static Rule, judgement: Judgement, context: &Context, housekeeping: &CpuSet) -> Self {
+    pub(crate) fn new(rule: &'static Rule, mut judgement: Judgement, context: &Context, housekeeping: &CpuSet) -> Self {
+        judgement.found = singular(&judgement.found);
+        for evidence in judgement.evidence.iter_mut().filter(|evidence| evidence.value.starts_with("1 ")) {
+            evidence.value = singular(&evidence.value);
+        }
         let wrong = judgement.verdict.weight() >= Verdict::SourcesDisagree.weight();
         let fill = |text: &str| filled(text, &judgement.subject, context, housekeeping);
         let lines = |own: &[String], general: Option<&str>| -> Vec<String> {
@@ -220,6 +225,28 @@ mod tests {
         shell.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
         let output = shell.wait_with_output().unwrap();
         (!output.status.success()).then(|| String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    #[test]
+    fn evidence_is_in_words() {
+        let mut wrong = std::collections::BTreeSet::new();
+        for case in rules::cases().flatten() {
+            for judgement in (case.host)().judge(case.rule) {
+                let texts =
+                    judgement.evidence.iter().map(|evidence| evidence.value.as_str()).chain([&*judgement.found]);
+                let odd = |text: &&str| {
+                    matches!(*text, "true" | "false" | "")
+                        || ["[]", "[\"", "Some(", "None"].iter().any(|mark| text.contains(mark))
+                };
+                wrong.extend(
+                    texts
+                        .filter(odd)
+                        .filter(|_| judgement.verdict.reason().is_none())
+                        .map(|text| (case.rule, text.to_owned())),
+                );
+            }
+        }
+        assert!(wrong.is_empty(), "{wrong:#?}");
     }
 
     #[test]

@@ -89,7 +89,10 @@ fn available(facts: &Facts, _: &Context) -> Judged {
             "the CPUs can allot ways of their cache, but nobody has mounted the interface",
         ),
     };
-    judgement.see(mounted).see_as("cat_l3", facts.cpus.flags.source()).alone()
+    judgement
+        .see_whether(mounted, "resctrl is mounted", "resctrl is not mounted")
+        .see_as("cat_l3", facts.cpus.flags.source())
+        .alone()
 }
 
 /// The group that a CPU belongs to: the one that lists it, else the default group.

@@ -4,6 +4,7 @@ use host::Facts;
 use host::facts::KernelVersion;
 use units::Nanos;
 
+use crate::rules::common::listed;
 use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 /// The tables of this group.
@@ -188,7 +189,7 @@ fn isolation(facts: &Facts, _: &Context) -> Judged {
         [] => Judgement::pass(Subject::Host, "CPUs can be isolated at boot and at run time"),
         missing => Judgement::fail(Subject::Host, format!("the kernel is built without {}", missing.join(" and "))),
     };
-    judgement.see_as(format!("not set: {missing:?}"), fact.source()).alone()
+    judgement.see_as(listed("not set", &missing), fact.source()).alone()
 }
 
 fn hz(facts: &Facts, _: &Context) -> Judged {
@@ -225,16 +226,20 @@ fn debug(facts: &Facts, _: &Context) -> Judged {
         [] => Judgement::pass(Subject::Host, "no costly check is built in"),
         set => Judgement::warn(Subject::Host, format!("the kernel is built with {}", set.join(", "))),
     };
-    judgement.see_as(format!("set: {set:?}"), fact.source()).alone()
+    judgement.see_as(listed("set", &set), fact.source()).alone()
 }
 
 fn preempt(facts: &Facts, context: &Context) -> Judged {
     let (realtime, preemption) = (&facts.kernel.realtime, &facts.kernel.preemption);
     if *known(realtime)? {
-        return Judgement::pass(Subject::Host, "the kernel is PREEMPT_RT").see(realtime).alone();
+        return Judgement::pass(Subject::Host, "the kernel is PREEMPT_RT")
+            .see_whether(realtime, "a real-time kernel", "no real-time kernel")
+            .alone();
     }
     if context.is(Workload::Rt) {
-        return Judgement::fail(Subject::Host, "the kernel is no real-time one").see(realtime).alone();
+        return Judgement::fail(Subject::Host, "the kernel is no real-time one")
+            .see_whether(realtime, "a real-time kernel", "no real-time kernel")
+            .alone();
     }
     let judgement = match known(preemption)?.as_str() {
         "full" => Judgement::pass(Subject::Host, "the kernel is preemptible (full)"),
@@ -242,7 +247,7 @@ fn preempt(facts: &Facts, context: &Context) -> Judged {
             Judgement::warn(Subject::Host, format!("the kernel's preemption is {other}")).takes(Nanos::from_micros(100))
         }
     };
-    judgement.see(realtime).see(preemption).alone()
+    judgement.see_whether(realtime, "a real-time kernel", "no real-time kernel").see(preemption).alone()
 }
 
 fn fair_server(facts: &Facts, context: &Context) -> Judged {

@@ -388,7 +388,7 @@ fn dump(facts: &Facts, _: &Context) -> Judged {
         (false, _) => Judgement::warn(Subject::Host, "no memory is reserved for a crash kernel"),
     }
     .see_as(if reserved { "crashkernel=" } else { "no crashkernel=" }, facts.cmdline.source())
-    .see(loaded)
+    .see_whether(loaded, "a crash kernel is loaded", "no crash kernel is loaded")
     .alone()
 }
 

@@ -144,6 +144,12 @@ fn what_a_host_has_not_and_what_a_recording_cannot_do_is_refused() {
         let output = bare(words);
         assert_eq!(output.status.code(), Some(2), "{words:?}: {}", text(&output.stderr));
     }
+    // A pipe that nobody writes into must not be waited for.
+    let pipe = place.0.join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let output = bare(&["audit", "--from", pipe.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("neither a file nor a folder"), "{}", text(&output.stderr));
     // Which interfaces a host has is known where it has any at all.
     fs::create_dir_all(root.join("sys/class/net/eth0")).unwrap();
     fs::write(root.join("sys/class/net/eth0/mtu"), "1500\n").unwrap();

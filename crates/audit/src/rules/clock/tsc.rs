@@ -4,7 +4,7 @@ use host::Facts;
 use host::facts::Vendor;
 use units::Nanos;
 
-use crate::rules::common::messages;
+use crate::rules::common::{listed, messages};
 use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const X86: &[Vendor] = &[Vendor::Intel, Vendor::Amd, Vendor::Hygon];
@@ -132,7 +132,7 @@ fn flags(facts: &Facts, _: &Context) -> Judged {
         }
         missing => Judgement::fail(Subject::Host, format!("the CPUs lack {}", missing.join(" and "))),
     };
-    judgement.see_as(format!("missing: {missing:?}, {others:?}"), fact.source()).alone()
+    judgement.see_as(listed("missing", &[missing, others].concat()), fact.source()).alone()
 }
 
 fn unstable(facts: &Facts, _: &Context) -> Judged {
@@ -214,7 +214,7 @@ fn services(facts: &Facts, context: &Context) -> Judged {
         [one] => Judgement::pass(Subject::Host, format!("{one} sets the clock")),
         many => Judgement::warn(Subject::Host, format!("{} set the clock", many.join(" and "))),
     };
-    judgement.see_as(format!("{setters:?}"), fact.source()).alone()
+    judgement.see_as(listed("running", &setters), fact.source()).alone()
 }
 
 #[cfg(test)]

@@ -156,7 +156,7 @@ fn idle_poll(facts: &Facts, _: &Context) -> Judged {
         true => Judgement::fail(subject, "this guest never idles: it takes its physical CPUs from all others"),
         false => Judgement::warn(subject, "no CPU of this host ever sleeps, housekeeping included"),
     };
-    see_parameter(judgement, facts, "idle").see(guest).alone()
+    see_parameter(judgement, facts, "idle").see_whether(guest, "a guest", "no guest").alone()
 }
 
 fn number(facts: &Facts, name: &str) -> Result<u64, Skip> {

@@ -261,7 +261,8 @@ fn pending(facts: &Facts, _: &Context) -> Judged {
         Some(line) => judgement.see_as(line.raw.as_str(), fact.source()),
         None => judgement,
     };
-    facts.kernel.next_boot.iter().fold(judgement.see_as(now.join(" "), facts.cmdline.source()), see).alone()
+    let words = if now.is_empty() { "none that matters".to_owned() } else { now.join(" ") };
+    facts.kernel.next_boot.iter().fold(judgement.see_as(words, facts.cmdline.source()), see).alone()
 }
 
 #[cfg(test)]

@@ -287,7 +287,7 @@ fn dynamic_boost(facts: &Facts, _: &Context) -> Judged {
         true => Judgement::warn(Subject::Host, "the driver changes the lowest frequency after input"),
         false => Judgement::pass(Subject::Host, "the driver leaves the lowest frequency alone"),
     };
-    judgement.see(fact).alone()
+    judgement.see_whether(fact, "on", "off").alone()
 }
 
 /// Below the frequency by more than this, something holds the CPU back (mlnx_tune).

@@ -162,7 +162,10 @@ fn states(facts: &Facts, context: &Context) -> Judged {
             false => Judgement::warn(Subject::Host, text).takes(exit),
         };
         let judgement = judgement.see_as(all_states(cpu), cpu.idle_states.source());
-        Ok(judgement.see(&state.exit_latency).see(&state.disabled).see(&facts.idle.dma_latency))
+        Ok(judgement
+            .see(&state.exit_latency)
+            .see_whether(&state.disabled, "disabled", "enabled")
+            .see(&facts.idle.dma_latency))
     })
 }
 

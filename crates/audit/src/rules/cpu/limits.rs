@@ -182,7 +182,7 @@ fn umwait(facts: &Facts, context: &Context) -> Judged {
             true => Judgement::warn(Subject::Host, "UMWAIT and TPAUSE may wait in C0.2"),
             false => Judgement::pass(Subject::Host, "UMWAIT and TPAUSE wait in C0.1"),
         };
-        Ok(judgement.see(fact))
+        Ok(judgement.see_whether(fact, "C0.2 allowed", "C0.2 not allowed"))
     })
 }
 

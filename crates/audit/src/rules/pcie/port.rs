@@ -82,7 +82,7 @@ fn carrier(facts: &Facts, context: &Context) -> Judged {
             (true, true) => Judgement::fail(Subject::Host, format!("half duplex{speed}")),
             (true, false) => Judgement::pass(Subject::Host, format!("it has a carrier{speed}")),
         };
-        Ok(judgement.see(&link.operstate).see(&link.carrier).see(&link.duplex))
+        Ok(judgement.see(&link.operstate).see_whether(&link.carrier, "carrier", "no carrier").see(&link.duplex))
     })
 }
 

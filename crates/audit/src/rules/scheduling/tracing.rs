@@ -101,7 +101,7 @@ fn tracing(facts: &Facts, _: &Context) -> Judged {
         false => Judgement::warn(Subject::Host, active.join(", ")),
     }
     .see(&kernel.tracer)
-    .see(&kernel.tracing_on)
+    .see_whether(&kernel.tracing_on, "tracing is on", "tracing is off")
     .see(&kernel.trace_events)
     .see(&kernel.kprobes)
     .alone()
