@@ -269,8 +269,12 @@ fn parameters(finding: &Finding) -> Vec<(String, String)> {
     for text in &finding.fix.persistent {
         let line = CommandLine::parse(text);
         let is_known = |name: &str| crate::cmdline::table::find(name).is_some();
-        let is_whole =
-            |word: &str| !word.contains(['{', '}', '…', ';', '(']) && !word.contains("LIST") && !word.ends_with("=N");
+        let is_whole = |word: &str| {
+            !word.contains(['{', '}', '…', ';', '('])
+                && !word.contains("LIST")
+                && !word.contains("-CPUS")
+                && !word.ends_with("=N")
+        };
         if line.parameters.is_empty() || !line.parameters.iter().all(|p| is_known(&p.name) && is_whole(&p.to_string()))
         {
             return Vec::new();
@@ -335,6 +339,14 @@ mod tests {
         assert!(with.contains("hugepages=N") && !arguments(&with).contains("hugepages"), "{with}");
         let without = planned("# CONFIG_NO_HZ_FULL is not set\n");
         assert!(!arguments(&without).contains("nohz_full") && arguments(&without).contains("rcu_nocbs"), "{without}");
+    }
+
+    #[test]
+    fn what_is_not_known_is_written_by_nobody() {
+        let host = host().cmdline("isolcpus=managed_irq,domain,0-7 nohz_full=0-7 nmi_watchdog=0");
+        let text = plan(&audit(&host.facts(), &Intent::default())).text;
+        let arguments = text.split_once("arguments = [").map_or("", |(_, rest)| rest.split(']').next().unwrap());
+        assert!(!arguments.contains("irqaffinity") && text.contains("irqaffinity=HOUSEKEEPING-CPU"), "{text}");
     }
 
     #[test]

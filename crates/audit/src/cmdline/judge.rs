@@ -246,7 +246,7 @@ fn sets(line: &CommandLine, intent: &Context) -> Vec<Remark> {
             say(
                 parameter,
                 format!("it names the isolated CPUs {both}"),
-                Some(format!("{name}={}", set.difference(&wanted))),
+                Some(set.difference(&wanted)).filter(|rest| !rest.is_empty()).map(|rest| format!("{name}={rest}")),
             );
         }
     }
@@ -290,8 +290,8 @@ fn companions(line: &CommandLine, intent: &Context, present: Option<&CpuSet>) ->
         let add = fill(entry.add);
         let add = match add.contains("{housekeeping}") {
             true => {
-                let housekeeping = present.map(|present| present.difference(&isolated).to_string());
-                let housekeeping = housekeeping.filter(|list| !list.is_empty());
+                let housekeeping = present.map(|present| present.difference(&isolated));
+                let housekeeping = housekeeping.filter(|set| !set.is_empty()).map(|set| set.to_string());
                 add.replace("{housekeeping}", housekeeping.as_deref().unwrap_or("HOUSEKEEPING-CPUS"))
             }
             false => add,
@@ -410,6 +410,13 @@ mod tests {
         assert!(stray.iter().all(|(.., text)| text.contains("CPUs 4-7, which the host has not")), "{small:?}");
         let fits: Vec<_> = on(line, 8).into_iter().map(|(kind, parameter, _)| (kind, parameter)).collect();
         assert_eq!(fits, [(Kind::Missing, "irqaffinity=0-1".to_owned())]);
+    }
+
+    #[test]
+    fn an_empty_set_is_no_advice() {
+        let line = CommandLine::parse("isolcpus=managed_irq,domain,0-3 irqaffinity=2 nohz_full=0-3 nmi_watchdog=0");
+        let remarks = judge_on(&line, &Context::default(), Some(&CpuSet::below(4)));
+        assert!(remarks.iter().all(|r| r.instead.as_ref().is_none_or(|text| !text.contains("none"))), "{remarks:?}");
     }
 
     #[test]

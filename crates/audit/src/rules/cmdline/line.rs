@@ -178,7 +178,9 @@ fn contradictions(facts: &Facts, context: &Context) -> Judged {
 
 fn companions(facts: &Facts, context: &Context) -> Judged {
     let found = remarks(facts, context, &[Kind::Missing])?;
-    let housekeeping = context.housekeeping(facts).to_string();
+    let housekeeping = context.housekeeping(facts);
+    // Where no CPU is known to be left, the word stays, for people.
+    let housekeeping = if housekeeping.is_empty() { "HOUSEKEEPING-CPUS".to_owned() } else { housekeeping.to_string() };
     let name = |remark: Remark| Remark {
         parameter: remark.parameter.replace("HOUSEKEEPING-CPUS", &housekeeping),
         instead: remark.instead.map(|text| text.replace("HOUSEKEEPING-CPUS", &housekeeping)),
@@ -325,5 +327,7 @@ pub(crate) mod tests {
             .judge("cmd.companions");
         assert_eq!(judgements.len(), 1);
         assert_eq!(judgements[0].for_good, ["irqaffinity=0-1"]);
+        let all = with("isolcpus=managed_irq,domain,0-7 nohz_full=0-7 nmi_watchdog=0").isolated("0-7");
+        assert!(all.judge("cmd.companions").iter().any(|j| j.for_good == ["irqaffinity=HOUSEKEEPING-CPUS"]));
     }
 }

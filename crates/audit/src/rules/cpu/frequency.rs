@@ -48,7 +48,7 @@ pub const RULES: &[Rule] = &[
             source: GUIDE,
         },
         fix: Fix::both(
-            "cpupower -c {cpu} frequency-set -d 2.2GHz -u 2.2GHz # the base frequency",
+            "cpupower -c {cpu} frequency-set -d BASE -u BASE # the base frequency, as 2.2GHz",
             "a systemd unit that runs the same at boot",
         ),
         cost: "No saving when idle, no turbo above the bound.",
