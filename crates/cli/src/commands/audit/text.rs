@@ -258,3 +258,19 @@ impl Paint {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_advised_what_is_done_or_cannot_help() {
+        let mut facts = Facts::default();
+        facts.origin.kind = host::facts::Kind::Live;
+        let nobody = hint(&facts, false);
+        assert!(nobody.contains("as root") && nobody.contains("--msr") && nobody.contains("--interval"), "{nobody}");
+        facts.virtualisation.guest = host::Fact::known(true, "/proc/cpuinfo");
+        let root = hint(&facts, true);
+        assert!(!root.contains("as root") && !root.contains("--msr") && root.contains("--interval"), "{root}");
+    }
+}
