@@ -65,9 +65,14 @@ in_time() {
 
 # Command lines: values of names that can hold a secret, addresses and UUIDs. (sed -E: GNU, BSD and busybox.)
 mask_cmdline() {
-    sed -E -e 's/([^ ]*(auth|BOOTIF|bootif|cred|fqdn|gateway|hostname|ifname|iscsi|nameserver|netroot|nfsroot|pass|proxy|secret|token)[^ =]*)=[^ ]*/\1=MASKED/g' \
-        -e 's/([^ =]*(key|mac|uuid))=[^ ]*/\1=MASKED/g' -e 's/(^| )(ip|dns)=[^ ]*/\1\2=MASKED/g' \
+    sed -E -e 's/([^ ]*(auth|BOOTIF|bootif|cred|fqdn|gateway|hostname|ifname|iscsi|nameserver|netroot|nfsroot|pass|proxy|secret|token)[^ =]*)=("[^"]*"|[^ ]*)/\1=MASKED/g' \
+        -e 's/([^ =]*(key|mac|uuid|pw|pwd))=("[^"]*"|[^ ]*)/\1=MASKED/g' -e 's/(^| )(ip|dns)=[^ ]*/\1\2=MASKED/g' \
         -e 's/=[^ ]*(:\/\/|UUID=|@)[^ ]*/=MASKED/g' -e 's/=[^ ]*[0-9]{1,3}(\.[0-9]{1,3}){3}[^ ]*/=MASKED/g'
+}
+
+# The serial number that boards of ARM print.
+mask_cpuinfo() {
+    if [ $unmask = yes ]; then cat; else sed -E 's/^(Serial[[:space:]]*:).*/\1 MASKED/'; fi
 }
 
 mask_addresses() {
@@ -722,6 +727,7 @@ take() {
                 *) cat "$root$path" 2>/dev/null | put "$place$file" ;;
                 esac
                 ;;
+            cpuinfo) mask_cpuinfo <"$root$path" | put "$place$file" ;;
             cmdline) mask_cmdline <"$root$path" | put "$file" ;;
             loader) grep -E '^[[:space:]]*(linux|options|GRUB_CMDLINE_LINUX)' "$root$path" | mask_cmdline | put "$file" ;;
             mounts) grep -E ' (hugetlbfs|resctrl|cgroup2?|debugfs|tracefs|bpf) ' "$root$path" | put "$file" ;;

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Finding, Level, Report};
+use crate::{Finding, Level, Report, Subject};
 
 /// One thing that two audits say differently.
 #[derive(Clone, Debug)]
 pub struct Difference<'a> {
-    /// Rule and subject.
+    /// Rule and subject; both subjects, where the hosts have other CPUs or names.
     pub key: String,
     /// How.
     pub kind: DifferenceKind,
@@ -43,21 +43,91 @@ impl DifferenceKind {
 }
 
 /// What two audits say differently, what got worse first. Of passes with other values nothing is said.
+///
+/// The same rule on the same subject is compared. What is left is compared by less: CPUs with other CPUs and a parameter
+/// with another value of it, then what a rule says of one subject alone on each host.
 pub fn difference<'a>(before: &'a Report, after: &'a Report) -> Vec<Difference<'a>> {
-    let by_key = |report: &'a Report| -> BTreeMap<String, &'a Finding> {
-        report.findings.iter().map(|finding| (finding.key(), finding)).collect()
+    let mut left: (Vec<&Finding>, Vec<&Finding>) = (before.findings.iter().collect(), after.findings.iter().collect());
+    let mut pairs = Vec::new();
+    pair(&mut left, &mut pairs, |finding| Some(finding.key()), None);
+    pair(&mut left, &mut pairs, alike, None);
+    pair(&mut left, &mut pairs, |finding| Some(finding.rule.id.to_owned()), Some(comparable));
+    pairs.extend(left.0.into_iter().map(|finding| (Some(finding), None)));
+    pairs.extend(left.1.into_iter().map(|finding| (None, Some(finding))));
+    let one = |(a, b): (Option<&'a Finding>, Option<&'a Finding>)| {
+        Some(Difference { key: key(a, b), kind: kind(a, b)?, before: a, after: b })
     };
-    let (first, second) = (by_key(before), by_key(after));
-    let mut keys: Vec<&String> = first.keys().chain(second.keys()).collect();
-    keys.sort();
-    keys.dedup();
-    let one = |key: &String| {
-        let (a, b) = (first.get(key).copied(), second.get(key).copied());
-        Some(Difference { key: key.clone(), kind: kind(a, b)?, before: a, after: b })
-    };
-    let mut differences: Vec<Difference<'a>> = keys.into_iter().filter_map(one).collect();
+    let mut differences: Vec<Difference<'a>> = pairs.into_iter().filter_map(one).collect();
     differences.sort_by(|a, b| (a.kind, &a.key).cmp(&(b.kind, &b.key)));
     differences
+}
+
+type Pair<'a> = (Option<&'a Finding>, Option<&'a Finding>);
+
+/// Takes out of what is left the findings of one name, the worst first; with `alone` only where each
+/// side has one of it, and the two may be compared.
+fn pair<'a>(
+    left: &mut (Vec<&'a Finding>, Vec<&'a Finding>),
+    pairs: &mut Vec<Pair<'a>>,
+    name: impl Fn(&Finding) -> Option<String>,
+    alone: Option<fn(&Finding, &Finding) -> bool>,
+) {
+    let mut named: BTreeMap<String, (Vec<&Finding>, Vec<&Finding>)> = BTreeMap::new();
+    let mut rest = (Vec::new(), Vec::new());
+    for finding in std::mem::take(&mut left.0) {
+        match name(finding) {
+            Some(name) => named.entry(name).or_default().0.push(finding),
+            None => rest.0.push(finding),
+        }
+    }
+    for finding in std::mem::take(&mut left.1) {
+        match name(finding) {
+            Some(name) => named.entry(name).or_default().1.push(finding),
+            None => rest.1.push(finding),
+        }
+    }
+    for (mut first, mut second) in named.into_values() {
+        let common = first.len().min(second.len());
+        let fits = match (alone, first.as_slice(), second.as_slice()) {
+            (None, ..) => true,
+            (Some(comparable), [a], [b]) => comparable(a, b),
+            (Some(_), ..) => false,
+        };
+        if fits {
+            let worst_first = |finding: &&Finding| std::cmp::Reverse(finding.level());
+            first.sort_by_key(worst_first);
+            second.sort_by_key(worst_first);
+            pairs.extend(first.drain(..common).map(Some).zip(second.drain(..common).map(Some)));
+        }
+        rest.0.extend(first);
+        rest.1.extend(second);
+    }
+    *left = rest;
+}
+
+/// The rule with what stays of a subject on a host with more CPUs.
+fn alike(finding: &Finding) -> Option<String> {
+    match &finding.judgement.subject {
+        Subject::Cpus(_) => Some(format!("{} CPUs", finding.rule.id)),
+        Subject::Parameter(word) => Some(format!("{} {}", finding.rule.id, word.split('=').next().unwrap_or(word))),
+        _ => None,
+    }
+}
+
+/// One subject each of a kind, or the whole host against its part. Other parameters are other things.
+fn comparable(a: &Finding, b: &Finding) -> bool {
+    let (a, b) = (&a.judgement.subject, &b.judgement.subject);
+    let same = a.kind() == b.kind() && !matches!(a, Subject::Parameter(_));
+    same || matches!(a, Subject::Host) || matches!(b, Subject::Host)
+}
+
+fn key(before: Option<&Finding>, after: Option<&Finding>) -> String {
+    match (before, after) {
+        (Some(a), Some(b)) if a.judgement.subject != b.judgement.subject => {
+            format!("{} {} → {}", a.rule.id, a.judgement.subject, b.judgement.subject)
+        }
+        (one, other) => one.or(other).map(Finding::key).unwrap_or_default(),
+    }
 }
 
 fn kind(before: Option<&Finding>, after: Option<&Finding>) -> Option<DifferenceKind> {
@@ -94,6 +164,26 @@ mod tests {
     fn report(source: &str) -> Report {
         let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
         audit(&host().file(path, source).facts(), &Intent::default())
+    }
+
+    #[test]
+    fn hosts_with_other_cpus_are_compared() {
+        let report = |isolated: &str, mask: &str| {
+            let cpus = if isolated == "2-7" { "0-7" } else { "0-15" };
+            let host =
+                host().file("/sys/devices/system/cpu/online", cpus).file("/sys/devices/system/cpu/present", cpus);
+            let host = host.file("/sys/devices/virtual/workqueue/cpumask", mask);
+            audit(&host.facts(), &Intent { isolated: Some(isolated.parse().unwrap()), ..Intent::default() })
+        };
+        let (small, large, mended) = (report("2-7", "ff"), report("2-15", "ffff"), report("2-15", "3"));
+        let of = |a: &Report, b: &Report| {
+            let all = difference(a, b).into_iter().filter(|one| one.key.starts_with("wq.global-cpumask"));
+            all.map(|one| (one.key, one.kind, one.before.is_some() && one.after.is_some())).collect::<Vec<_>>()
+        };
+        let key = "wq.global-cpumask CPUs 2-7 → CPUs 2-15".to_owned();
+        assert_eq!(of(&small, &large), [(key.clone(), DifferenceKind::Changed, true)]);
+        assert!(matches!(of(&small, &mended)[..], [(_, DifferenceKind::Better, true)]), "{:?}", of(&small, &mended));
+        assert_eq!(of(&large, &large), []);
     }
 
     #[test]

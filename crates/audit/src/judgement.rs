@@ -123,6 +123,16 @@ impl Judgement {
         self.see_as(fact.to_string(), fact.source())
     }
 
+    /// Adds a fact that is true or false, in words.
+    pub fn see_whether(self, fact: &Fact<bool>, yes: &str, no: &str) -> Self {
+        let value = match fact.value() {
+            Some(true) => yes.to_owned(),
+            Some(false) => no.to_owned(),
+            None => fact.to_string(),
+        };
+        self.see_as(value, fact.source())
+    }
+
     /// Adds evidence that is derived, or whose fact does not print itself.
     pub fn see_as(mut self, value: impl Into<String>, source: impl fmt::Display) -> Self {
         self.evidence.push(Evidence { value: value.into(), source: source.to_string() });

@@ -24,6 +24,7 @@ pub mod rules;
 #[cfg(test)]
 mod testing;
 mod verdict;
+mod wording;
 
 pub use applies::{Applies, Place};
 pub use baseline::{read_baseline, write_baseline};

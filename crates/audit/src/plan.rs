@@ -117,13 +117,16 @@ fn scalar(text: &str) -> String {
 }
 
 /// What needs somebody's number or eye, whatever its commands look like.
-const FOR_PEOPLE: [&str; 6] = [
+const FOR_PEOPLE: [&str; 9] = [
     "cmd.hugepages",
     "cmd.duplicate",
     "cmd.contradiction",
     "cmd.unknown-name",
     "cmd.unknown-value",
+    "cpu.turbo",
     "mem.hugepages-node",
+    "net.udp-drops",
+    "nic.pause-frames",
 ];
 
 /// The settings of a finding: section, key and value of the profile.
@@ -168,6 +171,16 @@ fn translated(command: &str) -> Option<Vec<(String, String, String)>> {
     // A command with a comment asks for somebody's judgement, unless the comment only names what else there is.
     let command = command.split(" #").next()?.trim();
     if command.contains(['$', '*', '`', '|', '&', ';', '<', '{', '(', '\'']) {
+        return None;
+    }
+    // A word in capitals stands for what is not known, as does the end of cpuN.
+    let mut names = command.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+    let is_open = |name: &str| {
+        let capitals = name.len() > 1 && name.chars().all(|c| c.is_ascii_uppercase() || c == '-');
+        let ends = name.strip_suffix(['N', 'X']).is_some_and(|rest| rest.ends_with(|c: char| c.is_ascii_lowercase()));
+        (capitals && name.starts_with(|c: char| c.is_ascii_uppercase())) || ends
+    };
+    if names.any(|name| name == "N" || is_open(name)) {
         return None;
     }
     let words: Vec<&str> = command.split_whitespace().collect();
@@ -256,7 +269,12 @@ fn parameters(finding: &Finding) -> Vec<(String, String)> {
     for text in &finding.fix.persistent {
         let line = CommandLine::parse(text);
         let is_known = |name: &str| crate::cmdline::table::find(name).is_some();
-        let is_whole = |word: &str| !word.contains(['{', '}', '…', ';', '(']) && !word.contains("LIST");
+        let is_whole = |word: &str| {
+            !word.contains(['{', '}', '…', ';', '('])
+                && !word.contains("LIST")
+                && !word.contains("-CPUS")
+                && !word.ends_with("=N")
+        };
         if line.parameters.is_empty() || !line.parameters.iter().all(|p| is_known(&p.name) && is_whole(&p.to_string()))
         {
             return Vec::new();
@@ -306,6 +324,32 @@ mod tests {
     }
 
     #[test]
+    fn no_pages_are_reserved_and_no_ticks_stopped_unasked() {
+        let planned = |config: &str| {
+            let host = host().cmdline("quiet").workload(crate::Workload::Poll);
+            let host = host.file("/proc/sys/kernel/osrelease", "6.12.0\n").file("/boot/config-6.12.0", config);
+            let host = host.file("/sys/devices/system/cpu/nohz_full", "(null)\n");
+            let workloads = Some(vec![crate::Workload::Poll]);
+            let intent = Intent { isolated: Some("2-7".parse().unwrap()), workloads, ..Intent::default() };
+            plan(&audit(&host.facts(), &intent)).text
+        };
+        let arguments = |text: &str| text.split_once("arguments = [").unwrap().1.split(']').next().unwrap().to_owned();
+        let with = planned("CONFIG_NO_HZ_FULL=y\n");
+        assert!(arguments(&with).contains("nohz_full=2-7"), "{with}");
+        assert!(with.contains("hugepages=N") && !arguments(&with).contains("hugepages"), "{with}");
+        let without = planned("# CONFIG_NO_HZ_FULL is not set\n");
+        assert!(!arguments(&without).contains("nohz_full") && arguments(&without).contains("rcu_nocbs"), "{without}");
+    }
+
+    #[test]
+    fn what_is_not_known_is_written_by_nobody() {
+        let host = host().cmdline("isolcpus=managed_irq,domain,0-7 nohz_full=0-7 nmi_watchdog=0");
+        let text = plan(&audit(&host.facts(), &Intent::default())).text;
+        let arguments = text.split_once("arguments = [").map_or("", |(_, rest)| rest.split(']').next().unwrap());
+        assert!(!arguments.contains("irqaffinity") && text.contains("irqaffinity=HOUSEKEEPING-CPU"), "{text}");
+    }
+
+    #[test]
     fn of_nothing_nothing_is_made() {
         let plan = plan(&audit(&host::Facts::default(), &Intent::default()));
         assert_eq!((plan.mends, plan.left), (0, 0));
@@ -332,6 +376,11 @@ mod tests {
             "echo max > /sys/fs/cgroup/GROUP/cpu.max",
             "echo {housekeeping-mask} > /sys/x",
             "ethtool -G eth0 rx N",
+            "sysctl -w net.core.netdev_budget=N # twice what it is",
+            "ethtool -C NIC rx-usecs 0",
+            "echo 0 > /sys/devices/system/cpu/cpuN/online # for each sibling",
+            "echo on > /sys/bus/pci/devices/PCI-ADDRESS/power/control",
+            "echo HOUSEKEEPING-CPU-MASK > /sys/devices/virtual/workqueue/cpumask",
         ] {
             assert_eq!(translated(left), None, "{left}");
         }

@@ -79,6 +79,9 @@ pub fn audit_with(facts: &Facts, intent: &Intent, selection: &Selection) -> Repo
             findings.push(Finding::new(rule, judgement, &context, &housekeeping));
         }
     }
+    if rules::no_full_ticks(facts) {
+        findings.iter_mut().for_each(Finding::without_full_ticks);
+    }
     let mut report = Report { context, findings };
     report.sort();
     report

@@ -49,7 +49,9 @@ pub struct Magnitude {
 
 /// What mends it: commands and settings as templates. In them the engine writes `{isolated}` and
 /// `{housekeeping}` (CPU lists), `{isolated-mask}` and `{housekeeping-mask}` (hexadecimal masks), `{nic}` (the
-/// subject if it is an interface, else the first interface of the intent), `{cpu}` (the subject's CPUs as a list).
+/// subject if it is an interface, else the first interface of the intent), `{cpu}` (the subject's CPUs as a list) and
+/// `{cpu-words}` (the same for a shell's loop). A command is a line that a shell takes; what else is to be said is its
+/// comment.
 /// A judgement can bring its own with [`crate::Judgement::now`] and [`crate::Judgement::for_good`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fix {

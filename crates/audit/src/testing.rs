@@ -236,8 +236,17 @@ fn every_rule_is_complete_and_has_its_cases() {
         assert!(fixes.iter().flatten().next().is_some(), "{id} has no fix: say at least what to look at");
         for template in fixes.into_iter().flatten() {
             for hole in template.split('{').skip(1).filter_map(|rest| rest.split_once('}')) {
-                let known =
-                    ["isolated", "housekeeping", "isolated-mask", "housekeeping-mask", "nic", "cpu", "irq", "device"];
+                let known = [
+                    "isolated",
+                    "housekeeping",
+                    "isolated-mask",
+                    "housekeeping-mask",
+                    "nic",
+                    "cpu",
+                    "cpu-words",
+                    "irq",
+                    "device",
+                ];
                 let shell = template.contains(&format!("${{{}}}", hole.0));
                 assert!(shell || known.contains(&hole.0), "{id}: nothing fills {{{}}} in its fix", hole.0);
             }

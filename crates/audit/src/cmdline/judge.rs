@@ -5,7 +5,7 @@ use std::fmt;
 use host::facts::{CommandLine, CpuSet, Parameter, same_name};
 
 use super::pairs::{COMPANIONS, CONTRADICTIONS, intended};
-use super::table;
+use super::table::{self, Values};
 use crate::Context;
 
 /// One thing to say of a command line.
@@ -70,12 +70,18 @@ const PARAMETERS: &str = "Linux Documentation/admin-guide/kernel-parameters.txt"
 
 /// Judges a command line alone, for what the host is for. The remarks are ordered by kind, the gravest first.
 pub fn judge(line: &CommandLine, intent: &Context) -> Vec<Remark> {
+    judge_on(line, intent, None)
+}
+
+/// The same for a host whose CPUs are known.
+pub fn judge_on(line: &CommandLine, intent: &Context, present: Option<&CpuSet>) -> Vec<Remark> {
     let mut remarks: Vec<Remark> = Vec::new();
     remarks.extend(line.parameters.iter().enumerate().filter_map(|(at, parameter)| known(line, at, parameter)));
     remarks.extend(repeated(line));
     remarks.extend(contradictions(line));
     remarks.extend(sets(line, intent));
-    remarks.extend(companions(line, intent));
+    remarks.extend(absent(line, present));
+    remarks.extend(companions(line, intent, present));
     let mut kept: Vec<Remark> = Vec::new();
     for remark in remarks {
         if !kept.contains(&remark) {
@@ -240,7 +246,7 @@ fn sets(line: &CommandLine, intent: &Context) -> Vec<Remark> {
             say(
                 parameter,
                 format!("it names the isolated CPUs {both}"),
-                Some(format!("{name}={}", set.difference(&wanted))),
+                Some(set.difference(&wanted)).filter(|rest| !rest.is_empty()).map(|rest| format!("{name}={rest}")),
             );
         }
     }
@@ -253,7 +259,27 @@ fn set_of<'a>(line: &'a CommandLine, name: &str) -> Option<(&'a Parameter, CpuSe
     Some((parameter, set))
 }
 
-fn companions(line: &CommandLine, intent: &Context) -> Vec<Remark> {
+/// Which CPUs do parameters name that the host does not have?
+fn absent(line: &CommandLine, present: Option<&CpuSet>) -> Vec<Remark> {
+    let Some(present) = present.filter(|present| !present.is_empty()) else { return Vec::new() };
+    let of_cpus = |parameter: &&Parameter| {
+        table::find(&parameter.name)
+            .is_some_and(|known| matches!(known.values, Values::Cpus | Values::FlagsAndCpus(_) | Values::CpusOrNothing))
+    };
+    let one = |parameter: &Parameter| {
+        let stray = parameter.cpu_set(present).ok()?.difference(present);
+        (!stray.is_empty()).then(|| Remark {
+            kind: Kind::SetsDiffer,
+            parameter: parameter.to_string(),
+            text: format!("it names CPUs {stray}, which the host has not: it has {present}"),
+            instead: None,
+            source: PARAMETERS,
+        })
+    };
+    line.parameters.iter().filter(of_cpus).filter_map(one).collect()
+}
+
+fn companions(line: &CommandLine, intent: &Context, present: Option<&CpuSet>) -> Vec<Remark> {
     let isolated = intended(line, intent);
     let fill = |text: &str| match isolated.is_empty() {
         true => text.to_owned(),
@@ -263,7 +289,11 @@ fn companions(line: &CommandLine, intent: &Context) -> Vec<Remark> {
     for entry in COMPANIONS.iter().filter(|entry| (entry.missing)(line, intent)) {
         let add = fill(entry.add);
         let add = match add.contains("{housekeeping}") {
-            true => add.replace("{housekeeping}", "HOUSEKEEPING-CPUS"),
+            true => {
+                let housekeeping = present.map(|present| present.difference(&isolated));
+                let housekeeping = housekeeping.filter(|set| !set.is_empty()).map(|set| set.to_string());
+                add.replace("{housekeeping}", housekeeping.as_deref().unwrap_or("HOUSEKEEPING-CPUS"))
+            }
             false => add,
         };
         remarks.push(Remark {
@@ -365,6 +395,36 @@ mod tests {
         );
         let texts: Vec<&str> = remarks.iter().map(|remark| remark.text.as_str()).collect();
         assert_eq!(texts, ["it leaves out CPUs 7", "it names the isolated CPUs 2"]);
+    }
+
+    #[test]
+    fn cpus_that_the_host_has_not_are_named() {
+        let on = |text: &str, cpus: u32| {
+            let remarks = judge_on(&CommandLine::parse(text), &Context::default(), Some(&CpuSet::below(cpus)));
+            remarks.into_iter().map(|remark| (remark.kind, remark.parameter, remark.text)).collect::<Vec<_>>()
+        };
+        let line = "isolcpus=managed_irq,domain,2-7 nohz_full=2-7 rcu_nocbs=all nmi_watchdog=0";
+        let small = on(line, 4);
+        let stray: Vec<_> = small.iter().filter(|(kind, ..)| *kind == Kind::SetsDiffer).collect();
+        assert_eq!(stray.len(), 2, "{small:?}");
+        assert!(stray.iter().all(|(.., text)| text.contains("CPUs 4-7, which the host has not")), "{small:?}");
+        let fits: Vec<_> = on(line, 8).into_iter().map(|(kind, parameter, _)| (kind, parameter)).collect();
+        assert_eq!(fits, [(Kind::Missing, "irqaffinity=0-1".to_owned())]);
+    }
+
+    #[test]
+    fn an_empty_set_is_no_advice() {
+        let line = CommandLine::parse("isolcpus=managed_irq,domain,0-3 irqaffinity=2 nohz_full=0-3 nmi_watchdog=0");
+        let remarks = judge_on(&line, &Context::default(), Some(&CpuSet::below(4)));
+        assert!(remarks.iter().all(|r| r.instead.as_ref().is_none_or(|text| !text.contains("none"))), "{remarks:?}");
+    }
+
+    #[test]
+    fn names_of_the_kernels_document_are_known_and_wrong_numbers_are_not() {
+        assert_eq!(alone("nomodule swiotlb=65536 rdinit=/bin/sh hugepagesz=2M hugepages=0:512,1:512 hugepages=4"), []);
+        let wrong = alone("hugepagesz=3G hugepages=-1 foo=bar");
+        let kinds: Vec<Kind> = wrong.iter().map(|(kind, _)| *kind).collect();
+        assert_eq!(kinds, [Kind::UnknownValue, Kind::UnknownValue, Kind::UnknownName], "{wrong:?}");
     }
 
     #[test]

@@ -9,5 +9,5 @@ mod pairs;
 mod suggest;
 pub mod table;
 
-pub use judge::{Kind, Remark, judge};
+pub use judge::{Kind, Remark, judge, judge_on};
 pub use suggest::{Suggested, Suggestion, suggest};

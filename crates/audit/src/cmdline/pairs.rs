@@ -243,7 +243,7 @@ pub(super) const COMPANIONS: &[Companion] = &[
                 && !line.has("hugepages")
                 && !line.has("default_hugepagesz")
         },
-        add: "default_hugepagesz=1G hugepagesz=1G hugepages=16",
+        add: "default_hugepagesz=1G hugepagesz=1G hugepages=N",
         why: "pages of 1 GB can hardly be found once the host has run for a while; choose the number by the application",
         source: "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms",
     },

@@ -35,8 +35,10 @@ pub enum Values {
     CpusOrNothing,
     /// A whole number, decimal or hexadecimal, from the first to the second.
     Number(i64, i64),
-    /// A size: a number with K, M, G or T.
-    Size,
+    /// A size of a page: a power of two, with K, M, G or T.
+    PageSize,
+    /// A number of pages, or one for each node: `0:2,1:4`.
+    Pages,
 }
 
 const ON_OFF: &[&str] = &["on", "off"];
@@ -158,9 +160,13 @@ pub const KNOWN: &[Known] = &[
     one("schedstats", &["enable", "disable"]),
     one("numa_balancing", &["enable", "disable"]),
     // Memory.
-    known("default_hugepagesz", Values::Size),
-    repeated("hugepagesz", Values::Size),
-    repeated("hugepages", Values::Any),
+    known("default_hugepagesz", Values::PageSize),
+    repeated("hugepagesz", Values::PageSize),
+    repeated("hugepages", Values::Pages),
+    repeated("hugetlb_cma", Values::Any),
+    one("hugetlb_free_vmemmap", SWITCH),
+    known("cma", Values::Any),
+    known("swiotlb", Values::Any),
     one("transparent_hugepage", &["always", "madvise", "never"]),
     several("slub_debug", &[]),
     several("swapaccount", &["0", "1"]),
@@ -306,6 +312,38 @@ pub const KNOWN: &[Known] = &[
     known("nomodeset", Values::Flag),
     known("vga", Values::Any),
     known("init", Values::Any),
+    known("rdinit", Values::Any),
+    known("noinitrd", Values::Flag),
+    known("nomodule", Values::Flag),
+    known("retain_initrd", Values::Flag),
+    known("nfsroot", Values::Any),
+    known("nfsrootdebug", Values::Flag),
+    known("log_buf_len", Values::Any),
+    known("printk.time", Values::One(SWITCH)),
+    known("no_console_suspend", Values::Flag),
+    repeated("netconsole", Values::Any),
+    known("sysrq_always_enabled", Values::Flag),
+    repeated("initcall_blacklist", Values::Any),
+    known("initcall_debug", Values::Flag),
+    known("panic_on_warn", Values::Any),
+    known("security", Values::Any),
+    known("lsm", Values::Any),
+    known("lockdown", Values::One(&["integrity", "confidentiality"])),
+    known("iomem", Values::One(&["relaxed", "strict"])),
+    known("nosmap", Values::Flag),
+    known("nosmep", Values::Flag),
+    known("noxsave", Values::Flag),
+    known("clearcpuid", Values::Any),
+    known("nopcid", Values::Flag),
+    known("noapic", Values::Flag),
+    known("nolapic", Values::Flag),
+    known("lapic", Values::Any),
+    known("lpj", Values::Number(1, i64::MAX)),
+    known("nosmp", Values::Flag),
+    known("noreplace-smp", Values::Flag),
+    repeated("trace_event", Values::Any),
+    known("trace_buf_size", Values::Any),
+    known("ftrace", Values::Any),
     repeated("initrd", Values::Any),
     known("panic", Values::Number(-1, i64::MAX)),
     known("oops", Values::One(&["panic"])),
@@ -359,7 +397,7 @@ impl Known {
             // A switch without a value is "on" to the kernel's own parsers; lists and numbers need one.
             return match self.values {
                 Values::Cpus | Values::FlagsAndCpus(_) => Some("it takes a list of CPUs".into()),
-                Values::Number(..) | Values::Size => Some("it takes a number".into()),
+                Values::Number(..) | Values::PageSize | Values::Pages => Some("it takes a number".into()),
                 _ => None,
             };
         };
@@ -384,9 +422,16 @@ impl Known {
                 Some(number) if (low..=high).contains(&number) => None,
                 _ => Some(format!("it takes a number from {low} to {high}")),
             },
-            Values::Size => {
-                let digits = value.trim_end_matches(['k', 'K', 'm', 'M', 'g', 'G', 't', 'T']);
-                number(digits).is_none().then(|| "it takes a size such as 1G".to_owned())
+            Values::PageSize => match size(value) {
+                Some(octets) if octets.is_power_of_two() => None,
+                Some(_) => Some("no processor has pages of this size: on x86 they have 2M or 1G".to_owned()),
+                None => Some("it takes a size such as 1G".to_owned()),
+            },
+            Values::Pages => {
+                let is_count = |text: &str| text.parse::<u64>().is_ok();
+                let of_node = |part: &str| part.split_once(':').is_some_and(|(node, n)| is_count(node) && is_count(n));
+                let known = is_count(value) || value.split(',').all(of_node);
+                (!known).then(|| "it takes a number of pages, or one for each node as in 0:2,1:4".to_owned())
             }
         }
     }
@@ -398,6 +443,20 @@ fn bad_list(parameter: &Parameter) -> Option<String> {
         Ok(_) => None,
         Err(error) => Some(format!("it takes a list of CPUs: {error}")),
     }
+}
+
+/// A number with K, M, G or T (lib/cmdline.c, `memparse`).
+fn size(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return None,
+    };
+    u64::try_from(number(digits)?).ok()?.checked_mul(1 << unit)
 }
 
 fn number(text: &str) -> Option<i64> {

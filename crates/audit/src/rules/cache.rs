@@ -47,7 +47,7 @@ const ALLOCATION: &[Rule] = &[
         why: "A way that two groups may fill is evicted by the busier one. Ways that devices use too (shareable_bits) are filled by packets of all interfaces.",
         magnitude: MISS,
         fix: Fix::both(
-            "mkdir /sys/fs/resctrl/app && echo {isolated} > /sys/fs/resctrl/app/cpus_list && echo L3:0=MASK > /sys/fs/resctrl/app/schemata (ways that no other group has)",
+            "mkdir /sys/fs/resctrl/app && echo {isolated} > /sys/fs/resctrl/app/cpus_list && echo L3:0=MASK > /sys/fs/resctrl/app/schemata # ways that no other group has",
             "pqos in a systemd unit, with the same masks",
         ),
         cost: "Less cache for all others.",
@@ -67,7 +67,9 @@ const ALLOCATION: &[Rule] = &[
             typical: None,
             source: "Linux Documentation/filesystems/resctrl.rst, Memory bandwidth Allocation, warns that it also lowers performance of the cache; no size is given",
         },
-        fix: Fix::runtime("echo MB:0=100 > /sys/fs/resctrl/GROUP/schemata, for each domain of the application's group"),
+        fix: Fix::runtime(
+            "echo MB:0=100 > /sys/fs/resctrl/GROUP/schemata # for each domain of the application's group",
+        ),
         cost: "Neighbours get less bandwidth; throttle their group instead.",
         references: &["Linux Documentation/filesystems/resctrl.rst, Memory bandwidth Allocation", SLIDES],
         conflicts: &[],
@@ -87,7 +89,10 @@ fn available(facts: &Facts, _: &Context) -> Judged {
             "the CPUs can allot ways of their cache, but nobody has mounted the interface",
         ),
     };
-    judgement.see(mounted).see_as("cat_l3", facts.cpus.flags.source()).alone()
+    judgement
+        .see_whether(mounted, "resctrl is mounted", "resctrl is not mounted")
+        .see_as("cat_l3", facts.cpus.flags.source())
+        .alone()
 }
 
 /// The group that a CPU belongs to: the one that lists it, else the default group.

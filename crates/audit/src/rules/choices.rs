@@ -154,7 +154,10 @@ const POWER: &[Rule] = &[
             typical: None,
             source: "Interrupt-mode DPDK slides (2017), table of idle states; Linux Documentation/timers/no_hz.rst warns",
         },
-        fix: Fix::runtime_or_boot("the limit for some CPUs instead: power/pm_qos_resume_latency_us", "no idle=poll"),
+        fix: Fix::runtime_or_boot(
+            "for n in {cpu-words}; do echo n/a > /sys/devices/system/cpu/cpu$n/power/pm_qos_resume_latency_us; done # after a boot without idle=poll",
+            "no idle=poll",
+        ),
         cost: "Without it, 1 to 2 us for a wake-up from C1.",
         references: &[FLEXRAN, "Linux Documentation/timers/no_hz.rst", NTO],
         conflicts: &[
@@ -175,7 +178,9 @@ const POWER: &[Rule] = &[
             typical: None,
             source: "Intel P-state guide (637284-001US, 2021) fixes it; the size is general knowledge",
         },
-        fix: Fix::runtime("echo MAX > /sys/devices/system/cpu/intel_uncore_frequency/*/min_freq_khz"),
+        fix: Fix::runtime(
+            "for n in /sys/devices/system/cpu/intel_uncore_frequency/*/; do cat $n/initial_max_freq_khz > $n/min_freq_khz; done",
+        ),
         cost: "Some watts a socket, and less turbo.",
         references: &[FLEXRAN, GUIDE, VDU],
         conflicts: &[
@@ -196,7 +201,7 @@ const POWER: &[Rule] = &[
             typical: None,
             source: GUIDE,
         },
-        fix: Fix::runtime("cpupower frequency-set -g performance, with the same lowest and highest frequency"),
+        fix: Fix::runtime("cpupower frequency-set -g performance # with the same lowest and highest frequency"),
         cost: "Fixed: power. Scaled: variation.",
         references: &[GUIDE, PLATFORM],
         conflicts: &[
@@ -217,7 +222,9 @@ const POWER: &[Rule] = &[
             typical: None,
             source: "Interrupt-mode DPDK slides (2017), table of idle states; intel/pepc, data of icx2s0",
         },
-        fix: Fix::runtime("echo 2 > /sys/devices/system/cpu/cpuN/power/pm_qos_resume_latency_us # of CPUs {cpu}"),
+        fix: Fix::runtime(
+            "for n in {cpu-words}; do echo 2 > /sys/devices/system/cpu/cpu$n/power/pm_qos_resume_latency_us; done",
+        ),
         cost: "Without them, power; with them, the exit.",
         references: &[ENABLE, PLATFORM],
         conflicts: &["there: DPDK enable_func, power library", "not there: DPDK nic_perf_intel_platform"],

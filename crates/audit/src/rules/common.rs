@@ -37,6 +37,16 @@ fn join<T>(groups: &mut Vec<(T, CpuSet)>, item: T, cpu: u32, alike: impl Fn(&T, 
     }
 }
 
+/// `missing: a, b`, and `missing: none`.
+pub(super) fn listed<T: AsRef<str>>(what: &str, words: &[T]) -> String {
+    match words {
+        [] => format!("{what}: none"),
+        words => {
+            format!("{what}: {}", words.iter().map(AsRef::as_ref).collect::<Vec<&str>>().join(", "))
+        }
+    }
+}
+
 /// A judgement that says why there is none of this subject.
 pub(super) fn skipped(subject: impl Into<Subject>, skip: Skip) -> Judgement {
     let verdict = match skip {

@@ -4,8 +4,8 @@ mod balance;
 mod queues;
 mod rates;
 
-use host::Facts;
 use host::facts::{CpuSet, Irq, Link};
+use host::{Facts, Source};
 use units::Nanos;
 
 use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
@@ -91,7 +91,7 @@ const WHAT: &[Rule] = &[
             source: "Linux kernel/softirq.c, MAX_SOFTIRQ_TIME and MAX_SOFTIRQ_RESTART; the typical value is an estimate",
         },
         fix: Fix::runtime_or_boot(
-            "move the interrupts of NICs and disks: echo {housekeeping} > /proc/irq/N/smp_affinity_list",
+            "echo {housekeeping} > /proc/irq/N/smp_affinity_list # for the interrupts of NICs and disks",
             "isolcpus=managed_irq,domain,{isolated} irqaffinity={housekeeping}",
         ),
         cost: "The housekeeping CPUs carry them.",
@@ -162,22 +162,23 @@ fn default_affinity(facts: &Facts, context: &Context) -> Judged {
 }
 
 fn device_hits(facts: &Facts, context: &Context) -> Judged {
-    judge_hits(facts, context, "device interrupts", |hit| hit.kind == HitKind::Device)
+    let source = facts.counters.interrupts.source();
+    judge_hits(facts, context, "device interrupts", source, |hit| hit.kind == HitKind::Device)
 }
 
 fn softirq_hits(facts: &Facts, context: &Context) -> Judged {
     known(&facts.counters.softirqs)?;
-    judge_hits(facts, context, "softirqs of devices", |hit| {
+    let source = facts.counters.softirqs.source();
+    judge_hits(facts, context, "softirqs of devices", source, |hit| {
         hit.kind == HitKind::Softirq && OF_DEVICES.contains(&hit.label.as_str())
     })
 }
 
-fn judge_hits(facts: &Facts, context: &Context, what: &str, wanted: impl Fn(&Hit) -> bool) -> Judged {
+fn judge_hits(facts: &Facts, context: &Context, what: &str, source: &Source, wanted: impl Fn(&Hit) -> bool) -> Judged {
     known(&facts.counters.interrupts)?;
     let isolated = &context.isolated.value;
     let hits = hits(facts, isolated).ok_or_else(|| Skip::unknown("the interrupts' counters are not known"))?;
     let stray: Vec<&Hit> = hits.list.iter().filter(|hit| wanted(hit)).collect();
-    let source = facts.counters.interrupts.source();
     if stray.is_empty() {
         let found = format!("no {what} hit the isolated CPUs");
         return Judgement::pass(isolated, found).see_as("no count", source).alone();
@@ -256,6 +257,14 @@ mod tests {
         Case::warn("irq.softirq-iso", || softirqs(4)),
         Case::unknown("irq.softirq-iso", || irq("0", 0)),
     ];
+
+    #[test]
+    fn softirqs_are_seen_where_they_are_counted() {
+        for on_3 in [0, 4] {
+            assert_eq!(softirqs(on_3).judge("irq.softirq-iso")[0].evidence[0].source, "/proc/softirqs");
+        }
+        assert_eq!(irq("3", 12).judge("irq.hits-iso")[0].evidence[0].source, "/proc/interrupts");
+    }
 
     #[test]
     fn the_most_frequent_are_named_with_their_counts() {

@@ -4,6 +4,7 @@ use host::Facts;
 use host::facts::KernelVersion;
 use units::Nanos;
 
+use crate::rules::common::listed;
 use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 /// The tables of this group.
@@ -162,9 +163,7 @@ const RUNNING: &[Rule] = &[
             typical: Some(Nanos::from_micros(5)),
             source: "NVIDIA/NV-Kernels pull request 400; the length of one is general knowledge",
         },
-        fix: Fix::runtime(
-            "for n in /sys/kernel/debug/sched/fair_server/cpu*; do echo 0 > $n/runtime; done (for CPUs {isolated})",
-        ),
+        fix: Fix::runtime("for n in {cpu-words}; do echo 0 > /sys/kernel/debug/sched/fair_server/cpu$n/runtime; done"),
         cost: "Fair tasks on these CPUs can starve beside a real-time task that never sleeps.",
         references: &["NVIDIA/NV-Kernels pull request 400", "Linux kernel/sched/deadline.c, fair_server_init"],
         conflicts: &[],
@@ -190,7 +189,7 @@ fn isolation(facts: &Facts, _: &Context) -> Judged {
         [] => Judgement::pass(Subject::Host, "CPUs can be isolated at boot and at run time"),
         missing => Judgement::fail(Subject::Host, format!("the kernel is built without {}", missing.join(" and "))),
     };
-    judgement.see_as(format!("not set: {missing:?}"), fact.source()).alone()
+    judgement.see_as(listed("not set", &missing), fact.source()).alone()
 }
 
 fn hz(facts: &Facts, _: &Context) -> Judged {
@@ -227,16 +226,20 @@ fn debug(facts: &Facts, _: &Context) -> Judged {
         [] => Judgement::pass(Subject::Host, "no costly check is built in"),
         set => Judgement::warn(Subject::Host, format!("the kernel is built with {}", set.join(", "))),
     };
-    judgement.see_as(format!("set: {set:?}"), fact.source()).alone()
+    judgement.see_as(listed("set", &set), fact.source()).alone()
 }
 
 fn preempt(facts: &Facts, context: &Context) -> Judged {
     let (realtime, preemption) = (&facts.kernel.realtime, &facts.kernel.preemption);
     if *known(realtime)? {
-        return Judgement::pass(Subject::Host, "the kernel is PREEMPT_RT").see(realtime).alone();
+        return Judgement::pass(Subject::Host, "the kernel is PREEMPT_RT")
+            .see_whether(realtime, "a real-time kernel", "no real-time kernel")
+            .alone();
     }
     if context.is(Workload::Rt) {
-        return Judgement::fail(Subject::Host, "the kernel is no real-time one").see(realtime).alone();
+        return Judgement::fail(Subject::Host, "the kernel is no real-time one")
+            .see_whether(realtime, "a real-time kernel", "no real-time kernel")
+            .alone();
     }
     let judgement = match known(preemption)?.as_str() {
         "full" => Judgement::pass(Subject::Host, "the kernel is preemptible (full)"),
@@ -244,7 +247,7 @@ fn preempt(facts: &Facts, context: &Context) -> Judged {
             Judgement::warn(Subject::Host, format!("the kernel's preemption is {other}")).takes(Nanos::from_micros(100))
         }
     };
-    judgement.see(realtime).see(preemption).alone()
+    judgement.see_whether(realtime, "a real-time kernel", "no real-time kernel").see(preemption).alone()
 }
 
 fn fair_server(facts: &Facts, context: &Context) -> Judged {

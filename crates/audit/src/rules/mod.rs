@@ -58,6 +58,11 @@ pub fn find(id: &str) -> Option<&'static Rule> {
     all().find(|rule| rule.id == id)
 }
 
+/// Is the kernel known to be built without full dynamic ticks?
+pub(crate) fn no_full_ticks(facts: &host::Facts) -> bool {
+    facts.kernel.config.is(|config| !config.is_set("NO_HZ_FULL")) == Some(true)
+}
+
 /// The cases of all groups.
 #[cfg(test)]
 pub(crate) fn cases() -> impl Iterator<Item = &'static [crate::testing::Case]> {

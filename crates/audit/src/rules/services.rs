@@ -99,7 +99,7 @@ const MONITORS: &[Rule] = &[
             typical: Some(Nanos::from_micros(10)),
             source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are an estimate",
         },
-        fix: Fix::runtime("stop it, or limit it: turbostat --cpu {housekeeping}"),
+        fix: Fix::runtime("turbostat --cpu {housekeeping} # instead, or none"),
         cost: "Its readings are gone.",
         references: &[GUIDE],
         conflicts: &[],
@@ -117,7 +117,7 @@ const MONITORS: &[Rule] = &[
             typical: Some(Nanos::from_micros(5)),
             source: "perf-record(1), -F, default 4000; the microseconds are general knowledge",
         },
-        fix: Fix::runtime("stop it, or keep it from the isolated CPUs: perf record -C {housekeeping}"),
+        fix: Fix::runtime("perf record -C {housekeeping} # instead, or none"),
         cost: "Its data are gone.",
         references: &[GUIDE, KTHREADS],
         conflicts: &[],
@@ -388,7 +388,7 @@ fn dump(facts: &Facts, _: &Context) -> Judged {
         (false, _) => Judgement::warn(Subject::Host, "no memory is reserved for a crash kernel"),
     }
     .see_as(if reserved { "crashkernel=" } else { "no crashkernel=" }, facts.cmdline.source())
-    .see(loaded)
+    .see_whether(loaded, "a crash kernel is loaded", "no crash kernel is loaded")
     .alone()
 }
 

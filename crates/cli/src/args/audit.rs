@@ -57,7 +57,7 @@ pub struct Audit {
 #[derive(Args, Debug)]
 pub struct Host {
     /// Judge this instead of this host: a folder or an archive (apus snapshot, sosreport, must-gather).
-    #[arg(long, value_name = "FILE-OR-FOLDER")]
+    #[arg(long, value_name = "FILE-OR-FOLDER", conflicts_with_all = ["msr", "interval"])]
     pub from: Option<PathBuf>,
     /// CPUs that are kept for the application [default: inferred].
     #[arg(long, value_name = "CPUS")]
@@ -129,7 +129,7 @@ pub struct Cmdline {
     /// CPUs that are kept for the application [default: those of the line].
     #[arg(long, value_name = "CPUS")]
     pub isolated: Option<CpuSet>,
-    /// How many CPUs the host has [default with --suggest: those of this host].
+    /// How many CPUs the host has [default without a line, and with --suggest: those of this host].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(host::facts::MAX_CPUS)))]
     pub cpus: Option<u32>,
     /// What the host does; adds words that are good for it.

@@ -128,6 +128,38 @@ fn a_baseline_accepts_what_was_found_and_a_diff_finds_what_is_new() {
     assert_eq!(same.status.code(), Some(0), "{}", text(&same.stdout));
 }
 
+#[test]
+fn what_a_host_has_not_and_what_a_recording_cannot_do_is_refused() {
+    let place = Root::new();
+    let root = host(&place);
+    let path = root.to_str().unwrap();
+    for words in [
+        &["audit", "--from", path, "--isolated", "500"][..],
+        &["audit", "--from", path, "--isolated", "0-7"],
+        &["audit", "diff", path, path, "--isolated", "500"],
+        &["audit", "diff", path, path, "--isolated", "0-7"],
+        &["audit", "--from", path, "--msr"],
+        &["audit", "--from", path, "--interval", "1s"],
+    ] {
+        let output = bare(words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", text(&output.stderr));
+    }
+    // A pipe that nobody writes into must not be waited for.
+    let pipe = place.0.join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let output = bare(&["audit", "--from", pipe.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("neither a file nor a folder"), "{}", text(&output.stderr));
+    // Which interfaces a host has is known where it has any at all.
+    fs::create_dir_all(root.join("sys/class/net/eth0")).unwrap();
+    fs::write(root.join("sys/class/net/eth0/mtu"), "1500\n").unwrap();
+    for words in [&["audit", "--from", path, "--nic", "nope"][..], &["audit", "diff", path, path, "--nic", "nope"]] {
+        let output = bare(words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("nope"), "{words:?}: {}", text(&output.stderr));
+    }
+}
+
 /// What SARIF 2.1.0 asks of a result: a level other than none only with the kind fail, a rule that is listed, a message.
 #[test]
 fn sarif_and_page_hold_the_findings_and_no_markup_of_the_host() {
@@ -253,6 +285,20 @@ fn a_list_for_latency_is_judged_word_by_word_and_whole() {
     let differs =
         kinds("isolcpus=managed_irq,domain,20-22 rcu_nocbs=20-21 nohz_full=20-22 irqaffinity=0-19 nmi_watchdog=0");
     assert_eq!(differs.len(), 1, "{differs:?}");
+}
+
+#[test]
+fn unknown_words_and_absent_cpus_of_a_line_are_findings() {
+    let unknown = bare(&["audit", "cmdline", "foo=bar"]);
+    assert_eq!(unknown.status.code(), Some(1), "{}", text(&unknown.stdout));
+    assert!(text(&unknown.stdout).ends_with("1 parameter, 1 finding\n"), "{}", text(&unknown.stdout));
+    assert_eq!(bare(&["audit", "cmdline", "nomodule swiotlb=65536 rdinit=/bin/sh"]).status.code(), Some(0));
+    let small = bare(&["audit", "cmdline", "--cpus", "4", "isolcpus=managed_irq,domain,2-7"]);
+    assert!(text(&small.stdout).contains("CPUs 4-7, which the host has not"), "{}", text(&small.stdout));
+    let fits = bare(&["audit", "cmdline", "--cpus", "8", "isolcpus=managed_irq,domain,2-7"]);
+    assert!(text(&fits.stdout).contains("irqaffinity=0-1"), "{}", text(&fits.stdout));
+    let refused = bare(&["audit", "cmdline", "--cpus", "4", "--isolated", "2-7", "quiet"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stdout));
 }
 
 #[test]

@@ -166,6 +166,7 @@ impl Collector<'_> {
             How::Mounts => mask::mounts(&text()).into_bytes(),
             How::Plain => mask::plain(&text()).into_bytes(),
             How::CpuManager => mask::cpu_manager(&text()).into_bytes(),
+            How::CpuInfo if !self.plan.unmask => mask::cpu_info(&text()).into_bytes(),
             How::Limits => mask::limits(&text()).into_bytes(),
             _ => octets,
         };

@@ -26,15 +26,44 @@ const SECRET_NAMES: [&str; 20] = [
 ];
 /// Names that contain one of those words and are harmless.
 const HARMLESS: [&str; 6] = ["macaddr_check", "passthrough", "ipv6.disable", "skip", "slub_debug", "random.trust_cpu"];
+/// Ends of names that hold a secret: `inst.sshpw`, `sshkey`.
+const SECRET_ENDS: [&str; 7] = ["pw", "pwd", "passwd", "password", "secret", "token", "key"];
 const MASK: &str = "MASKED";
 
 /// A command line whose private values are masked.
 pub(super) fn command_line(line: &str) -> String {
-    let masked = |word: &str| match word.split_once('=') {
-        Some((name, value)) if is_secret(name) || looks_private(value) => format!("{name}={MASK}"),
-        _ => word.to_owned(),
+    let mut out: Vec<String> = Vec::new();
+    // A masked value in quotes goes on until they end.
+    let mut quoted = false;
+    for word in line.split(' ') {
+        if quoted {
+            quoted = !word.contains('"');
+            continue;
+        }
+        let (before, word) = match word.split_once("=\"").or_else(|| word.split_once("='")) {
+            Some((name, rest)) if name.trim_start().starts_with("GRUB_CMDLINE") => {
+                word.split_at(word.len() - rest.len())
+            }
+            _ => ("", word),
+        };
+        out.push(match word.split_once('=') {
+            Some((name, value)) if is_secret(name) || looks_private(value) => {
+                quoted = value.starts_with('"') && value.matches('"').count() == 1;
+                format!("{before}{name}={MASK}")
+            }
+            _ => format!("{before}{word}"),
+        });
+    }
+    out.join(" ")
+}
+
+/// `/proc/cpuinfo` without the serial number that ARM's boards print there (arch/arm/kernel/setup.c).
+pub(super) fn cpu_info(text: &str) -> String {
+    let line = |line: &str| match line.split_once(':') {
+        Some((name, _)) if name.trim_end().eq_ignore_ascii_case("serial") => format!("{name}: {MASK}\n"),
+        _ => line.to_owned(),
     };
-    line.split(' ').map(masked).collect::<Vec<_>>().join(" ")
+    text.split_inclusive('\n').map(line).collect()
 }
 
 fn is_secret(name: &str) -> bool {
@@ -44,6 +73,7 @@ fn is_secret(name: &str) -> bool {
         && SECRET_NAMES
             .iter()
             .any(|secret| words().any(|word| word == *secret || (secret.len() > 3 && word.contains(secret))))
+        || words().any(|word| SECRET_ENDS.iter().any(|end| word.ends_with(end)))
 }
 
 /// A URL, an address, or a name of a file system by its number.
@@ -175,6 +205,19 @@ mod tests {
         for gone in ["ab80a591", "10.0.0.1", "password=x", "01-aa", "http", "1.2.3.4", "hostname=h"] {
             assert!(!masked.contains(gone), "{gone}: {masked}");
         }
+    }
+
+    #[test]
+    fn passwords_of_installers_and_serial_numbers_are_masked() {
+        let line = "inst.sshpw=hunter2 inst.sshkey=\"ssh-rsa AAAA me\" vncpasswd=hunter2 mytoken=hunter2 quiet iommu.passthrough=1";
+        assert_eq!(
+            command_line(line),
+            "inst.sshpw=MASKED inst.sshkey=MASKED vncpasswd=MASKED mytoken=MASKED quiet iommu.passthrough=1"
+        );
+        let grub = "GRUB_CMDLINE_LINUX=\"inst.sshpw=hunter2 quiet\"\noptions rootpw=hunter2 ro\n";
+        assert_eq!(loader(grub), "GRUB_CMDLINE_LINUX=\"inst.sshpw=MASKED quiet\"\noptions rootpw=MASKED ro\n");
+        let arm = "Hardware\t: BCM2835\nSerial\t\t: 10000000abcdef01\nModel\t\t: Pi\n";
+        assert_eq!(cpu_info(arm), "Hardware\t: BCM2835\nSerial\t\t: MASKED\nModel\t\t: Pi\n");
     }
 
     #[test]

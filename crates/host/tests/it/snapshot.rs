@@ -134,6 +134,27 @@ fn of_this_host_by_the_script() {
     is_discreet(&file);
 }
 
+/// The script's own functions, over a line with secrets.
+#[test]
+fn the_script_masks_secrets() {
+    let text = fs::read_to_string(script()).unwrap();
+    let masked = |name: &str, input: &str| {
+        let from = text.find(&format!("\n{name}() {{")).unwrap();
+        let function = &text[from..from + text[from..].find("\n}\n").unwrap() + 3];
+        let place = Scratch::new();
+        fs::write(place.join("input"), input).unwrap();
+        let program = format!("unmask=no\n{function}{name} <{}\n", place.join("input").display());
+        let output = Command::new("sh").args(["-c", &program]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let line = "inst.sshpw=hunter2 inst.sshkey=\"ssh-rsa AAAA me\" rootpw=hunter2 quiet nohz_full=2-7\n";
+    assert_eq!(
+        masked("mask_cmdline", line),
+        "inst.sshpw=MASKED inst.sshkey=MASKED rootpw=MASKED quiet nohz_full=2-7\n"
+    );
+    assert_eq!(masked("mask_cpuinfo", "Serial\t\t: 1000\nModel\t: Pi\n"), "Serial\t\t: MASKED\nModel\t: Pi\n");
+}
+
 #[test]
 fn the_script_takes_what_the_program_takes() {
     let text = fs::read_to_string(script()).unwrap();

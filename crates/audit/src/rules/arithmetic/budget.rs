@@ -24,7 +24,9 @@ pub const RULES: &[Rule] = &[Rule {
         typical: None,
         source: "Interrupt-mode DPDK slides (2017)",
     },
-    fix: Fix::runtime("apus plan; apus tune plan # mend the largest term first: they are named, longest first"),
+    fix: Fix::runtime(
+        "apus audit --fix found.toml; apus tune plan found.toml # mend the largest term first: they are named, longest first",
+    ),
     cost: "Less moderation costs interrupts, shallower idle states cost power.",
     references: &["Interrupt-mode DPDK slides (2017)", "Intel P-state guide (637284-001US, 2021)"],
     conflicts: &[],

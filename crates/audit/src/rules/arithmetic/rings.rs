@@ -245,7 +245,8 @@ fn units_of_moderation(facts: &Facts, context: &Context) -> Judged {
             true => Judgement::pass(subject, text),
             false => Judgement::warn(subject, text),
         };
-        Ok(judgement.see_as(format!("{set:?}"), link.coalesce.source()))
+        let seen: Vec<String> = set.iter().map(|(name, usecs)| format!("{name} {usecs}")).collect();
+        Ok(judgement.see_as(seen.join(", "), link.coalesce.source()))
     })
 }
 

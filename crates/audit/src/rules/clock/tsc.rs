@@ -4,7 +4,7 @@ use host::Facts;
 use host::facts::Vendor;
 use units::Nanos;
 
-use crate::rules::common::messages;
+use crate::rules::common::{listed, messages};
 use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const X86: &[Vendor] = &[Vendor::Intel, Vendor::Amd, Vendor::Hygon];
@@ -88,7 +88,7 @@ pub const RULES: &[Rule] = &[
             typical: None,
             source: "Linux Documentation/networking/timestamping.rst describes both; the sizes are general knowledge",
         },
-        fix: Fix::runtime("ethtool -T {nic}; ptp4l -i {nic} -H, and phc2sys -s {nic} -w"),
+        fix: Fix::runtime("ethtool -T {nic} # what it can; then ptp4l -i {nic} -H, and phc2sys -s {nic} -w"),
         cost: "An interface with a hardware clock, and a master of time.",
         references: &["Linux Documentation/networking/timestamping.rst", "OpenShift vDU reference configuration, PTP"],
         conflicts: &[],
@@ -106,7 +106,7 @@ pub const RULES: &[Rule] = &[
             source: "ptp4l(8) and chronyd(8) each assume to be alone; the size is general knowledge",
         },
         fix: Fix::both(
-            "systemctl stop chronyd systemd-timesyncd (where phc2sys sets the clock)",
+            "systemctl stop chronyd systemd-timesyncd # where phc2sys sets the clock",
             "systemctl disable chronyd systemd-timesyncd",
         ),
         cost: "None if the one that stays has a good source.",
@@ -132,7 +132,7 @@ fn flags(facts: &Facts, _: &Context) -> Judged {
         }
         missing => Judgement::fail(Subject::Host, format!("the CPUs lack {}", missing.join(" and "))),
     };
-    judgement.see_as(format!("missing: {missing:?}, {others:?}"), fact.source()).alone()
+    judgement.see_as(listed("missing", &[missing, others].concat()), fact.source()).alone()
 }
 
 fn unstable(facts: &Facts, _: &Context) -> Judged {
@@ -214,7 +214,7 @@ fn services(facts: &Facts, context: &Context) -> Judged {
         [one] => Judgement::pass(Subject::Host, format!("{one} sets the clock")),
         many => Judgement::warn(Subject::Host, format!("{} set the clock", many.join(" and "))),
     };
-    judgement.see_as(format!("{setters:?}"), fact.source()).alone()
+    judgement.see_as(listed("running", &setters), fact.source()).alone()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use host::Facts;
 use units::Nanos;
 
-use crate::rules::common::{given, line, see_parameter};
+use crate::rules::common::{given, line, listed, see_parameter};
 use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const PARAMETERS: &str = "Linux Documentation/admin-guide/kernel-parameters.txt";
@@ -177,7 +177,8 @@ fn cgroup_memory(facts: &Facts, _: &Context) -> Judged {
         Some(unit) => Judgement::fail(subject, format!("{unit} runs, and needs the memory controller")),
         None => Judgement::pass(subject, "no container service runs"),
     };
-    see_parameter(judgement.see_as(units.join(" "), facts.services.running.source()), facts, "cgroup_disable").alone()
+    see_parameter(judgement.see_as(listed("running", &units), facts.services.running.source()), facts, "cgroup_disable")
+        .alone()
 }
 
 fn psi(facts: &Facts, _: &Context) -> Judged {

@@ -42,7 +42,7 @@ pub const RULES: &[Rule] = &[
             source: "FlexRAN real-time platform slides (2018), Processor Optimizations, Hyper-Threading; the size is general knowledge",
         },
         fix: Fix::runtime_or_boot(
-            "echo 0 > /sys/devices/system/cpu/cpuN/online for each sibling that is not isolated",
+            "echo 0 > /sys/devices/system/cpu/cpuN/online # for each sibling that is not isolated",
             "isolate both threads of each core, or boot with nosmt",
         ),
         cost: "A core's second thread is lost to housekeeping.",

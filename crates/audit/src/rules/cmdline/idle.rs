@@ -29,7 +29,7 @@ pub const RULES: &[Rule] = &[
             source: SLIDES,
         },
         fix: Fix::runtime_or_boot(
-            "for n in /sys/devices/system/cpu/cpu[0-9]*; do echo n/a > $n/power/pm_qos_resume_latency_us; done (on the application's CPUs, after a boot without idle=poll)",
+            "for n in {cpu-words}; do echo n/a > /sys/devices/system/cpu/cpu$n/power/pm_qos_resume_latency_us; done # after a boot without idle=poll",
             "remove idle=poll",
         ),
         cost: "Without it the housekeeping CPUs sleep and take some microseconds to wake up.",
@@ -156,7 +156,7 @@ fn idle_poll(facts: &Facts, _: &Context) -> Judged {
         true => Judgement::fail(subject, "this guest never idles: it takes its physical CPUs from all others"),
         false => Judgement::warn(subject, "no CPU of this host ever sleeps, housekeeping included"),
     };
-    see_parameter(judgement, facts, "idle").see(guest).alone()
+    see_parameter(judgement, facts, "idle").see_whether(guest, "a guest", "no guest").alone()
 }
 
 fn number(facts: &Facts, name: &str) -> Result<u64, Skip> {

@@ -23,7 +23,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice (0.70 or 0.75 ms by version, times 1 + log2 of the CPUs, at most 4)",
         },
         fix: Fix::runtime_or_boot(
-            "mkdir /sys/fs/cgroup/isolated && cd /sys/fs/cgroup/isolated && echo {isolated} > cpuset.cpus && echo isolated > cpuset.cpus.partition",
+            "echo +cpuset > /sys/fs/cgroup/cgroup.subtree_control && mkdir -p /sys/fs/cgroup/isolated && cd /sys/fs/cgroup/isolated && echo {isolated} > cpuset.cpus && echo isolated > cpuset.cpus.partition # cgroup version 2",
             "isolcpus=managed_irq,domain,{isolated}",
         ),
         cost: "Nothing is balanced onto these CPUs any more: each thread must be placed there by hand. What isolcpus= does \
@@ -199,6 +199,11 @@ fn isolcpus(facts: &Facts, context: &Context) -> Judged {
         )
     } else {
         Judgement::pass(wanted, format!("the scheduler balances nothing onto CPUs {wanted}"))
+    };
+    // Only version 2 has partitions, and only where cpuset is not mounted as version 1.
+    let judgement = match facts.cgroups.version.get() {
+        Some(1) => judgement.now("# nothing: cgroup version 1 has no partitions"),
+        _ => judgement,
     };
     let judgement = judgement.see_as(format!("out of the scheduler's domains: {real}"), fact.source());
     see_parameter(judgement, facts, "isolcpus").alone()
@@ -389,6 +394,20 @@ pub(crate) mod tests {
         Case::unknown("cmd.kthread-cpus", || iso().cmdline("kthread_cpus=0-1")),
         Case::not_applicable("cmd.kthread-cpus", || iso().cmdline("quiet")),
     ];
+
+    #[test]
+    fn a_partition_needs_the_second_version_of_cgroups() {
+        let now = |path: &str, text: &str| {
+            iso().file(ISOLATED, "2-6\n").file(path, text).judge("cmd.isolcpus")[0].now.clone()
+        };
+        assert_eq!(now("/sys/fs/cgroup/cgroup.controllers", "cpuset cpu\n"), [""; 0]);
+        assert_eq!(
+            now("/sys/fs/cgroup/cpuset/cpuset.cpus", "0-7\n"),
+            ["# nothing: cgroup version 1 has no partitions"]
+        );
+        let general = crate::rules::find("cmd.isolcpus").unwrap().fix.runtime.unwrap();
+        assert!(general.starts_with("echo +cpuset > /sys/fs/cgroup/cgroup.subtree_control && "), "{general}");
+    }
 
     #[test]
     fn what_the_scheduler_still_uses_is_named() {

@@ -178,13 +178,18 @@ fn contradictions(facts: &Facts, context: &Context) -> Judged {
 
 fn companions(facts: &Facts, context: &Context) -> Judged {
     let found = remarks(facts, context, &[Kind::Missing])?;
-    let housekeeping = context.housekeeping(facts).to_string();
+    let housekeeping = context.housekeeping(facts);
+    // Where no CPU is known to be left, the word stays, for people.
+    let housekeeping = if housekeeping.is_empty() { "HOUSEKEEPING-CPUS".to_owned() } else { housekeeping.to_string() };
     let name = |remark: Remark| Remark {
         parameter: remark.parameter.replace("HOUSEKEEPING-CPUS", &housekeeping),
         instead: remark.instead.map(|text| text.replace("HOUSEKEEPING-CPUS", &housekeeping)),
         ..remark
     };
-    let found = found.into_iter().map(name).collect();
+    // A kernel that is built without full dynamic ticks takes no such parameter.
+    let no_ticks = crate::rules::no_full_ticks(facts);
+    let wanted = |remark: &Remark| !(no_ticks && remark.parameter.starts_with("nohz_full="));
+    let found = found.into_iter().filter(wanted).map(name).collect();
     each(facts, found, "no companion is missing", |subject, text| Judgement::warn(subject, format!("missing {text}")))
 }
 
@@ -258,7 +263,8 @@ fn pending(facts: &Facts, _: &Context) -> Judged {
         Some(line) => judgement.see_as(line.raw.as_str(), fact.source()),
         None => judgement,
     };
-    facts.kernel.next_boot.iter().fold(judgement.see_as(now.join(" "), facts.cmdline.source()), see).alone()
+    let words = if now.is_empty() { "none that matters".to_owned() } else { now.join(" ") };
+    facts.kernel.next_boot.iter().fold(judgement.see_as(words, facts.cmdline.source()), see).alone()
 }
 
 #[cfg(test)]
@@ -302,11 +308,26 @@ pub(crate) mod tests {
     ];
 
     #[test]
+    fn no_ticks_are_asked_of_a_kernel_that_is_built_without() {
+        let missing = |config: &str| {
+            let host =
+                with("isolcpus=managed_irq,domain,2-7 rcu_nocbs=2-7 irqaffinity=0-1 nmi_watchdog=0").isolated("2-7");
+            let host = host.file("/proc/sys/kernel/osrelease", "6.12.0\n").file("/boot/config-6.12.0", config);
+            let judgements = host.judge("cmd.companions");
+            judgements.into_iter().flat_map(|judgement| judgement.for_good).collect::<Vec<_>>()
+        };
+        assert_eq!(missing("CONFIG_NO_HZ_FULL=y\n"), ["nohz_full=2-7"]);
+        assert_eq!(missing("# CONFIG_NO_HZ_FULL is not set\n"), [""; 0]);
+    }
+
+    #[test]
     fn the_housekeeping_cpus_are_named_in_what_is_missing() {
         let judgements = with("isolcpus=managed_irq,domain,2-7 nohz_full=2-7 nmi_watchdog=0")
             .isolated("2-7")
             .judge("cmd.companions");
         assert_eq!(judgements.len(), 1);
         assert_eq!(judgements[0].for_good, ["irqaffinity=0-1"]);
+        let all = with("isolcpus=managed_irq,domain,0-7 nohz_full=0-7 nmi_watchdog=0").isolated("0-7");
+        assert!(all.judge("cmd.companions").iter().any(|j| j.for_good == ["irqaffinity=HOUSEKEEPING-CPUS"]));
     }
 }

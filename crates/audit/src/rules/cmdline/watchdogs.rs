@@ -185,7 +185,13 @@ fn mce(facts: &Facts, context: &Context) -> Judged {
             (false, Some(seconds)) => Judgement::warn(Subject::Host, format!("the banks are polled every {seconds} s")),
             (false, None) => Judgement::warn(Subject::Host, "the banks are polled"),
         };
-        Ok(see_parameter(judgement.see(&check.ignore_ce).see(&check.check_interval_s), facts, "mce"))
+        Ok(see_parameter(
+            judgement
+                .see_whether(&check.ignore_ce, "corrected errors are ignored", "corrected errors are polled")
+                .see(&check.check_interval_s),
+            facts,
+            "mce",
+        ))
     })
 }
 

@@ -48,7 +48,7 @@ pub const RULES: &[Rule] = &[
             source: GUIDE,
         },
         fix: Fix::both(
-            "cpupower -c {cpu} frequency-set -d 2.2GHz -u 2.2GHz (the base frequency)",
+            "cpupower -c {cpu} frequency-set -d BASE -u BASE # the base frequency, as 2.2GHz",
             "a systemd unit that runs the same at boot",
         ),
         cost: "No saving when idle, no turbo above the bound.",
@@ -68,7 +68,7 @@ pub const RULES: &[Rule] = &[
             source: GUIDE,
         },
         fix: Fix::both(
-            "cpupower frequency-set -g performance, with the same lowest and highest frequency",
+            "cpupower frequency-set -g performance # with the same lowest and highest frequency",
             "fix the frequency in the firmware's settings",
         ),
         cost: "No saving when idle.",
@@ -89,7 +89,7 @@ pub const RULES: &[Rule] = &[
             source: GUIDE,
         },
         fix: Fix::both(
-            "for n in /sys/devices/system/cpu/cpufreq/policy*; do echo performance > $n/energy_performance_preference; done",
+            "for n in {cpu-words}; do echo performance > /sys/devices/system/cpu/cpu$n/cpufreq/energy_performance_preference; done",
             "tuned-adm profile network-latency",
         ),
         cost: "More power when little is to be done.",
@@ -129,7 +129,7 @@ pub const RULES: &[Rule] = &[
             typical: None,
             source: "Intel P-state guide 637284-001US for the stop; the range is general knowledge of turbo tables",
         },
-        fix: Fix::runtime("echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo (steady), or 0 (fast)"),
+        fix: Fix::runtime("echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo # steady; 0 is fast"),
         cost: "Without turbo everything takes longer on the average, with it the spread is wider.",
         references: &[
             "FlexRAN real-time platform slides (2018), Processor Optimizations",
@@ -172,7 +172,7 @@ pub const RULES: &[Rule] = &[
             source: "Mellanox mlnx-tools, mlnx_tune, which warns below the maximum less 100 MHz",
         },
         fix: Fix::runtime(
-            "turbostat --cpu {cpu} --show Core,CPU,Avg_MHz,Bzy_MHz,PkgWatt,PkgTmp (interrupts these CPUs)",
+            "turbostat --cpu {cpu} --show Core,CPU,Avg_MHz,Bzy_MHz,PkgWatt,PkgTmp # interrupts these CPUs",
         ),
         cost: "To look closer disturbs the CPUs.",
         references: &[
@@ -287,7 +287,7 @@ fn dynamic_boost(facts: &Facts, _: &Context) -> Judged {
         true => Judgement::warn(Subject::Host, "the driver changes the lowest frequency after input"),
         false => Judgement::pass(Subject::Host, "the driver leaves the lowest frequency alone"),
     };
-    judgement.see(fact).alone()
+    judgement.see_whether(fact, "on", "off").alone()
 }
 
 /// Below the frequency by more than this, something holds the CPU back (mlnx_tune).

@@ -26,7 +26,7 @@ pub const RULES: &[Rule] = &[
             source: "Intel P-state guide 637284-001US",
         },
         fix: Fix::both(
-            "wrmsr -p CPU 0x774 with lowest = highest ratio and EPP 0, as in: wrmsr -p 21 0x774 0x0808",
+            "for n in {cpu-words}; do wrmsr -p $n 0x774 VALUE; done # lowest = highest ratio and EPP 0, as 0x0808",
             "a systemd unit that runs the same at boot",
         ),
         cost: "More power; the kernel's driver may write the register again.",
@@ -83,7 +83,7 @@ pub const RULES: &[Rule] = &[
             typical: Some(Nanos::from_nanos(80)),
             source: "general knowledge of memory latency; Farshin et al., Reexamining Direct Cache Access, USENIX ATC 2020, describe the mechanism",
         },
-        fix: Fix::runtime("wrmsr -a 0xc8b with the same mask of ways on each socket"),
+        fix: Fix::runtime("wrmsr -a 0xc8b MASK # the same ways on each socket"),
         cost: "Ways for devices are not the applications' alone.",
         references: &[
             "Farshin et al., Reexamining Direct Cache Access to Optimize I/O Intensive Applications, USENIX ATC 2020",

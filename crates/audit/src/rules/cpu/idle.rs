@@ -12,7 +12,7 @@ const SLIDES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and l
 const LATENCIES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency; Linux drivers/idle/intel_idle.c, icx_cstates (C6 170 us)";
 const CPUIDLE: &str = "Linux Documentation/admin-guide/pm/cpuidle.rst";
 const PER_CPU: &str =
-    "for n in /sys/devices/system/cpu/cpu[0-9]*/power; do echo 2 > $n/pm_qos_resume_latency_us; done (for CPUs {cpu})";
+    "for n in {cpu-words}; do echo 2 > /sys/devices/system/cpu/cpu$n/power/pm_qos_resume_latency_us; done";
 
 /// The rules.
 pub const RULES: &[Rule] = &[
@@ -162,7 +162,10 @@ fn states(facts: &Facts, context: &Context) -> Judged {
             false => Judgement::warn(Subject::Host, text).takes(exit),
         };
         let judgement = judgement.see_as(all_states(cpu), cpu.idle_states.source());
-        Ok(judgement.see(&state.exit_latency).see(&state.disabled).see(&facts.idle.dma_latency))
+        Ok(judgement
+            .see(&state.exit_latency)
+            .see_whether(&state.disabled, "disabled", "enabled")
+            .see(&facts.idle.dma_latency))
     })
 }
 

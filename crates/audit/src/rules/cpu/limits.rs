@@ -22,7 +22,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
         },
         fix: Fix::runtime(
-            "look at fans and air flow (ipmitool sdr type Temperature), and lower the highest frequency until the count stands still",
+            "ipmitool sdr type Temperature # look at fans and air flow; lower the highest frequency until the count stands still",
         ),
         cost: "Better cooling, or a lower frequency.",
         references: &[
@@ -182,7 +182,7 @@ fn umwait(facts: &Facts, context: &Context) -> Judged {
             true => Judgement::warn(Subject::Host, "UMWAIT and TPAUSE may wait in C0.2"),
             false => Judgement::pass(Subject::Host, "UMWAIT and TPAUSE wait in C0.1"),
         };
-        Ok(judgement.see(fact))
+        Ok(judgement.see_whether(fact, "C0.2 allowed", "C0.2 not allowed"))
     })
 }
 

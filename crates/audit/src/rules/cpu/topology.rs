@@ -73,7 +73,9 @@ pub const RULES: &[Rule] = &[
 fn smt(facts: &Facts, context: &Context) -> Judged {
     let active = &facts.cpus.smt_active;
     if !*known(active)? {
-        return Judgement::pass(Subject::Host, "each core runs one thread").see(active).alone();
+        return Judgement::pass(Subject::Host, "each core runs one thread")
+            .see_whether(active, "active", "not active")
+            .alone();
     }
     let critical = context.critical(facts);
     let online = facts.cpus.all();
@@ -101,7 +103,7 @@ fn smt(facts: &Facts, context: &Context) -> Judged {
             Judgement { subject: (&shared).into(), found, ..judgement }
         }
     };
-    judgement.see(active).see(&facts.cpus.smt_control).alone()
+    judgement.see_whether(active, "active", "not active").see(&facts.cpus.smt_control).alone()
 }
 
 fn clusters(facts: &Facts, context: &Context) -> Judged {

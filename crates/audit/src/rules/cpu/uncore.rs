@@ -50,7 +50,7 @@ pub const RULES: &[Rule] = &[
         why: "MSR 0x620 holds the lowest (bits 14:8) and the highest ratio (bits 6:0) of the uncore, in units of 100 MHz. Firmware or tools can change it \
               behind the kernel's back.",
         magnitude: RAMP,
-        fix: Fix::runtime("wrmsr -a 0x620 with the same ratio twice, as 0x1818 for 2.4 GHz"),
+        fix: Fix::runtime("wrmsr -a 0x620 RATIOS # the same ratio twice, as 0x1818 for 2.4 GHz"),
         cost: "Tens of watts a socket.",
         references: &["Intel P-state guide 637284-001US", "Intel uncore performance monitoring reference 336274"],
         conflicts: &[],

@@ -52,7 +52,7 @@ pub const RULES: &[Rule] = &[
             typical: Some(Nanos::from_micros(50)),
             source: "Linux include/linux/netdevice.h, NAPI_POLL_WEIGHT; FreeBSD thread \"ixl 40G bad performance\" (2015); the time a packet is an estimate",
         },
-        fix: Fix::runtime("for each queue: echo CPU > /proc/irq/N/smp_affinity_list # another CPU of the same node"),
+        fix: Fix::runtime("echo CPU > /proc/irq/N/smp_affinity_list # for each queue another CPU of the same node"),
         cost: "More CPUs take part.",
         references: &[AFFINITY, SLIDES],
         conflicts: &[],

@@ -158,7 +158,7 @@ pub const RULES: &[Rule] = &[
         why: "Counters show what settings allow: a page fault that needs the disk stops its thread.",
         magnitude: FAULT,
         fix: Fix::both(
-            "lock the application's memory (mlockall(MCL_CURRENT | MCL_FUTURE)), and touch it before it is needed",
+            "# lock the application's memory (mlockall(MCL_CURRENT | MCL_FUTURE)), and touch it before it is needed",
             "the same in the application's unit: LimitMEMLOCK=infinity",
         ),
         cost: "Locked memory is nobody else's.",

@@ -23,7 +23,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux include/uapi/linux/snmp.h, UDP_MIB_RCVBUFERRORS; net/ipv4/udp.c counts it where a datagram is dropped",
         },
         fix: Fix::both(
-            "sysctl -w net.core.rmem_max=16777216, and SO_RCVBUF in the application",
+            "sysctl -w net.core.rmem_max=16777216 # and SO_RCVBUF in the application",
             "net.core.rmem_max = 16777216 in /etc/sysctl.d",
         ),
         cost: "A longer buffer is a longer queue.",

@@ -1,7 +1,7 @@
 //! The stack between card and sockets: budgets, connection tracking, drivers that come along.
 
-use host::Facts;
 use host::facts::{Irq, Softnet};
+use host::{Fact, Facts};
 use units::Nanos;
 
 use crate::rules::interfaces::span;
@@ -23,10 +23,7 @@ pub const RULES: &[Rule] = &[
             typical: None,
             source: "Linux Documentation/admin-guide/sysctl/net.rst, netdev_max_backlog",
         },
-        fix: Fix::both(
-            "sysctl -w net.core.netdev_max_backlog=5000",
-            "net.core.netdev_max_backlog = 5000 in /etc/sysctl.d",
-        ),
+        fix: Fix::both("sysctl -w net.core.netdev_max_backlog=N # twice what it is", "the same in /etc/sysctl.d"),
         cost: "A longer backlog is a longer queue.",
         references: &["Linux Documentation/admin-guide/sysctl/net.rst, netdev_max_backlog", "GitHub nawaz1991/lltune"],
         conflicts: &[],
@@ -44,7 +41,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux net/core/dev.c, net_rx_action; Documentation/admin-guide/sysctl/net.rst, netdev_budget; the size is an estimate",
         },
         fix: Fix::both(
-            "sysctl -w net.core.netdev_budget=600 net.core.netdev_budget_usecs=4000",
+            "sysctl -w net.core.netdev_budget=N net.core.netdev_budget_usecs=N # twice what they are",
             "the same in /etc/sysctl.d; better: spread the queues over more CPUs",
         ),
         cost: "Other work on that CPU waits longer.",
@@ -116,11 +113,22 @@ fn named(judgement: Judgement, found: &[(u32, u64)], facts: &Facts) -> Judgement
     found.iter().take(NAMED).fold(judgement, one)
 }
 
+/// Doubles what is known of some settings: a fixed number could be less than what is there.
+fn twice(settings: &[(&str, &Fact<i64>)]) -> Option<String> {
+    let double = |(name, fact): &(&str, &Fact<i64>)| {
+        let now = fact.get().filter(|now| *now > 0)?;
+        // The kernel keeps them as int.
+        Some(format!("{name}={}", now.saturating_mul(2).min(i64::from(i32::MAX))))
+    };
+    let words: Vec<String> = settings.iter().filter_map(double).collect();
+    (!words.is_empty()).then(|| format!("sysctl -w {}", words.join(" ")))
+}
+
 fn dropped(facts: &Facts, _: &Context) -> Judged {
     let (found, during) = backlog(facts, |counts| counts.dropped)?;
     let (total, span) = (found.iter().map(|(_, n)| n).sum::<u64>(), span(during));
     let limit = facts.sysctl_number("net.core.netdev_max_backlog");
-    match total {
+    let judgement = match total {
         0 => Judgement::pass(Subject::Host, format!("no backlog overflowed {span}"))
             .see_as("all 0", facts.counters.softnet.source()),
         n => named(
@@ -129,7 +137,11 @@ fn dropped(facts: &Facts, _: &Context) -> Judged {
             facts,
         ),
     }
-    .see(&limit)
+    .see(&limit);
+    match twice(&[("net.core.netdev_max_backlog", &limit)]) {
+        Some(command) => judgement.now(command),
+        None => judgement,
+    }
     .alone()
 }
 
@@ -138,7 +150,7 @@ fn squeezed(facts: &Facts, _: &Context) -> Judged {
     let (total, span) = (found.iter().map(|(_, n)| n).sum::<u64>(), span(during));
     let (packets, usecs) =
         (facts.sysctl_number("net.core.netdev_budget"), facts.sysctl_number("net.core.netdev_budget_usecs"));
-    match total {
+    let judgement = match total {
         0 => Judgement::pass(Subject::Host, format!("no softirq ran out of budget {span}"))
             .see_as("all 0", facts.counters.softnet.source()),
         n => named(
@@ -148,7 +160,11 @@ fn squeezed(facts: &Facts, _: &Context) -> Judged {
         ),
     }
     .see(&packets)
-    .see(&usecs)
+    .see(&usecs);
+    match twice(&[("net.core.netdev_budget", &packets), ("net.core.netdev_budget_usecs", &usecs)]) {
+        Some(command) => judgement.now(command),
+        None => judgement,
+    }
     .alone()
 }
 
@@ -251,6 +267,19 @@ pub(crate) mod tests {
         Case::warn("net.irdma", || irq("irdma-ceq-3")),
         Case::unknown("net.irdma", host),
     ];
+
+    #[test]
+    fn a_budget_grows_from_what_it_is() {
+        let of = |usecs: &str| {
+            let host = softnet(0, 9).file("/proc/sys/net/core/netdev_budget", "300\n");
+            host.file("/proc/sys/net/core/netdev_budget_usecs", usecs).judge("net.softnet-squeezed")[0].now.clone()
+        };
+        assert_eq!(of("8000\n"), ["sysctl -w net.core.netdev_budget=600 net.core.netdev_budget_usecs=16000"]);
+        assert_eq!(of("2000\n"), ["sysctl -w net.core.netdev_budget=600 net.core.netdev_budget_usecs=4000"]);
+        let backlog = softnet(3, 0).file("/proc/sys/net/core/netdev_max_backlog", "8000\n");
+        assert_eq!(backlog.judge("net.softnet-drops")[0].now, ["sysctl -w net.core.netdev_max_backlog=16000"]);
+        assert_eq!(softnet(3, 0).judge("net.softnet-drops")[0].now, [""; 0]);
+    }
 
     #[test]
     fn the_cpus_and_their_counts_are_named() {

@@ -43,7 +43,7 @@ pub const RULES: &[Rule] = &[
         judge: paused,
         why: "Counters show whether anybody was stopped, whatever the settings say.",
         magnitude: PAUSE,
-        fix: Fix::runtime("ethtool -A {nic} autoneg off rx off tx off; find who is behind: ethtool -S {nic}"),
+        fix: Fix::runtime("ethtool -A {nic} autoneg off rx off tx off # find who is behind: ethtool -S {nic}"),
         cost: "A ring that overflows loses frames instead.",
         references: &["IEEE 802.3, Annex 31B", I40E],
         conflicts: &[],
@@ -61,7 +61,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux include/uapi/linux/if_link.h, rtnl_link_stats64, rx_missed_errors (shown in Documentation/networking/statistics.rst)",
         },
         fix: Fix::runtime(
-            "ethtool -S {nic} | grep -iE 'miss|drop|no_buf'; then a longer ring (ethtool -G), or find what keeps its CPU (apus irqs)",
+            "ethtool -S {nic} | grep -iE 'miss|drop|no_buf' # then a longer ring (ethtool -G), or find what keeps its CPU (apus irqs)",
         ),
         cost: "A longer ring queues longer.",
         references: &[

@@ -145,7 +145,7 @@ pub const RULES: &[Rule] = &[
             typical: None,
             source: "GitHub amzn/amzn-drivers#159 and #290",
         },
-        fix: Fix::runtime("measure with traffic: apus audit --interval 5s; then judge the delay, not the setting"),
+        fix: Fix::runtime("apus audit --interval 5s # with traffic; then judge the delay, not the setting"),
         cost: "None.",
         references: &["GitHub amzn/amzn-drivers#159", "GitHub amzn/amzn-drivers#290"],
         conflicts: &[],

@@ -123,9 +123,9 @@ fn merged(facts: &Facts, context: &Context) -> Judged {
             link.features.value().and_then(|all| all.get(name)).is_some_and(|feature| feature.on && feature.fixed);
         let judgement = match (fixed, link.driver.is(|driver| driver == "virtio_net") == Some(true)) {
             (true, true) => judgement
-                .now("nothing: the guest's driver does not let it be switched off")
+                .now("# nothing: the guest's driver does not let it be switched off")
                 .for_good("at the hypervisor: -device virtio-net-pci,guest_tso4=off,guest_tso6=off"),
-            (true, false) => judgement.now("nothing: the driver does not let it be switched off"),
+            (true, false) => judgement.now("# nothing: the driver does not let it be switched off"),
             (false, _) => judgement,
         };
         let word = |on| if fixed && on { "on [fixed]" } else { state(on) };
@@ -219,7 +219,7 @@ pub(crate) mod tests {
     #[test]
     fn what_is_fixed_is_not_to_be_switched() {
         let judgements = features("large-receive-offload: off\nrx-gro-hw: on [fixed]\n").judge("nic.lro");
-        assert!(judgements[0].now[0].starts_with("nothing"), "{judgements:?}");
+        assert!(judgements[0].now[0].starts_with("# nothing"), "{judgements:?}");
         assert_eq!(judgements[0].evidence[0].value, "lro off, rx-gro-hw on [fixed]");
     }
 

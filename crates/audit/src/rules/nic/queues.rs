@@ -97,7 +97,7 @@ pub const RULES: &[Rule] = &[
             source: "FreeBSD thread on accelerations with bad effects; general knowledge of ATR",
         },
         fix: Fix::runtime(
-            "ethtool --set-priv-flags {nic} flow-director-atr off; with ixgbe: ethtool -K {nic} ntuple on",
+            "ethtool --set-priv-flags {nic} flow-director-atr off # with ixgbe: ethtool -K {nic} ntuple on",
         ),
         cost: "Flows are served where RSS puts them, not where their application runs.",
         references: &[I40E, THREAD, "Linux commit ef17178cf5ab (i40e: use priv flags to control flow director)"],

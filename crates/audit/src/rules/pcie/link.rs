@@ -243,7 +243,7 @@ fn tags(facts: &Facts, context: &Context) -> Judged {
             true => Judgement::pass(Subject::Host, "up to 256 reads can be under way"),
             false => Judgement::warn(Subject::Host, "no more than 32 reads can be under way"),
         };
-        let judgement = judgement.see(&device.extended_tag);
+        let judgement = judgement.see_whether(&device.extended_tag, "extended tags on", "extended tags off");
         Ok(match device.relaxed_ordering.get() {
             Some(on) => judgement.see_as(
                 format!("relaxed ordering {}", if on { "on" } else { "off" }),

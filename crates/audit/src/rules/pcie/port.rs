@@ -20,7 +20,7 @@ pub const RULES: &[Rule] = &[
             typical: None,
             source: "IEEE 802.3, 4.2.3.2.5 (truncated binary exponential backoff)",
         },
-        fix: Fix::runtime("ip link set {nic} up; look at cable, transceiver and the other end: ethtool -m {nic}"),
+        fix: Fix::runtime("ip link set {nic} up # look at cable, transceiver and the other end: ethtool -m {nic}"),
         cost: "None.",
         references: &["ethtool(8)", "Mellanox mlnx-tools, mlnx_tune"],
         conflicts: &[],
@@ -37,7 +37,7 @@ pub const RULES: &[Rule] = &[
             typical: None,
             source: "general knowledge",
         },
-        fix: Fix::runtime("look at cable, transceiver and the other end: ethtool -m {nic}; dmesg | grep {nic}"),
+        fix: Fix::runtime("ethtool -m {nic}; dmesg | grep {nic} # look at cable, transceiver and the other end"),
         cost: "None.",
         references: &[
             "Linux Documentation/ABI/testing/sysfs-class-net, carrier_changes",
@@ -82,7 +82,7 @@ fn carrier(facts: &Facts, context: &Context) -> Judged {
             (true, true) => Judgement::fail(Subject::Host, format!("half duplex{speed}")),
             (true, false) => Judgement::pass(Subject::Host, format!("it has a carrier{speed}")),
         };
-        Ok(judgement.see(&link.operstate).see(&link.carrier).see(&link.duplex))
+        Ok(judgement.see(&link.operstate).see_whether(&link.carrier, "carrier", "no carrier").see(&link.duplex))
     })
 }
 

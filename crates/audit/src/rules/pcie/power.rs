@@ -135,7 +135,7 @@ fn efficient(facts: &Facts, context: &Context) -> Judged {
             true => Judgement::warn(Subject::Host, "the transmitter may sleep between frames"),
             false => Judgement::pass(Subject::Host, "the transmitter never sleeps"),
         };
-        Ok(judgement.see(&link.eee))
+        Ok(judgement.see_whether(&link.eee, "EEE on", "EEE off"))
     })
 }
 

@@ -98,7 +98,7 @@ pub const RULES: &[Rule] = &[
             source: "FlexRAN real-time platform slides (2018): no system calls in real-time threads; the sizes are general knowledge",
         },
         fix: Fix::runtime(
-            "strace -f -c -p TID, perf trace -p TID # on a test host: they stop the thread; then redesign",
+            "strace -f -c -p TID # or perf trace -p TID, on a test host: they stop the thread; then redesign",
         ),
         cost: "Work in the application.",
         references: &[FLEXRAN, ISOLATION],

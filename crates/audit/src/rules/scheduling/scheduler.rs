@@ -66,7 +66,7 @@ pub const RULES: &[Rule] = &[
             typical: None,
             source: "Linux commit 8a99b6833c88 (sched: Move SCHED_DEBUG sysctl to debugfs)",
         },
-        fix: Fix::runtime("leave them; isolate CPUs instead: isolcpus=managed_irq,domain,{isolated}"),
+        fix: Fix::runtime("# leave them; isolate CPUs instead: isolcpus=managed_irq,domain,{isolated}"),
         cost: "None.",
         references: &[
             "Linux commit 8a99b6833c88 (sched: Move SCHED_DEBUG sysctl to debugfs)",

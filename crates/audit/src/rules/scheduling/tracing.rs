@@ -67,7 +67,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux Documentation/timers/no_hz.rst names the mechanism; the size is general knowledge",
         },
         fix: Fix::runtime(
-            "load modules before the application starts; keep its processes from unmapping (mallopt, huge pages)",
+            "# load modules before the application starts; keep its processes from unmapping (mallopt, huge pages)",
         ),
         cost: "None.",
         references: &["Linux Documentation/timers/no_hz.rst", ISOLATION],
@@ -101,7 +101,7 @@ fn tracing(facts: &Facts, _: &Context) -> Judged {
         false => Judgement::warn(Subject::Host, active.join(", ")),
     }
     .see(&kernel.tracer)
-    .see(&kernel.tracing_on)
+    .see_whether(&kernel.tracing_on, "tracing is on", "tracing is off")
     .see(&kernel.trace_events)
     .see(&kernel.kprobes)
     .alone()

@@ -24,7 +24,7 @@ pub const RULES: &[Rule] = &[
             source: "proc_stat(5), steal; Linux kernel/sched/fair.c, sysctl_sched_base_slice",
         },
         fix: Fix::runtime(
-            "on the host: virsh vcpupin GUEST VCPU CPU, to CPUs that nothing else may use; in a cloud: dedicated CPUs",
+            "# on the host: virsh vcpupin GUEST VCPU CPU, to CPUs that nothing else may use; in a cloud: dedicated CPUs",
         ),
         cost: "CPUs that only this guest uses.",
         references: &[FLEXRAN, "proc_stat(5)"],

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write as _};
 
-use audit::cmdline::{Kind, Remark, Suggestion, judge, suggest};
+use audit::cmdline::{Kind, Remark, Suggestion, judge_on, suggest};
 use audit::{Context, Intended};
 use host::facts::{CommandLine, CpuSet, Reading};
 
@@ -26,20 +26,27 @@ pub(super) fn run(typed: &Cmdline) -> anyhow::Result<Status> {
 }
 
 fn judge_one(typed: &Cmdline, context: &Context) -> anyhow::Result<Status> {
-    let line = match &typed.line {
-        Some(text) => CommandLine::parse(text),
-        None => super::facts_of(None, Reading::default())?.cmdline.into_value().ok_or_else(|| {
-            Failure::lacking(
-                "read this host's command line",
-                "/proc/cmdline cannot be read",
-                "give the line as an argument, in quotes",
-            )
-        })?,
+    let given = typed.cpus.map(CpuSet::below);
+    let (line, present) = match &typed.line {
+        Some(text) => (CommandLine::parse(text), given),
+        None => {
+            let facts = super::facts_of(None, Reading::default())?;
+            let present = given.or_else(|| facts.cpus.present.value().cloned());
+            let line = facts.cmdline.into_value().ok_or_else(|| {
+                Failure::lacking(
+                    "read this host's command line",
+                    "/proc/cmdline cannot be read",
+                    "give the line as an argument, in quotes",
+                )
+            })?;
+            (line, present)
+        }
     };
-    let remarks = judge(&line, context);
-    // A name that is not in the table may well be one of a module: it is said, and no finding.
-    let is_finding = |remark: &&Remark| remark.kind != Kind::UnknownName || remark.instead.is_some();
-    let findings = remarks.iter().filter(is_finding).count();
+    if let (Some(isolated), Some(present)) = (&typed.isolated, &present) {
+        leaves_some("judge", isolated, present)?;
+    }
+    let remarks = judge_on(&line, context, present.as_ref());
+    let findings = remarks.len();
     let status = if findings > 0 { Status::Findings } else { Status::Good };
     if typed.json {
         print_json(&document(line.raw, &remarks, Suggestion::default()))?;
@@ -56,7 +63,8 @@ fn judge_one(typed: &Cmdline, context: &Context) -> anyhow::Result<Status> {
         }
         writeln!(out, "    says  {}", remark.source)?;
     }
-    writeln!(out, "{} parameters, {findings} findings", line.parameters.len())?;
+    let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    writeln!(out, "{}, {}", count(line.parameters.len(), "parameter"), count(findings, "finding"))?;
     Ok(status)
 }
 
@@ -65,14 +73,7 @@ fn write_one(typed: &Cmdline, context: &Context, isolated: &CpuSet) -> anyhow::R
         Some(cpus) => CpuSet::below(cpus),
         None => super::facts_of(None, Reading::default())?.cpus.all(),
     };
-    if !isolated.is_subset(&present) || present.is_subset(isolated) {
-        return Err(Failure::wrong(
-            format!("write a command line that isolates CPUs {isolated}"),
-            format!("the host has CPUs {present}, and some of them must be left for housekeeping"),
-            "name CPUs that it has, or say with --cpus how many another host has",
-        )
-        .into());
-    }
+    leaves_some("write", isolated, &present)?;
     let suggestion = suggest(context, &present);
     if typed.json {
         print_json(&document(suggestion.line(), &[], suggestion))?;
@@ -87,6 +88,18 @@ fn write_one(typed: &Cmdline, context: &Context, isolated: &CpuSet) -> anyhow::R
         writeln!(out, "note: {note}")?;
     }
     Ok(Status::Good)
+}
+
+/// Refuses to isolate CPUs that the host does not have, or all of them.
+fn leaves_some(what: &str, isolated: &CpuSet, present: &CpuSet) -> Result<(), Failure> {
+    match isolated.is_subset(present) && !present.is_subset(isolated) {
+        true => Ok(()),
+        false => Err(Failure::wrong(
+            format!("{what} a command line that isolates CPUs {isolated}"),
+            format!("the host has CPUs {present}, and some of them must be left for housekeeping"),
+            "name CPUs that it has, or say with --cpus how many another host has",
+        )),
+    }
 }
 
 fn document(line: String, remarks: &[Remark], suggestion: Suggestion) -> CmdlineDocument {

@@ -23,6 +23,7 @@ pub(super) fn run(typed: &Diff) -> anyhow::Result<Status> {
     };
     let judged = |path: &Path| -> anyhow::Result<(Facts, Report)> {
         let facts = super::facts_of(Some(path), Reading::default())?;
+        super::read::has(&facts, typed.isolated.as_ref(), &typed.nic)?;
         let report = audit(&facts, &intent);
         Ok((facts, report))
     };

@@ -41,31 +41,45 @@ pub(crate) fn stay_away(facts: &Facts, named: Option<&CpuSet>) -> Option<Houseke
 
 /// What the host is for, as typed; what the host does not have is refused.
 pub(crate) fn intent_of(typed: &Host, facts: &Facts) -> Result<Intent, Failure> {
-    if let Some(isolated) = &typed.isolated {
-        let all = facts.cpus.present.value().cloned().unwrap_or_else(|| facts.cpus.all());
-        if !all.is_empty() && !isolated.is_subset(&all) {
-            return Err(Failure::wrong(
-                format!("judge CPUs {isolated} as isolated"),
-                format!("the host has CPUs {all}, and not {}", isolated.difference(&all)),
-                "name CPUs that it has",
-            ));
-        }
-    }
-    if let Some(links) = facts.links.value() {
-        let known = |name: &String| links.iter().any(|link| link.name == *name);
-        if let Some(name) = typed.nic.iter().find(|name| !known(name) && !links.is_empty()) {
-            let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
-            return Err(Failure::wrong(
-                format!("judge interface {name}"),
-                format!("the host has {}", names.join(", ")),
-                "name one of these",
-            ));
-        }
-    }
+    has(facts, typed.isolated.as_ref(), &typed.nic)?;
     Ok(Intent {
         isolated: typed.isolated.clone(),
         nics: (!typed.nic.is_empty()).then(|| typed.nic.clone()),
         workloads: (!typed.workload.is_empty()).then(|| typed.workload.clone()),
         goal: typed.goal.map(|goal| Goal { quantile: goal.quantile, latency: goal.latency }),
     })
+}
+
+/// Refuses CPUs and interfaces that a host does not have, and to isolate all CPUs that it has.
+pub(super) fn has(facts: &Facts, isolated: Option<&CpuSet>, nics: &[String]) -> Result<(), Failure> {
+    let name = &facts.origin.name;
+    if let Some(isolated) = isolated {
+        let all = facts.cpus.present.value().cloned().unwrap_or_else(|| facts.cpus.all());
+        if !all.is_empty() && !isolated.is_subset(&all) {
+            return Err(Failure::wrong(
+                format!("judge CPUs {isolated} as isolated"),
+                format!("the host {name} has CPUs {all}, and not {}", isolated.difference(&all)),
+                "name CPUs that it has",
+            ));
+        }
+        if !all.is_empty() && all.is_subset(isolated) {
+            return Err(Failure::wrong(
+                format!("judge CPUs {isolated} as isolated"),
+                format!("the host {name} has no others, and some must be left for housekeeping"),
+                "leave out one of them at least",
+            ));
+        }
+    }
+    if let Some(links) = facts.links.value() {
+        let known = |name: &String| links.iter().any(|link| link.name == *name);
+        if let Some(name) = nics.iter().find(|name| !known(name) && !links.is_empty()) {
+            let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
+            return Err(Failure::wrong(
+                format!("judge interface {name}"),
+                format!("the host {} has {}", facts.origin.name, names.join(", ")),
+                "name one of these",
+            ));
+        }
+    }
+    Ok(())
 }

@@ -39,7 +39,7 @@ pub(super) fn report(
         writeln!(out, "{text}")?;
     }
     if level > Level::Unknown && total.unknown > 0 {
-        writeln!(out, "{}", hint(facts))?;
+        writeln!(out, "{}", hint(facts, rustix::process::geteuid().is_root()))?;
     }
     for key in unused {
         writeln!(out, "the baseline names what is no finding any more: {key}")?;
@@ -134,13 +134,25 @@ fn budget(out: &mut impl Write, report: &Report) -> io::Result<()> {
 }
 
 /// What would make the unknown known.
-fn hint(facts: &Facts) -> &'static str {
+fn hint(facts: &Facts, is_root: bool) -> String {
     match facts.origin.kind {
         host::facts::Kind::Live => {
-            "unknown: run as root, with --msr for registers (each reading interrupts its CPU) and --interval 5s for rates; \
-             --min-level unknown says which"
+            // A guest has no registers that would tell.
+            let ways = [
+                (!is_root, "as root"),
+                (
+                    facts.virtualisation.guest.get() != Some(true),
+                    "with --msr for registers (each reading interrupts its CPU)",
+                ),
+                (!facts.interval.is_known(), "with --interval 5s for rates"),
+            ];
+            let ways: Vec<&str> = ways.iter().filter(|(helps, _)| *helps).map(|(_, way)| *way).collect();
+            match ways.is_empty() {
+                true => "unknown: --min-level unknown says what".to_owned(),
+                false => format!("unknown: run {}; --min-level unknown says which", ways.join(", ")),
+            }
         }
-        _ => "unknown: the recording does not hold it; --min-level unknown says which",
+        _ => "unknown: the recording does not hold it; --min-level unknown says which".to_owned(),
     }
 }
 
@@ -244,5 +256,21 @@ impl Paint {
             Tally { unknown: 1.., .. } => Verdict::Unknown("".into()),
             _ => Verdict::NotApplicable("".into()),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_advised_what_is_done_or_cannot_help() {
+        let mut facts = Facts::default();
+        facts.origin.kind = host::facts::Kind::Live;
+        let nobody = hint(&facts, false);
+        assert!(nobody.contains("as root") && nobody.contains("--msr") && nobody.contains("--interval"), "{nobody}");
+        facts.virtualisation.guest = host::Fact::known(true, "/proc/cpuinfo");
+        let root = hint(&facts, true);
+        assert!(!root.contains("as root") && !root.contains("--msr") && root.contains("--interval"), "{root}");
     }
 }

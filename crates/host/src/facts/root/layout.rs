@@ -21,8 +21,13 @@ pub(super) fn open(path: &Path) -> Result<Root, RootError> {
     if real == Path::new("/") {
         return Ok(Root::live());
     }
-    if !fs::metadata(&real).map_err(failed)?.is_dir() {
+    let kind = fs::metadata(&real).map_err(failed)?.file_type();
+    if kind.is_file() {
         return archived(path);
+    }
+    // To open a pipe would wait for who writes into it.
+    if !kind.is_dir() {
+        return Err(RootError::NotAHost { path: path.into(), reason: "it is neither a file nor a folder".into() });
     }
     match host_root(&real) {
         Some(root) => folder(path, &root),
