@@ -180,6 +180,21 @@ fn a_lost_interface_ends_it_with_3_and_its_name() {
 }
 
 #[test]
+fn without_an_answer_nothing_was_measured_and_longer_frames_than_fit_are_refused() {
+    let _turn = turn();
+    let Some(lab) = lab("mute") else { return };
+    let root = Root::new();
+    let words = ["bench", "latency", "--schedule", "constant:1ms", "--duration", "300ms"];
+    let (code, result) = bench(&root, &lab, &words);
+    assert_eq!((code, &result["result"]["latency"]["all"]["n"]), (Some(1), &0.into()));
+    let netns = lab.namespace("tx");
+    let typed = [&words[..], &["--port", "tx0", "--netns", &netns, "--frame", "1519"]].concat();
+    let output = bare(&typed);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("the MTU of tx0 is 1500, so that frames have 1518 octets"), "{output:?}");
+}
+
+#[test]
 fn dead_busy_polling_is_reported() {
     let _turn = turn();
     let Some(lab) = lab("busy") else { return };

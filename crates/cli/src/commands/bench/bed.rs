@@ -22,6 +22,9 @@ use crate::commands::ports;
 /// What the journal says of it.
 const COMMAND: &str = "apus bench";
 
+/// Octets of a frame before its payload, and after it (IEEE 802.3, clause 3).
+const ETHERNET_HEADER: u32 = 14;
+const CHECK_SEQUENCE: u32 = 4;
 /// How often the gaps of the tested device are fetched: its ring of gaps must not overrun meanwhile.
 const FETCH: Duration = Duration::from_millis(100);
 
@@ -65,6 +68,10 @@ impl Bed {
             filter: typed.filter.clone().unwrap_or(usual),
         })?;
         let facts = os::interface_facts(&typed.port)?;
+        // A capture's frames have sizes of their own.
+        if !all {
+            fits(typed, facts.mtu)?;
+        }
         let ring = typed.ring;
         let sockets = SocketConfig {
             rings: RingSizes { fill: ring, rx: ring, tx: ring, completion: ring },
@@ -129,6 +136,17 @@ impl Bed {
     pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
+}
+
+/// Frames above the MTU would all be lost: the driver or the kernel drops them.
+fn fits(typed: &Typed, mtu: u32) -> Result<(), Failure> {
+    let longest = mtu + ETHERNET_HEADER + CHECK_SEQUENCE;
+    if typed.frame.octets() <= longest {
+        return Ok(());
+    }
+    let why = format!("the MTU of {} is {mtu}, so that frames have {longest} octets at the most", typed.port);
+    let fix = format!("a shorter --frame, or a larger MTU at both ends: ip link set dev {} mtu N", typed.port);
+    Err(Failure::wrong(format!("--frame {}", typed.frame.octets()), why, fix))
 }
 
 /// What was seen of the tested device during a trial, or why it was not.
