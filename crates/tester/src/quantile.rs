@@ -36,6 +36,12 @@ pub struct QuantileEstimate {
     pub refused_because: Option<String>,
 }
 
+/// Up to so many samples the probabilities are summed, a million of them then at the most. Above it the normal
+/// approximation is exact to a rank or two, and a file may claim any number of samples.
+const SUMMED: u64 = 10_000_000_000;
+/// The 97.5th percentile of the normal distribution.
+const NORMAL: f64 = 1.959_964;
+
 /// The fewest samples for which the interval has two ends: p99: 368, p99.9: 3,688, p99.99: 36,887.
 pub fn minimum_samples(quantile: Quantile) -> u64 {
     let q = f64::from(quantile.as_ppm()) / 1e6;
@@ -81,6 +87,11 @@ pub fn interval_ranks(n: u64, quantile: Quantile) -> Option<(u64, u64)> {
     let q = f64::from(quantile.as_ppm()) / 1e6;
     if n == 0 || q <= 0.0 {
         return None;
+    }
+    if n > SUMMED {
+        let (mean, sigma) = (n as f64 * q, (n as f64 * q * (1.0 - q)).sqrt());
+        let (low, high) = ((mean - NORMAL * sigma).floor() as u64, (mean + NORMAL * sigma).ceil() as u64 + 1);
+        return (low >= 1 && high <= n).then_some((low, high));
     }
     // The probabilities around the mode, relative to it, until they no longer count: each follows from
     // its neighbour, P(k + 1) / P(k) = (n - k) / (k + 1) * q / (1 - q). Their sum is then 1 by scaling.
@@ -151,6 +162,17 @@ mod tests {
         let (mean, sigma) = (n as f64 * 0.99, (n as f64 * 0.99 * 0.01).sqrt());
         assert!((low as f64 - (mean - 1.959_964 * sigma)).abs() < 2.0, "{low}");
         assert!((high as f64 - (mean + 1.959_964 * sigma)).abs() < 2.0, "{high}");
+    }
+
+    #[test]
+    fn any_number_of_samples_has_an_interval_at_once() {
+        let many = |n| interval_ranks(n, Quantile::P99).unwrap();
+        // Where the one way of reckoning ends and the other begins they agree.
+        let (summed, normal) = (many(SUMMED), many(SUMMED + 1));
+        assert!(summed.0.abs_diff(normal.0) <= 3 && summed.1.abs_diff(normal.1) <= 3, "{summed:?} {normal:?}");
+        let (low, high) = many(13_333_333_333_333_333);
+        assert!(low < high && high - low < 50_000_000, "{low} {high}");
+        assert!(interval_ranks(u64::MAX, Quantile::P50).is_some());
     }
 
     #[test]
