@@ -7,6 +7,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PATH:$HOME/.cargo/bin"
 
+# Journals are synced at each step: in memory that takes no time.
+[ ! -d /dev/shm ] || [ ! -w /dev/shm ] || export memory=/dev/shm
 export seconds=${FUZZ_SECONDS:-20} seed=${FUZZ_SEED:-0} binaries
 jobs=${FUZZ_JOBS:-$(nproc)}
 host=$(rustc -vV | sed -n 's/^host: //p')
@@ -31,7 +33,7 @@ feed() {
 	mkdir -p "fuzz/corpus/$target" "fuzz/artifacts/$target"
 	[ -d "fuzz/seeds/$target" ] && seeds=("fuzz/seeds/$target")
 	log=$(mktemp)
-	if ! "$binaries/$target" -max_total_time="$seconds" -seed="$seed" -rss_limit_mb=1024 -timeout=10 -max_len=65536 \
+	if ! TMPDIR=${memory:-${TMPDIR:-/tmp}} "$binaries/$target" -max_total_time="$seconds" -seed="$seed" -rss_limit_mb=1024 -timeout=10 -max_len=65536 \
 		-close_fd_mask=1 -artifact_prefix="fuzz/artifacts/$target/" "fuzz/corpus/$target" "${seeds[@]}" >"$log" 2>&1; then
 		tail -n 60 "$log" >&2
 		echo "$target: failed; the input is in fuzz/artifacts/$target" >&2
