@@ -5,7 +5,7 @@ use std::path::Path;
 use policy::wait::{LENGTHS, Lateness, TimedCost, WakeCosts};
 use probe::Measured;
 use probe::measured::{Detail, Name, Series};
-use tester::histogram::Histogram;
+use tester::histogram::{HIGHEST_NS, Histogram};
 use tester::host::{HostState, Reading};
 use units::Nanos;
 
@@ -80,11 +80,14 @@ fn lateness(series: &Series) -> Result<Option<Lateness>, String> {
         return Ok(None);
     }
     let histogram = Histogram::try_from(&series.histogram).map_err(|error| error.to_string())?;
-    let rank = |per_mille: u64| (histogram.len() * per_mille).div_ceil(1_000);
+    // In 128 bits: a file may claim any number of samples.
+    let rank = |per_mille: u128| (u128::from(histogram.len()) * per_mille).div_ceil(1_000) as u64;
     let ranks = [500, 750, 900, 990, 999].map(rank);
-    let [Some(p50), Some(p75), Some(p90), Some(p99), Some(p999)] = histogram.at_ranks(ranks) else {
+    let [Some(p50), Some(p75), Some(p90), Some(p99), p999] = histogram.at_ranks(ranks) else {
         return Ok(None);
     };
+    // Longer than samples are kept apart: no reason to give up the rest.
+    let p999 = p999.unwrap_or(HIGHEST_NS);
     let ns = Nanos::from_nanos;
     Ok(Some(Lateness { p50: ns(p50), p75: ns(p75), p90: ns(p90), p99: ns(p99), p999: ns(p999) }))
 }
@@ -154,6 +157,15 @@ mod tests {
         let rounded = [of.p50, of.p75, of.p90, of.p99, of.p999].map(Nanos::as_micros_floor);
         assert_eq!(rounded, [8, 10, 20, 70, 90]);
         assert_eq!(costs.interrupt, None);
+    }
+
+    #[test]
+    fn long_stalls_and_many_samples_leave_the_costs() {
+        let us = Nanos::from_micros;
+        let stalled = lateness(&series(&[(8, 998), (5_000_000, 2)])).unwrap().unwrap();
+        assert_eq!((stalled.p99.as_micros_floor(), stalled.p999), (8, Nanos::from_nanos(HIGHEST_NS)));
+        let many = lateness(&series(&[(8, u64::MAX / 4)])).unwrap().unwrap();
+        assert!(many.p999 < us(9), "{many:?}");
     }
 
     #[test]
