@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Who may depend on whom. A new edge is a decision on the design: it goes into ARCHITECTURE.md first.
-const EDGES: [(&str, &[&str]); 9] = [
+const EDGES: [(&str, &[&str]); 10] = [
     ("units", &[]),
     ("policy", &["units"]),
     ("sim", &["units", "policy"]),
@@ -12,13 +12,23 @@ const EDGES: [(&str, &[&str]); 9] = [
     ("audit", &["units", "host"]),
     ("live", &["units", "policy"]),
     ("tester", &["units", "live"]),
+    ("testkit", &[]),
     ("probe", &["units", "host", "live", "tester"]),
     ("cli", &["units", "policy", "sim", "host", "audit", "live", "tester", "probe"]),
 ];
 /// The same for tests, benchmarks and examples alone.
-const DEV_EDGES: [(&str, &[&str]); 1] = [("tester", &["policy"])];
+const DEV_EDGES: [(&str, &[&str]); 8] = [
+    ("policy", &["testkit"]),
+    ("sim", &["testkit"]),
+    ("host", &["testkit"]),
+    ("audit", &["testkit"]),
+    ("live", &["testkit"]),
+    ("tester", &["policy", "testkit"]),
+    ("probe", &["testkit"]),
+    ("cli", &["testkit"]),
+];
 /// Crates in which `unsafe` can stand nowhere at all, and the one that has files for it.
-const FORBID_UNSAFE: [&str; 6] = ["units", "policy", "sim", "audit", "tester", "cli"];
+const FORBID_UNSAFE: [&str; 7] = ["testkit", "units", "policy", "sim", "audit", "tester", "cli"];
 const DENY_UNSAFE: [&str; 3] = ["host", "live", "probe"];
 /// Crates that run without an operating system.
 const NO_STD: [&str; 2] = ["units", "policy"];
