@@ -134,7 +134,7 @@ fn is_right(bed: &Bed, budget: &str, seed: u32) -> bool {
 #[test]
 fn what_is_known_is_ranked_rightly_in_the_lab() {
     if !rustix::process::geteuid().is_root() {
-        println!("SKIPPED: needs root");
+        testkit::skip("needs root");
         return;
     }
     let _turn = turn();
@@ -145,6 +145,7 @@ fn what_is_known_is_ranked_rightly_in_the_lab() {
     } else {
         let (mut document, mut verdicts) = bed.experiment(ALONE, "100s", 1);
         let right = ("no timeout".to_owned(), "helps".to_owned());
+        testkit::first_attempt(verdicts[0] == right);
         if verdicts[0] != right {
             // One round in five may err, and once no frame of any run came back. What it says then is kept, and a new
             // pair of interfaces and a new instance get one more try.
