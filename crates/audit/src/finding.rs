@@ -4,7 +4,7 @@ use host::facts::CpuSet;
 use units::Nanos;
 
 use crate::wording::singular;
-use crate::{Context, Judgement, Rule, Subject, Verdict};
+use crate::{Context, Effect, Judgement, Rule, Subject, Verdict};
 
 /// A judgement with its rule, and its fix with concrete values.
 #[derive(Clone, Debug)]
@@ -15,8 +15,10 @@ pub struct Finding {
     pub judgement: Judgement,
     /// What mends it, with values and paths filled in; empty for what needs no mending.
     pub fix: Remedy,
-    /// What it takes from one late packet, where that is known.
+    /// How long one packet waits for it; `None` where nothing waits ([`Self::slower`]) or no size is known.
     pub effect: Option<Nanos>,
+    /// Does the work on a packet take longer, although none waits?
+    pub slower: bool,
     /// Is it a known one that a baseline accepts?
     pub accepted: bool,
 }
@@ -55,8 +57,8 @@ impl Finding {
             },
             false => Remedy::default(),
         };
-        let effect = if wrong { judgement.effect.or(rule.magnitude.typical) } else { None };
-        Self { rule, judgement, fix, effect, accepted: false }
+        let effect = if wrong { judgement.effect.unwrap_or(rule.magnitude.effect) } else { Effect::Unsized };
+        Self { rule, judgement, fix, effect: effect.lateness(), slower: effect == Effect::Slower, accepted: false }
     }
 
     /// Takes the parameters of full dynamic ticks out of what mends it for good: this kernel does not have them.
@@ -71,6 +73,16 @@ impl Finding {
             let rest: Vec<&str> = words.iter().copied().filter(|word| !is_tick(word)).collect();
             *text = if rest.is_empty() { "a kernel with CONFIG_NO_HZ_FULL=y".to_owned() } else { rest.join(" ") };
         }
+    }
+
+    /// What it does to a packet, in documents: `late` or `slower`; `None` where no size is known.
+    pub fn effect_name(&self) -> Option<&'static str> {
+        let effect = match (self.effect, self.slower) {
+            (Some(time), _) => Effect::Late(time),
+            (None, true) => Effect::Slower,
+            (None, false) => Effect::Unsized,
+        };
+        effect.name()
     }
 
     /// What names it from one audit to the next: rule and subject.

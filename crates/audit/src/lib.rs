@@ -37,5 +37,5 @@ pub use infer::Intent;
 pub use judgement::{Evidence, Judged, Judgement, Skip, Subject, known, settled};
 pub use plan::{Plan, plan};
 pub use report::{Level, Report, Selection, Selector, Tally, audit, audit_with};
-pub use rule::{Fix, Group, Magnitude, Rule};
+pub use rule::{Effect, Fix, Group, Magnitude, Rule};
 pub use verdict::Verdict;
