@@ -63,6 +63,8 @@ use crate::strict::{self, Error, Override, Section};
 
 /// The longest simulated time, warm-up included: a day.
 pub const LONGEST: Nanos = Nanos::from_secs(86_400);
+/// The most queues, and so cores: those of the largest of these controllers, an XL710 (Intel 332464, 1.2).
+pub const QUEUES: u64 = 1_536;
 /// The seed, if none was given.
 pub const SEED: u64 = 1;
 /// What counts for nothing at the beginning, if nothing else was given.
@@ -166,8 +168,7 @@ fn goal(mut section: Section) -> Result<GoalPlan, Error> {
 /// `[queues]`: how many, what the rings hold, and how long descriptors wait for a batch.
 fn queues(root: &mut Section, host: &mut Host) -> Result<u32, Error> {
     let Some(mut section) = root.section("queues")? else { return Ok(1) };
-    // Queues of the largest of these controllers: 1,536 of an XL710.
-    let count = section.count("count", 1..=1_536)?.map_or(1, |spot| spot.value as u32);
+    let count = section.count("count", 1..=QUEUES)?.map_or(1, |spot| spot.value as u32);
     // A ring holds at most 2^16 descriptors in any driver.
     for (key, ring) in
         [("rx_descriptors", &mut host.nic.rx_descriptors), ("tx_descriptors", &mut host.nic.tx_descriptors)]

@@ -188,14 +188,14 @@ pub(super) fn read(root: &mut Section, host: &Host, queues: u32) -> Result<Worke
         return Err(root.wrong("there is no [worker]", "add [worker] with driver = \"user\" and wait = \"adaptive\""));
     };
     let driver = section.required_choice("driver", &[("user", Driver::User), ("kernel", Driver::Kernel)])?.value;
-    let of_package = u64::from(host.processor.power.cores);
-    let cores = section.count("cores", 1..=of_package)?;
+    // More than a package has are those of several packages.
+    let cores = section.count("cores", 1..=super::QUEUES)?;
     if let Some(cores) = cores.as_ref().filter(|cores| cores.value > u64::from(queues)) {
         let what = format!("{} cores for {queues} queues", cores.value);
         return Err(cores.wrong(what, "give each core a queue: count in [queues]"));
     }
     let cores = cores.map_or(1, |spot| spot.value as u32);
-    let alike = section.count("alike", 0..=of_package - u64::from(cores))?.map_or(0, |spot| spot.value as u32);
+    let alike = section.count("alike", 0..=super::QUEUES)?.map_or(0, |spot| spot.value as u32);
     let stamps = section.flag("stamps")?.is_none_or(|spot| spot.value);
     let mut cycles = |key, usual| -> Result<Cycles, Error> {
         Ok(section.text::<CycleCount>(key)?.map_or(usual, |spot| spot.value.get()))

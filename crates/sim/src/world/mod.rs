@@ -6,7 +6,8 @@
 //!                  └─ send ─┴──────── User or Kernel ◄───────┘      all counted by Tally and Ledger
 //! ```
 //! What wants to act has a slot in the [`Agenda`]. A worker that polls goes on by itself as long as
-//! nobody else's turn comes first, so a busy loop costs no event.
+//! nobody else's turn comes first, so a busy loop costs no event. A frame concerns its own queue and worker
+//! alone, so the work that it takes does not grow with their number, but for the agenda's logarithm.
 //!
 //! **Limits.** One NIC with one port. Within one step a worker runs ahead of the others by the length of its
 //! batch; what two workers send at once leaves in the order of their steps. A response that makes room for
@@ -109,6 +110,8 @@ pub struct World {
     armed: Vec<bool>,
     armed_count: usize,
     end: At,
+    /// Events, steps of workers between them, and looks at queues: the simulator's own work.
+    steps: u64,
 }
 
 /// Runs a scenario to its end. `seed` in place of the scenario's own, if given.
@@ -149,6 +152,7 @@ impl World {
             armed: vec![false; queues],
             armed_count: 0,
             end: window.1,
+            steps: 0,
         };
         for number in 0..cores {
             let mut random = Random::stream(seed, CORES + number as u64);
@@ -176,18 +180,20 @@ impl World {
     fn run(&mut self) {
         let queues = self.armed.len();
         while let Some((now, id)) = self.agenda.next().filter(|(now, _)| *now < self.end) {
+            self.steps += 1;
             match id {
-                0 => {
-                    self.port.fetch(now, &mut self.tally);
-                    self.look_at_all();
-                }
+                0 => self.port.fetch(now, &mut self.tally),
                 id if id <= queues => self.interrupt(id - 1, now),
                 id if id <= 2 * queues => {
                     self.port.queues[id - 1 - queues].announce(now);
                     self.look_at(id - 1 - queues);
                 }
-                id => self.work(id - 1 - 2 * queues, now),
+                id => {
+                    self.work(id - 1 - 2 * queues, now);
+                    continue;
+                }
             }
+            self.tell();
         }
     }
 
@@ -196,36 +202,23 @@ impl World {
         let (id, mut now) = (self.worker_id(number), now);
         self.agenda.set(id, None);
         loop {
-            let horizon = self.horizon();
             let next = match &mut self.workers[number] {
-                Worker::User(user) => user.act(now, horizon, &mut self.port, &mut self.tally),
+                Worker::User(user) => user.act(now, &mut self.port, &mut self.tally),
                 Worker::Kernel(kernel) => kernel.act(now, &mut self.port, &mut self.tally),
             };
-            let mut queue = number;
-            while queue < self.armed.len() {
-                let armed = self.port.queues[queue].is_armed();
-                if armed != self.armed[queue] {
+            for queue in (number..self.armed.len()).step_by(self.workers.len()) {
+                if self.armed[queue] || self.port.queues[queue].is_armed() {
                     self.look_at(queue);
                 }
-                queue += self.workers.len();
             }
-            if self.armed_count > 0 {
-                self.look_at_all();
-            }
+            self.tell();
             if next >= self.end || !self.agenda.would_be_next(id, next) {
                 self.agenda.set(id, Some(next));
                 return;
             }
+            self.steps += 1;
             now = next;
         }
-    }
-
-    /// Until when nothing happens that a worker that runs could notice, besides frames that are already on
-    /// their way: another worker may answer a request, and a round trip later the next one is there.
-    fn horizon(&self) -> At {
-        let round_trip = self.port.round_trip().filter(|_| self.workers.len() > 1);
-        let next = round_trip.and_then(|round_trip| self.agenda.next().map(|(at, _)| at + round_trip));
-        next.map_or(self.end, |at| at.min(self.end))
     }
 
     /// The interrupt of `queue` fires.
@@ -242,18 +235,27 @@ impl World {
         self.look_at(queue);
     }
 
-    /// Sets the slots of all that waits for the port.
-    fn look_at_all(&mut self) {
-        for queue in 0..self.armed.len() {
-            if self.armed[queue] {
-                self.look_at(queue);
+    /// Tells those who wait for frames which have come, and the port when somebody wants the next. What this
+    /// takes goes by the frames, not by the queues.
+    fn tell(&mut self) {
+        while let Some(queue) = self.port.told.pop() {
+            self.look_at(queue);
+            let number = queue % self.workers.len();
+            let Worker::User(user) = &self.workers[number] else { continue };
+            let id = self.worker_id(number);
+            if let Some(at) = user.sees(queue, &self.port)
+                && self.agenda.get(id).is_none_or(|due| at < due)
+            {
+                self.agenda.set(id, Some(at));
             }
         }
-        self.agenda.set(0, if self.armed_count > 0 { self.port.next_due() } else { None });
+        let wanted = self.armed_count > 0 || self.port.is_watched();
+        self.agenda.set(0, if wanted { self.port.next_due() } else { None });
     }
 
-    /// Sets the slots of a queue, and that of the port.
+    /// Sets the slots of a queue.
     fn look_at(&mut self, queue: usize) {
+        self.steps += 1;
         let pair = &self.port.queues[queue];
         let (armed, interrupt) = (pair.is_armed(), pair.interrupt_at(self.with_tx));
         let sent = if self.with_tx { pair.next_completion() } else { None };
@@ -261,7 +263,6 @@ impl World {
         self.armed[queue] = armed;
         self.agenda.set(self.interrupt_id(queue), interrupt);
         self.agenda.set(self.sent_id(queue), sent);
-        self.agenda.set(0, if self.armed_count > 0 { self.port.next_due() } else { None });
     }
 
     fn finish(mut self, scenario: &Scenario, seed: u64) -> Outcome {
@@ -270,7 +271,10 @@ impl World {
         let mut cores = Vec::with_capacity(self.workers.len());
         for worker in self.workers {
             cores.push(match worker {
-                Worker::User(user) => crate::outcome::CoreOutcome::of_user(*user, self.end),
+                Worker::User(mut user) => {
+                    user.finish(self.end, &self.tally);
+                    crate::outcome::CoreOutcome::of_user(*user, self.end)
+                }
                 Worker::Kernel(mut kernel) => {
                     moderated.extend(kernel.finish(&mut self.tally));
                     crate::outcome::CoreOutcome::of_kernel(*kernel, self.end)
@@ -278,7 +282,7 @@ impl World {
             });
         }
         moderated.sort_by_key(|queue| queue.queue);
-        Outcome::new(scenario, seed, self.tally, &self.port, cores, moderated)
+        Outcome { steps: self.steps, ..Outcome::new(scenario, seed, self.tally, &self.port, cores, moderated) }
     }
 }
 
@@ -322,7 +326,9 @@ fn worker(
     Ok(match scenario.worker {
         Work::User { wait, interrupts, work, forward, stamps, .. } => {
             let policy = wait_policy(scenario, wait, goal, interrupts);
-            let config = user::Config { queues: queues.collect(), policy, frequency, work, stamps, forward, toggle };
+            let alone = scenario.worker.cores() == 1;
+            let config =
+                user::Config { queues: queues.collect(), policy, frequency, work, stamps, forward, toggle, alone };
             Worker::User(Box::new(User::new(config, core)))
         }
         Work::Kernel { model, stamps, .. } => {

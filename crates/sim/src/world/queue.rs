@@ -55,6 +55,8 @@ pub struct QueuePair {
     pub tx: Moderation,
     /// When the interrupts were last armed.
     armed_at: At,
+    /// Whether its worker left out polls until the next frame; see [`Port::watch`](super::port::Port::watch).
+    pub watched: bool,
     /// Interrupts within the window.
     pub interrupts: u64,
 }
@@ -73,6 +75,7 @@ impl QueuePair {
             announced: 0,
             tx: Moderation::new(nic.tx_moderation),
             armed_at: At::ORIGIN,
+            watched: false,
             interrupts: 0,
         };
         pair.rx.mask();
