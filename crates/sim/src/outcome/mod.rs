@@ -18,7 +18,7 @@ use crate::world::kernel::Kernel;
 use crate::world::port::Port;
 use crate::world::tally::Tally;
 use crate::world::user::User;
-use crate::world::{Activity, Book, Moderated};
+use crate::world::{Activity, Book, Cycle, Moderated};
 
 /// What a run gave. Of the frames, those that arrived within the window count.
 #[derive(Clone, Debug)]
@@ -64,6 +64,8 @@ pub struct QueueOutcome {
     pub interrupts: u64,
     /// What became of its moderation, if the kernel drives it.
     pub moderation: Option<Moderated>,
+    /// Vacations and busy periods, if threads share it.
+    pub shared: Cycle,
 }
 
 /// What one core did within the window.
@@ -249,6 +251,7 @@ impl Outcome {
                 in_flight: queue.in_flight,
                 interrupts: port.queues[number].interrupts,
                 moderation: moderated.next_if(|moderated| moderated.queue == number),
+                shared: port.queues[number].shared.cycles,
             })
             .collect();
         let departed = queues.iter().map(|queue| queue.departed).sum();

@@ -16,6 +16,7 @@
 mod core;
 pub(crate) mod kernel;
 mod ledger;
+mod metronome;
 pub(crate) mod port;
 mod queue;
 pub(crate) mod tally;
@@ -23,6 +24,8 @@ pub(crate) mod user;
 
 pub use kernel::{KernelModel, Moderated};
 pub use ledger::{Activity, Book, Residency};
+pub use metronome::{Cycle, MetronomeModel};
+pub use user::HEALTH_INTERVAL;
 
 use policy::frequency::{
     Fixed, Frequency, FrequencyPolicy as _, GoalFrequency, GoalFrequencyConfig, L3fwdPower, Platform, TwoLevel,
@@ -39,10 +42,11 @@ use crate::At;
 use crate::engine::{Agenda, Id};
 use crate::hw::ModelError;
 use crate::hw::aspm::Aspm;
+use crate::hw::cpufreq::{Governor, Load};
 use crate::hw::cstate::CState;
 use crate::hw::interrupt::DelayFrom;
 use crate::hw::pstate::PState;
-use crate::hw::scheduler::Scheduler;
+use crate::hw::scheduler::{Class, Scheduler};
 use crate::hw::timer::Timer;
 use crate::hw::vcpu::Vcpu;
 use crate::outcome::Outcome;
@@ -51,10 +55,11 @@ use crate::scenario::{FrequencyPlan, ModerationPlan, Scenario, Wait, Worker as W
 use crate::traffic::Source;
 use kernel::Kernel;
 use ledger::Ledger;
+use metronome::Thread;
 use port::{Feed, Port};
 use queue::QueuePair;
 use tally::Tally;
-use user::User;
+use user::{Scheme, User};
 
 /// Streams of random numbers: traffic from here on, one a kind...
 const TRAFFIC: u64 = 1_000;
@@ -87,6 +92,27 @@ impl Toggle {
             self.at = self.at + self.every;
         }
         Some(wanted)
+    }
+}
+
+/// Who changes a core's frequency, if no policy does.
+#[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant)] // there is one a core
+pub(crate) enum Scaling {
+    Toggle(Toggle),
+    Governor(Governor),
+}
+
+impl Scaling {
+    /// Asks the core for what is due at `now`. `packets` is what a governor is shown of NAPI.
+    fn steer(&mut self, now: At, core: &mut Core, packets: Load) {
+        let wanted = match self {
+            Self::Toggle(toggle) => toggle.due(now),
+            Self::Governor(governor) => governor.decide(now, core.frequency(), &Load { idle: core.idle(), ..packets }),
+        };
+        if let Some(wanted) = wanted {
+            core.request(now, wanted);
+        }
     }
 }
 
@@ -297,10 +323,15 @@ fn worker(
     let host = &scenario.host;
     let goal = scenario.goal.map(|goal| goal.latency);
     let frequency = frequency_policy(scenario, goal);
-    let (first, toggle) = match (&frequency, scenario.frequency) {
+    let (first, scaling) = match (&frequency, scenario.frequency) {
         (Some(policy), _) => (policy.requested(), None),
         (None, FrequencyPlan::Toggle { low, high, every }) => {
-            (high, Some(Toggle { next: (low, high), at: At::ORIGIN + every, every }))
+            (high, Some(Scaling::Toggle(Toggle { next: (low, high), at: At::ORIGIN + every, every })))
+        }
+        (None, FrequencyPlan::Governor(model, range)) => {
+            let governor = Governor::new(model, range, is_realtime(scenario));
+            let first = governor.requested();
+            (first, (!governor.is_fixed()).then_some(Scaling::Governor(governor)))
         }
         (None, _) => (host.processor.base, None),
     };
@@ -322,13 +353,20 @@ fn worker(
         random,
         window,
     });
-    let queues = (number..scenario.queues as usize).step_by(scenario.worker.cores() as usize);
+    let (cores, all) = (scenario.worker.cores() as usize, scenario.queues as usize);
+    let queues = (number..all).step_by(cores);
     Ok(match scenario.worker {
         Work::User { wait, interrupts, work, forward, stamps, .. } => {
-            let policy = wait_policy(scenario, wait, goal, interrupts);
+            let (queues, scheme) = match wait {
+                Wait::Metronome(model) => {
+                    let queue = number % all;
+                    let threads = (queue..cores).step_by(all).count() as u64;
+                    (vec![queue], Scheme::Shared(Thread { model, threads, holds: false }))
+                }
+                wait => (queues.collect(), Scheme::Policy(wait_policy(scenario, wait, goal, interrupts))),
+            };
             let alone = scenario.worker.cores() == 1;
-            let config =
-                user::Config { queues: queues.collect(), policy, frequency, work, stamps, forward, toggle, alone };
+            let config = user::Config { queues, scheme, frequency, work, stamps, forward, scaling, alone };
             Worker::User(Box::new(User::new(config, core)))
         }
         Work::Kernel { model, stamps, .. } => {
@@ -341,7 +379,7 @@ fn worker(
                     Ok((queue, policy))
                 })
                 .collect::<Result<_, ModelError>>()?;
-            let config = kernel::Config { queues, frequency, model, stamps, toggle };
+            let config = kernel::Config { queues, frequency, model, stamps, scaling };
             Worker::Kernel(Box::new(Kernel::new(config, core)))
         }
     })
@@ -357,6 +395,15 @@ fn loss_bound(scenario: &Scenario) -> LossBound {
     LossBound { descriptors: nic.rx_descriptors, peak }
 }
 
+/// Whether a FIFO thread runs on the cores: the loop, or the application that the kernel hands packets to.
+fn is_realtime(scenario: &Scenario) -> bool {
+    let thread = match scenario.worker {
+        Work::User { .. } => true,
+        Work::Kernel { model, .. } => model.application.is_some(),
+    };
+    thread && scenario.host.scheduler.class == Class::Fifo
+}
+
 /// `None`: the world itself changes the frequency.
 fn frequency_policy(scenario: &Scenario, goal: Option<Goal>) -> Option<Frequency<Simulated>> {
     let pstates = scenario.host.processor.pstates;
@@ -369,7 +416,7 @@ fn frequency_policy(scenario: &Scenario, goal: Option<Goal>) -> Option<Frequency
             let config = GoalFrequencyConfig { goal, platform, loss: Some(loss_bound(scenario)) };
             Frequency::Goal(GoalFrequency::new(config).with_unseen(unseen(scenario)))
         }
-        FrequencyPlan::Toggle { .. } => return None,
+        FrequencyPlan::Governor(..) | FrequencyPlan::Toggle { .. } => return None,
     })
 }
 
@@ -386,7 +433,8 @@ fn unseen(scenario: &Scenario) -> Nanos {
 fn wait_policy(scenario: &Scenario, wait: Wait, goal: Option<Goal>, interrupts: bool) -> Policy<Simulated> {
     let loss = Some(loss_bound(scenario));
     match wait {
-        Wait::Poll => Policy::Poll(Poll),
+        // Threads that share a queue have no policy of their own.
+        Wait::Poll | Wait::Metronome(_) => Policy::Poll(Poll),
         Wait::Interrupt => Policy::Interrupt(Interrupt),
         Wait::Backoff(max) => Policy::Backoff(Backoff::new(max)),
         Wait::Hybrid300 => Policy::Hybrid300(Hybrid300::new()),
@@ -402,8 +450,8 @@ fn moderation_policy(scenario: &Scenario, goal: Option<Goal>) -> Result<moderati
         // A setting of one's own may throttle, which no profile says: the queue keeps it, whatever the
         // profile is called.
         ModerationPlan::Fixed => moderation::Moderation::Static(Static::new(nearest_profile(scenario))),
-        ModerationPlan::Dim { mode, index } => {
-            let dim = NetDim::new(Direction::Rx, mode, index);
+        ModerationPlan::Dim { index, profiles, .. } => {
+            let dim = NetDim::with_profiles(profiles, index);
             moderation::Moderation::NetDim(dim.ok_or_else(|| ModelError {
                 part: "moderation",
                 what: format!("DIM has no profile {index}: expected one of its table"),

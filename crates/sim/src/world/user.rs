@@ -16,15 +16,17 @@
 //! by time, too. All other policies, of waiting or of frequency, count polls, and none is left out.
 
 use policy::frequency::{self, Frequency, FrequencyPolicy as _};
-use policy::wait::{Action, Arrivals, Ended, Observation, Policy, Queue, Reason, WaitKind, WaitPolicy as _};
+use policy::wait::{Action, Arrivals, Decision, Ended, Observation, Policy, Queue, Reason, WaitKind, WaitPolicy as _};
 use units::{Cycles, Nanos, Simulated};
 
 use super::core::{Core, Path, Whom};
 use super::ledger::Activity;
+use super::metronome::Thread;
 use super::port::Port;
 use super::queue::Waiting;
 use super::tally::{Shares, Tally};
 use crate::At;
+use crate::hw::cpufreq::Load;
 use crate::machine::WorkModel;
 use crate::outcome::{Drop, Term};
 
@@ -37,20 +39,30 @@ pub const STRIDE: Nanos = Nanos::from_nanos(500);
 /// A real-time throttle is asked at least so often.
 const THROTTLE_LOOK: Nanos = Nanos::from_micros(100);
 
+/// How a worker waits.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // there is one a worker
+pub enum Scheme {
+    /// By a policy, for queues of its own.
+    Policy(Policy<Simulated>),
+    /// As one of several threads that share its only queue.
+    Shared(Thread),
+}
+
 /// What a worker is to do.
 #[derive(Debug)]
 pub struct Config {
     /// The queues that it serves.
     pub queues: Vec<usize>,
-    pub policy: Policy<Simulated>,
+    pub scheme: Scheme,
     pub frequency: Option<Frequency<Simulated>>,
     pub work: WorkModel,
     /// Whether frames carry the time of their arrival.
     pub stamps: bool,
     /// Whether frames go out again; else they end with the work on them.
     pub forward: bool,
-    /// Whether the world itself changes the frequency now and then.
-    pub toggle: Option<super::Toggle>,
+    /// Who else changes the frequency.
+    pub scaling: Option<super::Scaling>,
     /// Whether all frames are for this worker.
     pub alone: bool,
 }
@@ -127,12 +139,13 @@ pub struct User {
 
 impl User {
     pub fn new(config: Config, core: Core) -> Self {
-        let timeless = config.toggle.is_none() && !core.is_throttled();
-        let skip = match (&config.policy, &config.frequency) {
-            (Policy::Poll(_), None | Some(Frequency::Fixed(_))) if timeless => Skip::Exact,
-            (Policy::Poll(_) | Policy::Adaptive(_), None | Some(Frequency::Fixed(_) | Frequency::Goal(_))) => {
-                Skip::Stride
-            }
+        let timeless = config.scaling.is_none() && !core.is_throttled();
+        let skip = match (&config.scheme, &config.frequency) {
+            (Scheme::Policy(Policy::Poll(_)), None | Some(Frequency::Fixed(_))) if timeless => Skip::Exact,
+            (
+                Scheme::Policy(Policy::Poll(_) | Policy::Adaptive(_)),
+                None | Some(Frequency::Fixed(_) | Frequency::Goal(_)),
+            ) => Skip::Stride,
             _ => Skip::None,
         };
         let seen = Vec::with_capacity(config.queues.len());
@@ -189,6 +202,18 @@ impl User {
     }
 
     fn poll_and_decide(&mut self, now: At, port: &mut Port, tally: &mut Tally) -> At {
+        let mut now = now;
+        if let Scheme::Shared(thread) = &mut self.config.scheme
+            && !thread.holds
+        {
+            thread.holds = port.queues[self.config.queues[0]].shared.try_lock(now, tally.within(now));
+            let Thread { model, holds, .. } = *thread;
+            now = self.core.execute(now, model.lock, Activity::Working);
+            if !holds {
+                let until = now + model.timeout;
+                return self.give_away(now, Action::SleepUntil(until), Some(until));
+            }
+        }
         let polled = self.poll(now, port, tally);
         self.decide(now, polled, port, tally)
     }
@@ -241,7 +266,8 @@ impl User {
         for index in 0..self.config.queues.len() {
             let queue = self.config.queues[index];
             port.fetch(at, tally);
-            let fill = port.queues[queue].take(at, BURST, &mut self.batch);
+            let burst = if matches!(self.config.scheme, Scheme::Shared(_)) { super::metronome::BURST } else { BURST };
+            let fill = port.queues[queue].take(at, burst, &mut self.batch);
             at = if self.batch.is_empty() {
                 self.seen.push(Queue { received: 0, fill: 0, arrivals: None });
                 self.core.execute(at, self.config.work.poll, Activity::Polling)
@@ -303,8 +329,18 @@ impl User {
     fn decide(&mut self, polled_at: At, now: At, port: &mut Port, tally: &mut Tally) -> At {
         let seen = Observation { now, queues: &self.seen, ended: self.ended.take() };
         let empty = seen.received() == 0;
-        let decision = self.config.policy.decide(&seen);
         let counted = tally.within(now);
+        let decision = match &mut self.config.scheme {
+            Scheme::Policy(policy) => policy.decide(&seen),
+            // Until the queue is empty.
+            Scheme::Shared(_) if !empty => Decision { action: Action::Poll, reason: Reason::Traffic },
+            Scheme::Shared(thread) => {
+                thread.holds = false;
+                let shared = &mut port.queues[self.config.queues[0]].shared;
+                let sleep = shared.release(now, &thread.model, thread.threads, counted);
+                Decision { action: Action::SleepUntil(now + sleep), reason: Reason::Fixed }
+            }
+        };
         self.counts.reasons[decision.reason as usize] += u64::from(counted);
         if let Some(policy) = &mut self.config.frequency {
             let (busy, asleep) = (std::mem::take(&mut self.busy), std::mem::take(&mut self.asleep));
@@ -315,8 +351,8 @@ impl User {
                 self.core.request(now, wanted);
             }
         }
-        if let Some(wanted) = self.config.toggle.as_mut().and_then(|toggle| toggle.due(now)) {
-            self.core.request(now, wanted);
+        if let Some(scaling) = &mut self.config.scaling {
+            scaling.steer(now, &mut self.core, Load::default());
         }
         self.empty = if empty { self.empty.saturating_add(1) } else { 0 };
         match decision.action {
