@@ -6,6 +6,7 @@
 //! the fix costs, its references, and beside it the cases that test it. [`Context`] is what the host is
 //! for, given or inferred. [`audit`] asks all rules and makes a [`Report`].
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod applies;
 mod baseline;

@@ -1,35 +1,35 @@
 //! A report for people at a terminal.
 
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, Write};
 
 use audit::{Finding, Group, Level, Report, Rule, Tally, Verdict};
 use host::Facts;
 
 use super::document::{from, show};
-use crate::commands::no_color;
+use crate::terminal::{Clean, Style};
 
 /// Columns of the text.
 const WIDTH: usize = 100;
 
 /// Groups with one line each, then the findings from a level on.
 pub(super) fn report(
-    out: &mut impl Write,
+    out: &mut Clean<impl Write>,
     facts: &Facts,
     report: &Report,
     level: Level,
     unused: &[String],
 ) -> io::Result<()> {
-    let paint = Paint::new();
     head(out, facts, report)?;
     for group in Group::ALL {
         let tally = report.tally(Some(group));
         if tally != Tally::default() {
-            writeln!(out, "{} {:<38} {}", paint.mark(&tally), group.title(), sum(&tally))?;
+            mark(out, &worst(&tally))?;
+            writeln!(out, " {:<38} {}", group.title(), sum(&tally))?;
         }
     }
     for finding in report.at_least(level) {
         writeln!(out)?;
-        one(out, &paint, finding)?;
+        one(out, finding)?;
     }
     budget(out, report)?;
     let total = report.tally(None);
@@ -47,7 +47,7 @@ pub(super) fn report(
     Ok(())
 }
 
-fn head(out: &mut impl Write, facts: &Facts, report: &Report) -> io::Result<()> {
+fn head(out: &mut Clean<impl Write>, facts: &Facts, report: &Report) -> io::Result<()> {
     let host = super::document::host(facts);
     let release = host.release.map(|release| format!(", {release}")).unwrap_or_default();
     let model = host.cpu_model.map(|model| format!(", {model}")).unwrap_or_default();
@@ -73,13 +73,16 @@ fn head(out: &mut impl Write, facts: &Facts, report: &Report) -> io::Result<()> 
     writeln!(out)
 }
 
-fn one(out: &mut impl Write, paint: &Paint, finding: &Finding) -> io::Result<()> {
+fn one(out: &mut Clean<impl Write>, finding: &Finding) -> io::Result<()> {
     let (rule, judgement) = (finding.rule, &finding.judgement);
     let subject = match judgement.subject {
         audit::Subject::Host => String::new(),
         _ => format!(" · {}", judgement.subject),
     };
-    writeln!(out, "{} {}{subject}", paint.verdict(&judgement.verdict), paint.bold(rule.id))?;
+    mark(out, &judgement.verdict)?;
+    write!(out, " ")?;
+    out.styled(Style::Bold, rule.id)?;
+    writeln!(out, "{subject}")?;
     let found = match judgement.verdict.reason() {
         Some(reason) => reason,
         None => &judgement.found,
@@ -109,7 +112,7 @@ fn one(out: &mut impl Write, paint: &Paint, finding: &Finding) -> io::Result<()>
 }
 
 /// What is known to be taken from the budget, largest first, where there is a goal.
-fn budget(out: &mut impl Write, report: &Report) -> io::Result<()> {
+fn budget(out: &mut Clean<impl Write>, report: &Report) -> io::Result<()> {
     let Some(goal) = report.context.goal else { return Ok(()) };
     let takes = report.budget();
     if takes.is_empty() {
@@ -157,9 +160,9 @@ fn hint(facts: &Facts, is_root: bool) -> String {
 }
 
 /// Explains a rule, and says what it found on this host.
-pub(super) fn explain(out: &mut impl Write, rule: &Rule, report: &Report) -> io::Result<()> {
-    let paint = Paint::new();
-    writeln!(out, "{}  {}\n", paint.bold(rule.id), rule.title)?;
+pub(super) fn explain(out: &mut Clean<impl Write>, rule: &Rule, report: &Report) -> io::Result<()> {
+    out.styled(Style::Bold, rule.id)?;
+    writeln!(out, "  {}\n", rule.title)?;
     wrapped(out, "why         ", "            ", rule.why)?;
     wrapped(out, "takes       ", "            ", &format!("{} ({})", rule.magnitude.text, rule.magnitude.source))?;
     wrapped(out, "applies     ", "            ", &audit::applies(rule))?;
@@ -178,7 +181,7 @@ pub(super) fn explain(out: &mut impl Write, rule: &Rule, report: &Report) -> io:
     }
     writeln!(out, "\non this host:")?;
     for finding in &report.findings {
-        one(out, &paint, finding)?;
+        one(out, finding)?;
     }
     Ok(())
 }
@@ -199,7 +202,7 @@ fn sum(tally: &Tally) -> String {
 }
 
 /// Writes text in lines of at most [`WIDTH`] columns.
-fn wrapped(out: &mut impl Write, first: &str, rest: &str, text: &str) -> io::Result<()> {
+fn wrapped(out: &mut Clean<impl Write>, first: &str, rest: &str, text: &str) -> io::Result<()> {
     let rest = if rest.is_empty() { first } else { rest };
     let mut line = first.to_owned();
     let mut empty = true;
@@ -218,44 +221,27 @@ fn wrapped(out: &mut impl Write, first: &str, rest: &str, text: &str) -> io::Res
     writeln!(out, "{line}")
 }
 
-/// Colours, where there is a terminal that has them and nobody refused them.
-struct Paint {
-    colours: bool,
+/// A verdict as a mark that needs no colours.
+fn mark(out: &mut Clean<impl Write>, verdict: &Verdict) -> io::Result<()> {
+    let (style, mark) = match verdict {
+        Verdict::Fail => (Style::Red, "[✗]"),
+        Verdict::Warn => (Style::Yellow, "[!]"),
+        Verdict::SourcesDisagree => (Style::Cyan, "[±]"),
+        Verdict::Unknown(_) => (Style::Dim, "[?]"),
+        Verdict::Pass => (Style::Green, "[✓]"),
+        Verdict::NotApplicable(_) => (Style::Dim, "[-]"),
+    };
+    out.styled(style, mark)
 }
 
-impl Paint {
-    fn new() -> Self {
-        Self { colours: io::stdout().is_terminal() && !no_color() }
-    }
-
-    fn with(&self, code: &str, text: &str) -> String {
-        if self.colours { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
-    }
-
-    fn bold(&self, text: &str) -> String {
-        self.with("1", text)
-    }
-
-    fn verdict(&self, verdict: &Verdict) -> String {
-        match verdict {
-            Verdict::Fail => self.with("31", "[✗]"),
-            Verdict::Warn => self.with("33", "[!]"),
-            Verdict::SourcesDisagree => self.with("36", "[±]"),
-            Verdict::Unknown(_) => self.with("2", "[?]"),
-            Verdict::Pass => self.with("32", "[✓]"),
-            Verdict::NotApplicable(_) => self.with("2", "[-]"),
-        }
-    }
-
-    fn mark(&self, tally: &Tally) -> String {
-        self.verdict(&match tally {
-            Tally { fail: 1.., .. } => Verdict::Fail,
-            Tally { warn: 1.., .. } => Verdict::Warn,
-            Tally { pass: 1.., .. } | Tally { accepted: 1.., .. } => Verdict::Pass,
-            Tally { sources_disagree: 1.., .. } => Verdict::SourcesDisagree,
-            Tally { unknown: 1.., .. } => Verdict::Unknown("".into()),
-            _ => Verdict::NotApplicable("".into()),
-        })
+fn worst(tally: &Tally) -> Verdict {
+    match tally {
+        Tally { fail: 1.., .. } => Verdict::Fail,
+        Tally { warn: 1.., .. } => Verdict::Warn,
+        Tally { pass: 1.., .. } | Tally { accepted: 1.., .. } => Verdict::Pass,
+        Tally { sources_disagree: 1.., .. } => Verdict::SourcesDisagree,
+        Tally { unknown: 1.., .. } => Verdict::Unknown("".into()),
+        _ => Verdict::NotApplicable("".into()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Just enough HTTP/1.1 (RFC 9112) for a scraper: one GET a connection. Everything is bounded: the
 //! request's size, the time for it, the time to take the answer, the connections at a time.
 
+use crate::terminal;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -42,7 +43,7 @@ pub fn serve(
             Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) => {}
             Err(e) => {
                 // Out of descriptors, say: it passes, but not at once.
-                let _ = writeln!(io::stderr(), "warning: a connection was not accepted: {e}");
+                let _ = writeln!(terminal::err(), "warning: a connection was not accepted: {e}");
                 std::thread::sleep(Duration::from_millis(100));
             }
         }
@@ -68,7 +69,7 @@ where
         let _ = answer(&mut stream, &*body);
     });
     if let Err(e) = answering {
-        let _ = writeln!(io::stderr(), "warning: a connection was not answered: {e}");
+        let _ = writeln!(terminal::err(), "warning: a connection was not answered: {e}");
     }
 }
 

@@ -17,7 +17,7 @@ use live::port::{PortConfig, PortKind};
 use crate::args::Run as Typed;
 use crate::commands::{ports, print_json};
 use crate::failure::describe;
-use crate::{Failure, Status};
+use crate::{Failure, Status, terminal};
 use meaning::Meaning;
 
 /// Runs until it is asked to end, and says what it counted.
@@ -70,7 +70,7 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
     if meaning.json {
         print_json(&document)?;
     } else {
-        say::summary(&document, &mut std::io::stdout().lock()).context("write the summary")?;
+        say::summary(&document, &mut terminal::out()).context("write the summary")?;
     }
     kept?;
     let failed = outcome.workers.into_iter().find_map(|worker| worker.result.err());
@@ -106,7 +106,7 @@ fn start(meaning: &Meaning) -> anyhow::Result<(Instance, Vec<Option<Deferred>>)>
 /// To the standard error: the standard output is for the result.
 fn tell(line: &str) {
     // Nothing is left to be done if this cannot be said.
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = writeln!(terminal::err(), "{line}");
 }
 
 /// What cannot be written is said before the ports are opened.
@@ -130,10 +130,10 @@ fn keep(meaning: &Meaning, outcome: &Outcome) -> anyhow::Result<()> {
     if let Some(path) = &meaning.record
         && let Some(record) = outcome.workers.iter().find_map(|worker| worker.record.as_ref())
     {
-        fs::write(path, record).map_err(|e| unwritable(path, &e))?;
+        terminal::file(path, &String::from_utf8_lossy(record)).map_err(|e| unwritable(path, &e))?;
     }
     if let Some(path) = &meaning.trace {
-        fs::write(path, trace(outcome)).map_err(|e| unwritable(path, &e))?;
+        terminal::file(path, &trace(outcome)).map_err(|e| unwritable(path, &e))?;
     }
     let captures = outcome.wrappers.iter().filter_map(|wrapper| wrapper.capture.as_ref());
     for (path, meter) in captures {

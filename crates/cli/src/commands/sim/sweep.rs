@@ -1,7 +1,7 @@
 //! `apus sim sweep`: all combinations of values, each simulated by itself, on all cores.
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::args::sim::{Sweep as Typed, Vary};
 use crate::commands::print_json;
 use crate::documents::VERSION;
 use crate::documents::sim::{Case, SWEEP, SweepDocument};
-use crate::{Failure, Status};
+use crate::{Failure, Status, terminal};
 
 /// How often a signal is looked for.
 const LOOK: Duration = Duration::from_millis(100);
@@ -77,11 +77,11 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     }
     progress.clear();
     if interrupted && typed.output.is_none() {
-        eprintln!("interrupted: {next} of {total} cases");
+        let _ = writeln!(terminal::err(), "interrupted: {next} of {total} cases");
     }
     match (&typed.output, typed.json) {
         (Some(path), _) => {
-            let mut out = io::stdout().lock();
+            let mut out = terminal::out();
             let there = total - left.len() + next;
             writeln!(out, "{}: {there} of {total} cases", path.display())?;
             if interrupted {
@@ -93,7 +93,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
             print_json(&SweepDocument { apus: VERSION.to_owned(), schema: SWEEP.to_owned(), cases })?;
         }
         (None, false) => {
-            let mut out = io::stdout().lock();
+            let mut out = terminal::out();
             csv::write_line(&mut out, &head)?;
             for (planned, case) in left.iter().zip(&cases) {
                 csv::write_line(&mut out, &csv::row(&planned.number, &keys, case))?;
@@ -206,7 +206,7 @@ pub(super) struct Progress {
 impl Progress {
     /// Of `total` cases, `kept` are done already.
     pub(super) fn new(total: usize, kept: usize) -> Self {
-        Self { terminal: io::stderr().is_terminal(), total, kept, shown: None }
+        Self { terminal: terminal::err_is_terminal(), total, kept, shown: None }
     }
 
     /// Of the cases that were left, `done` are done.
@@ -219,14 +219,15 @@ impl Progress {
         self.shown = Some(done);
         let filled = WIDTH * done / self.total.max(1);
         let bar = format!("{}{}", "#".repeat(filled), "-".repeat(WIDTH - filled));
-        // Erase the line (ECMA-48, EL), and write. What nobody can see needs no handling.
-        let _ = write!(io::stderr(), "\r\x1b[K[{bar}] {done} of {} cases", self.total);
+        let mut err = terminal::err();
+        // What nobody can see needs no handling.
+        let _ = err.erase_line().and_then(|()| write!(err, "[{bar}] {done} of {} cases", self.total));
     }
 
     /// Takes it off the screen.
     pub(super) fn clear(&self) {
         if self.terminal {
-            let _ = write!(io::stderr(), "\r\x1b[K");
+            let _ = terminal::err().erase_line();
         }
     }
 }

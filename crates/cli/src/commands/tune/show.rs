@@ -1,7 +1,7 @@
 //! What only reads: `plan`, `status`, `verify`, `diff`, `export`.
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io::Write as _;
 
 use std::time::{Duration, Instant};
 
@@ -17,10 +17,11 @@ use crate::Status;
 use crate::args::tune::{Export, PlanArgs, Show, Verify};
 use crate::commands::print_json;
 use crate::documents::tune::{OpenItem, Plan, Status as StatusDocument};
+use crate::terminal;
 
 /// `apus tune plan`
 pub fn plan(typed: &PlanArgs) -> anyhow::Result<Status> {
-    let mut out = io::stdout().lock();
+    let mut out = terminal::out();
     let Some(profile) = &typed.profile else {
         for (name, summary) in Profile::builtin() {
             writeln!(out, "{name:<12}{summary}")?;
@@ -45,7 +46,7 @@ pub fn status(typed: &Show) -> anyhow::Result<Status> {
     if typed.json {
         print_json(&document)?;
     } else {
-        say::status(&document, &mut io::stdout().lock())?;
+        say::status(&document, &mut terminal::out())?;
     }
     let wrong = document.transactions.iter().any(|one| one.abandoned || one.damage.is_some());
     Ok(if wrong { Status::Findings } else { Status::Good })
@@ -63,7 +64,7 @@ pub fn verify(typed: &Verify) -> anyhow::Result<Status> {
     if typed.show.json {
         print_json(&document)?;
     } else {
-        say::verify(&document, &mut io::stdout().lock())?;
+        say::verify(&document, &mut terminal::out())?;
     }
     // What belongs to another network namespace is reported, and decides nothing.
     let mut items = document.transactions.iter().flat_map(|one| &one.items).filter(|item| item.is_here());
@@ -103,7 +104,7 @@ pub fn diff(typed: &Show) -> anyhow::Result<Status> {
     if typed.json {
         print_json(&document)?;
     } else {
-        say::diff(&document, &mut io::stdout().lock())?;
+        say::diff(&document, &mut terminal::out())?;
     }
     Ok(Status::Good)
 }
@@ -119,7 +120,7 @@ pub fn export(typed: &Export) -> anyhow::Result<Status> {
     let access = machine(&typed.target.root)?;
     let (profile, resolved) = resolve(&access, &typed.profile, &typed.target)?;
     let export = resolved.export(&access, &profile.summary, typed.format)?;
-    let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
+    let (mut out, mut err) = (terminal::out(), terminal::err());
     for file in &export.files {
         match &typed.output {
             Some(folder) => {
@@ -127,7 +128,7 @@ pub fn export(typed: &Export) -> anyhow::Result<Status> {
                 if let Some(parent) = path.parent() {
                     fs::create_dir_all(parent).with_context(|| format!("make the folder {}", parent.display()))?;
                 }
-                fs::write(&path, &file.text).with_context(|| format!("write {}", path.display()))?;
+                terminal::file(&path, &file.text).with_context(|| format!("write {}", path.display()))?;
                 writeln!(out, "{}  belongs to {}", path.display(), file.place)?;
             }
             None if export.files.len() == 1 => write!(out, "{}", file.text)?,
