@@ -5,7 +5,7 @@ use std::fmt;
 use host::facts::{CpuSet, Fact, Source, Why};
 use units::Nanos;
 
-use crate::Verdict;
+use crate::{Cause, Verdict};
 
 /// What a judge returns: a judgement of each subject, or why there is none.
 pub type Judged = Result<Vec<Judgement>, Skip>;
@@ -74,6 +74,8 @@ pub struct Judgement {
     pub for_good: Vec<String>,
     /// What it takes from one late packet here; `None` takes the rule's typical value.
     pub effect: Option<Nanos>,
+    /// Its root cause, where it is another than the rule's.
+    pub cause: Option<Cause>,
 }
 
 impl Judgement {
@@ -115,6 +117,7 @@ impl Judgement {
             now: Vec::new(),
             for_good: Vec::new(),
             effect: None,
+            cause: None,
         }
     }
 
@@ -154,6 +157,12 @@ impl Judgement {
     /// What it takes from one late packet here.
     pub fn takes(mut self, effect: Nanos) -> Self {
         self.effect = Some(effect);
+        self
+    }
+
+    /// Its root cause is another than the rule's.
+    pub fn because(mut self, cause: Cause) -> Self {
+        self.cause = Some(cause);
         self
     }
 

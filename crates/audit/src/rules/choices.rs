@@ -7,9 +7,7 @@
 use host::Facts;
 use host::facts::{Generation, Vendor};
 
-use crate::{
-    Applies, Context, Fix, Group, How, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
-};
+use crate::{Applies, Cause, Context, Fix, Group, How, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled};
 
 /// The tables of this group.
 pub const RULES: &[&[Rule]] = &[SETTINGS, POWER];
@@ -27,6 +25,7 @@ const PERFSPECT: &str = "intel/PerfSpect";
 const SETTINGS: &[Rule] = &[
     Rule {
         id: "choice.timer-migration",
+        cause: Cause::TimerTick,
         group: Group::Choices,
         title: "Timers move away from idle CPUs, or stay",
         applies: Applies::LINUX.isolated(),
@@ -45,6 +44,7 @@ const SETTINGS: &[Rule] = &[
     },
     Rule {
         id: "choice.rcu-normal",
+        cause: Cause::Rcu,
         group: Group::Choices,
         title: "After boot RCU waits, or hurries",
         applies: Applies::LINUX,
@@ -63,6 +63,7 @@ const SETTINGS: &[Rule] = &[
     },
     Rule {
         id: "choice.numa-balancing",
+        cause: Cause::MemoryManagement,
         group: Group::Choices,
         title: "The kernel moves memory to its users, or leaves it",
         applies: Applies::LINUX,
@@ -81,6 +82,7 @@ const SETTINGS: &[Rule] = &[
     },
     Rule {
         id: "choice.machine-checks",
+        cause: Cause::MachineChecks,
         group: Group::Choices,
         title: "Machine checks are off, or only the corrected ones are ignored",
         applies: Applies::LINUX.on_hardware(),
@@ -99,6 +101,7 @@ const SETTINGS: &[Rule] = &[
     },
     Rule {
         id: "choice.ring-size",
+        cause: Cause::Rings,
         group: Group::Choices,
         title: "Rings are short, for delay, or long, against loss",
         applies: Applies::LINUX.with_nic(),
@@ -124,6 +127,7 @@ const SETTINGS: &[Rule] = &[
 const POWER: &[Rule] = &[
     Rule {
         id: "choice.pstate-driver",
+        cause: Cause::CoreFrequency,
         group: Group::Choices,
         title: "The processor chooses its frequency, or the kernel does",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
@@ -143,6 +147,7 @@ const POWER: &[Rule] = &[
     },
     Rule {
         id: "choice.idle-poll",
+        cause: Cause::IdlePoll,
         group: Group::Choices,
         title: "CPUs never sleep, or sleep lightly",
         applies: Applies::LINUX,
@@ -167,6 +172,7 @@ const POWER: &[Rule] = &[
     },
     Rule {
         id: "choice.uncore",
+        cause: Cause::UncoreFrequency,
         group: Group::Choices,
         title: "The uncore follows the load, or stays at one frequency",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
@@ -190,6 +196,7 @@ const POWER: &[Rule] = &[
     },
     Rule {
         id: "choice.power-management",
+        cause: Cause::CoreFrequency,
         group: Group::Choices,
         title: "Frequencies follow the load, or are fixed",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
@@ -211,6 +218,7 @@ const POWER: &[Rule] = &[
     },
     Rule {
         id: "choice.deep-idle",
+        cause: Cause::IdleStates,
         group: Group::Choices,
         title: "Deep idle states are there, or not",
         applies: Applies::LINUX.on_hardware(),

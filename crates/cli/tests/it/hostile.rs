@@ -265,7 +265,7 @@ fn hostile_inputs_of_every_command() {
         arrived += u32::from(said(words).contains(SHOWN));
     }
     // Some say only where the input is wrong.
-    assert!(arrived >= 6, "the hostile text arrived in {arrived} outputs");
+    assert!(arrived >= 3, "the hostile text arrived in {arrived} outputs");
     // A scenario that runs, with a description that does not stay where it is put.
     let good = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/adaptive.toml")).unwrap();
     let good = good.lines().map(|line| match line.split_once(" = ") {

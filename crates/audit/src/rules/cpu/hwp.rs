@@ -5,7 +5,7 @@ use host::facts::{CpuSet, Vendor, bits};
 use units::Nanos;
 
 use crate::rules::common::by_cpu;
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, known};
 
 const SDM: &str = "Intel SDM volume 4, model-specific registers";
 
@@ -15,6 +15,7 @@ const INTEL: Applies = Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]);
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cpu.hwp-request",
+        cause: Cause::CoreFrequency,
         group: Group::Cpu,
         title: "The hardware is asked for one frequency and for performance",
         applies: INTEL,
@@ -35,6 +36,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cpu.ee-turbo",
+        cause: Cause::CoreFrequency,
         group: Group::Cpu,
         title: "Turbo is granted without delay",
         applies: INTEL,
@@ -52,6 +54,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cpu.prefetchers",
+        cause: Cause::Cache,
         group: Group::Cpu,
         title: "All CPUs use the same prefetchers",
         applies: INTEL,
@@ -72,6 +75,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cpu.ddio",
+        cause: Cause::Cache,
         group: Group::Cpu,
         title: "All sockets give devices the same ways of the cache",
         applies: INTEL,
@@ -92,6 +96,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "idle.pkg-cstate",
+        cause: Cause::IdleStates,
         group: Group::Cpu,
         title: "The package does not sleep",
         applies: INTEL,
@@ -109,6 +114,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "idle.c1e",
+        cause: Cause::IdleStates,
         group: Group::Cpu,
         title: "C1 is not promoted to C1E",
         applies: INTEL,
@@ -129,6 +135,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "idle.c1-demotion",
+        cause: Cause::IdleStates,
         group: Group::Cpu,
         title: "The hardware does not choose other idle states than the kernel",
         applies: INTEL,

@@ -4,7 +4,7 @@ use host::Facts;
 use host::facts::MemoryModule;
 use units::Nanos;
 
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms";
 
@@ -12,6 +12,7 @@ const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best perfor
 pub const RULES: &[Rule] = &[
     Rule {
         id: "mem.channels",
+        cause: Cause::MemoryHardware,
         group: Group::Memory,
         title: "The places for memory are filled evenly",
         applies: Applies::LINUX.on_hardware(),
@@ -36,6 +37,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "mem.speed",
+        cause: Cause::MemoryHardware,
         group: Group::Memory,
         title: "Memory modules run at their own speed",
         applies: Applies::LINUX.on_hardware(),

@@ -51,7 +51,12 @@ fn one_host(typed: &Audit) -> anyhow::Result<Status> {
         Some(path) => report.accept(&read_baseline(&contents(path)?)),
         None => Vec::new(),
     };
-    outputs(typed, &facts, &report)?;
+    let unlocks = match selection.only.is_empty() {
+        true => audit::unlocks(&facts, &intent, &report),
+        // Somebody asks for these rules, and not for others.
+        false => Vec::new(),
+    };
+    outputs(typed, &facts, &report, &unlocks)?;
     let level = typed.min_level.unwrap_or(Level::Warn);
     let status = match report.at_least(level.max(Level::Choice)).next() {
         Some(_) => Status::Findings,
@@ -61,15 +66,16 @@ fn one_host(typed: &Audit) -> anyhow::Result<Status> {
         text::explain(&mut terminal::out(), rule, &report)?;
     } else if typed.json {
         let level = typed.min_level.unwrap_or(Level::All);
-        print_json(&document::of(&facts, &report, level, unused))?;
+        print_json(&document::of(&facts, &report, &unlocks, level, unused))?;
     } else if !prints_sarif && !prints_plan {
-        text::report(&mut terminal::out(), &facts, &report, level, &unused)?;
+        let advice = audit::advise(&report, level);
+        text::report(&mut terminal::out(), &facts, &report, &advice, &unlocks, level, &unused)?;
     }
     Ok(status)
 }
 
 /// Writes the files that were asked for.
-fn outputs(typed: &Audit, facts: &Facts, report: &Report) -> anyhow::Result<()> {
+fn outputs(typed: &Audit, facts: &Facts, report: &Report, unlocks: &[audit::Unlock]) -> anyhow::Result<()> {
     let level = typed.min_level.unwrap_or(Level::All);
     if let Some(path) = &typed.sarif {
         let text = serde_json::to_string_pretty(&sarif::of(report, level))? + "\n";
@@ -83,7 +89,7 @@ fn outputs(typed: &Audit, facts: &Facts, report: &Report) -> anyhow::Result<()> 
         plan(path, report)?;
     }
     if let Some(path) = &typed.output {
-        write(path, &page::of(&document::of(facts, report, Level::All, Vec::new())))?;
+        write(path, &page::of(&document::of(facts, report, unlocks, Level::All, Vec::new())))?;
     }
     if let Some(path) = &typed.write_baseline {
         write(path, &write_baseline(report))?;
