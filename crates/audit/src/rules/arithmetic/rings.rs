@@ -7,7 +7,9 @@ use units::{BitRate, Nanos};
 use super::formulas::{SMALLEST, frame, interrupts_a_second, multiples, reclaim, ring_time, slots_for};
 use super::terms::{Terms, absence, wake_up};
 use crate::rules::common::skipped;
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled};
+use crate::{
+    Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
+};
 
 const THREAD: &str = "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)";
 const ETHTOOL: &str = "ethtool(8), --coalesce, --set-ring";

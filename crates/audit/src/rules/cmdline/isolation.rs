@@ -5,7 +5,9 @@ use host::facts::CpuSet;
 use units::Nanos;
 
 use crate::rules::common::{any_cpu, cpus_of, given, isolates, line, see_parameter, without_balancing};
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, Workload, known, settled};
+use crate::{
+    Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, Workload, known, settled,
+};
 
 /// The rules.
 pub const RULES: &[Rule] = &[

@@ -7,7 +7,10 @@ use host::facts::{CpuSet, Irq};
 
 use super::{ISOLATION, NAMED, ONE_INTERRUPT};
 use crate::rules::choices::{Side, choose};
-use crate::{Applies, Cause, Context, Fix, Group, HitKind, Judged, Judgement, Rule, Skip, Subject, Workload, hits, known, settled};
+use crate::{
+    Applies, Cause, Context, Fix, Group, HitKind, Judged, Judgement, Rule, Skip, Subject, Workload, hits, known,
+    settled,
+};
 
 const IRQBALANCE: &str = "irqbalance(1), section ENVIRONMENT VARIABLES";
 

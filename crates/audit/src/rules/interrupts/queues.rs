@@ -9,7 +9,9 @@ use units::Nanos;
 use super::{AFFINITY, GUIDE, NAMED, ONE_INTERRUPT, of_link};
 use crate::rules::common::skipped;
 use crate::rules::scheduling::{application, named};
-use crate::{Applies, Cause, Context, Fix, Group, How, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{
+    Applies, Cause, Context, Fix, Group, How, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known,
+};
 
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017)";
 

@@ -5,7 +5,9 @@ use host::{Fact, Facts};
 use units::Nanos;
 
 use crate::rules::interfaces::span;
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled};
+use crate::{
+    Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
+};
 
 /// The rules.
 pub const RULES: &[Rule] = &[

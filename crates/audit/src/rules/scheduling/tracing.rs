@@ -3,7 +3,9 @@
 use host::Facts;
 use units::Nanos;
 
-use crate::{Applies, Cause, Context, Fix, Group, HitKind, Judged, Judgement, Magnitude, Rule, Skip, Subject, hits, known};
+use crate::{
+    Applies, Cause, Context, Fix, Group, HitKind, Judged, Judgement, Magnitude, Rule, Skip, Subject, hits, known,
+};
 
 const ISOLATION: &str = "Linux Documentation/admin-guide/cpu-isolation.rst";
 /// Interrupts from other CPUs that stop a CPU for a memory map or for code that changes.

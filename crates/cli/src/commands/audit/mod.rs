@@ -101,9 +101,9 @@ fn outputs(typed: &Audit, facts: &Facts, report: &Report, unlocks: &[audit::Unlo
 fn plan(path: &Path, report: &Report) -> anyhow::Result<()> {
     let plan = audit::plan(report);
     if path == Path::new("-") {
-        return Ok(terminal::out().write_all(plan.text.as_bytes())?);
+        return Ok(terminal::out().write_all(plan.toml().as_bytes())?);
     }
-    write(path, &plan.text)?;
+    write(path, &plan.toml())?;
     let isolated = &report.context.isolated.value;
     let isolated = if isolated.is_empty() { String::new() } else { format!(" --isolated {isolated}") };
     let file = path.display().to_string();
@@ -113,7 +113,7 @@ fn plan(path: &Path, report: &Report) -> anyhow::Result<()> {
         terminal::err(),
         "{} findings are in {file}, {} are left to people (its comments): apus tune plan {file}{isolated}",
         plan.mends,
-        plan.left
+        plan.left.len()
     );
     Ok(())
 }

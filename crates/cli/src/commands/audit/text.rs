@@ -298,15 +298,15 @@ pub(super) fn explain(out: &mut Clean<impl Write>, rule: &Rule, report: &Report)
     out.styled(Style::Bold, rule.id)?;
     writeln!(out, "  {}\n", rule.title)?;
     wrapped(out, "why         ", "            ", rule.why)?;
-    wrapped(out, "takes       ", "            ", &format!("{} ({})", rule.magnitude.text, rule.magnitude.source))?;
+    wrapped(out, "adds        ", "            ", &format!("{} ({})", rule.magnitude.text, rule.magnitude.source))?;
     wrapped(out, "applies     ", "            ", &audit::applies(rule))?;
-    for line in rule.fix.runtime.into_iter().flat_map(str::lines) {
-        writeln!(out, "now         {line}")?;
+    let boot = if rule.fix.reboot { "from boot" } else { "for good" };
+    for (label, lines) in [("look", rule.fix.look), ("now", rule.fix.runtime), (boot, rule.fix.persistent)] {
+        for line in lines.into_iter().flat_map(str::lines) {
+            writeln!(out, "{label:<12}{line}")?;
+        }
     }
-    for line in rule.fix.persistent.into_iter().flat_map(str::lines) {
-        writeln!(out, "{}{line}", if rule.fix.reboot { "from boot   " } else { "for good    " })?;
-    }
-    wrapped(out, "costs       ", "            ", rule.cost)?;
+    wrapped(out, "cost        ", "            ", rule.cost)?;
     for reference in rule.references {
         wrapped(out, "reference   ", "            ", reference)?;
     }
