@@ -190,7 +190,7 @@ impl Advice<'_> {
 
 impl<'a> Advised<'a> {
     fn new(step: Doing, mut from: Vec<&'a Finding>) -> Self {
-        from.sort_by_key(|finding| std::cmp::Reverse(finding.judgement.verdict.weight()));
+        from.sort_by_key(|finding| std::cmp::Reverse((finding.judgement.verdict.weight(), finding.effect)));
         Self { step, from }
     }
 
@@ -207,11 +207,10 @@ impl<'a> Advised<'a> {
         self.from.iter().map(|finding| finding.cause()).collect()
     }
 
-    /// What it gains: the largest of this host's own numbers, or else the worst finding and its typical number.
+    /// What it gains: the largest of this host's own numbers, or else the typical number of the worst finding.
     pub fn gain(&self) -> Gain<'a> {
         let own = self.from.iter().copied().filter(|finding| finding.judgement.effect.is_some());
-        // Of several that are alike the first is taken: it is the worst.
-        let largest = own.rev().max_by_key(|finding| finding.judgement.effect);
+        let largest = own.max_by_key(|finding| finding.judgement.effect);
         let finding = largest.unwrap_or(self.from[0]);
         Gain { finding, effect: finding.effect, of_this_host: largest.is_some() }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::text::spaced;
+use super::text::{delay, spaced};
 use crate::documents::audit::{Document, Finding};
 
 /// Nothing may be loaded and nothing may run; the style sheet stands in the file.
@@ -222,13 +222,12 @@ fn one(page: &mut String, finding: &Finding, subject: &str) {
         page.push_str("</article>\n");
         return;
     }
+    let own = finding.effect_ns.filter(|_| finding.effect_of_this_host);
     let _ = writeln!(
         page,
-        "<p>{}</p><dl><dt>Adds</dt><dd>{}{} <span class=\"quiet\">{}</span></dd>",
+        "<p>{}</p><dl><dt>Delay</dt><dd>{}</dd>",
         escaped(&finding.why),
-        finding.effect_ns.map(|ns| format!("up to {}: ", spaced(units::Nanos::from_nanos(ns)))).unwrap_or_default(),
-        escaped(&finding.magnitude),
-        escaped(&finding.magnitude_source)
+        escaped(&delay(own.map(units::Nanos::from_nanos), &finding.magnitude, &finding.magnitude_source))
     );
     let fix = &finding.fix;
     let boot = if fix.reboot { "For good, from the next boot" } else { "For good" };

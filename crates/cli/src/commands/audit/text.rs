@@ -106,9 +106,9 @@ fn first(out: &mut Clean<impl Write>, advice: &Advice<'_>) -> io::Result<()> {
 
 fn one_action(out: &mut Clean<impl Write>, action: &Advised<'_>) -> io::Result<()> {
     let changes = action.changes();
-    lines(out, "   do    ", &action.lines())?;
+    lines(out, if changes.is_empty() { "   do    " } else { "   line  " }, &action.lines())?;
     if !changes.is_empty() {
-        wrapped(out, "   new   ", "         ", &changes.join("  "))?;
+        wrapped(out, "   diff  ", "         ", &changes.join("  "))?;
     }
     wrapped(out, "   gain  ", "         ", &gain(&action.gain()))?;
     let risks = action.risks().into_iter().map(|risk| format!("{}.", capital(risk.text())));
@@ -125,16 +125,23 @@ fn one_action(out: &mut Clean<impl Write>, action: &Advised<'_>) -> io::Result<(
 /// What an action gains, in words.
 pub(super) fn gain(gain: &Gain<'_>) -> String {
     let judgement = &gain.finding.judgement;
-    let subject = match judgement.subject {
-        audit::Subject::Host => String::new(),
-        _ => format!("{}: ", judgement.subject),
+    let subject = judgement.subject.to_string();
+    let found = match &judgement.subject {
+        audit::Subject::Host | audit::Subject::Parameter(_) => capital(&judgement.found),
+        _ if judgement.found.contains(&subject) => capital(&judgement.found),
+        _ => format!("{}: {}", capital(&subject), judgement.found),
     };
-    let found = format!("{subject}{}", judgement.found);
     match (gain.effect, gain.of_this_host) {
-        (Some(effect), true) => format!("up to {} on this host. {found}", spaced(effect)),
-        (Some(effect), false) => format!("{found}. Typically {}, not measured here", spaced(effect)),
-        (None, _) => found,
+        (Some(effect), true) => format!("Up to {} on this host. {found}.", spaced(effect)),
+        (Some(effect), false) => format!("{found}. Typically {}; not measured on this host.", spaced(effect)),
+        (None, _) => format!("{found}."),
     }
+}
+
+/// How much a mechanism adds: this host's own number, if it has one, and what is known of it.
+pub(super) fn delay(own: Option<units::Nanos>, text: &str, source: &str) -> String {
+    let own = own.map(|own| format!("up to {} on this host; known sizes: ", spaced(own))).unwrap_or_default();
+    format!("{own}{text} ({source})")
 }
 
 /// `210 us`
@@ -209,8 +216,7 @@ fn of_rule(out: &mut Clean<impl Write>, by_rule: &ByRule<'_>, most: usize) -> io
     let wrong: Vec<&Finding> = by_rule.findings().filter(|finding| finding.level() >= Level::Choice).collect();
     let Some(first) = wrong.first() else { return Ok(()) };
     wrapped(out, "    why   ", "          ", rule.why)?;
-    let effect = first.effect.map(|effect| format!("up to {}: ", spaced(effect))).unwrap_or_default();
-    wrapped(out, "    adds  ", "          ", &format!("{effect}{} ({})", rule.magnitude.text, rule.magnitude.source))?;
+    wrapped(out, "    delay ", "          ", &delay(first.judgement.effect, rule.magnitude.text, rule.magnitude.source))?;
     let keep = if first.fix.reboot { "    boot  " } else { "    keep  " };
     let all = |of: fn(&Finding) -> Vec<String>| {
         let mut all: Vec<String> = Vec::new();
@@ -298,7 +304,7 @@ pub(super) fn explain(out: &mut Clean<impl Write>, rule: &Rule, report: &Report)
     out.styled(Style::Bold, rule.id)?;
     writeln!(out, "  {}\n", rule.title)?;
     wrapped(out, "why         ", "            ", rule.why)?;
-    wrapped(out, "adds        ", "            ", &format!("{} ({})", rule.magnitude.text, rule.magnitude.source))?;
+    wrapped(out, "delay       ", "            ", &format!("{} ({})", rule.magnitude.text, rule.magnitude.source))?;
     wrapped(out, "applies     ", "            ", &audit::applies(rule))?;
     let boot = if rule.fix.reboot { "from boot" } else { "for good" };
     for (label, lines) in [("look", rule.fix.look), ("now", rule.fix.runtime), (boot, rule.fix.persistent)] {
