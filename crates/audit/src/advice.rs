@@ -7,7 +7,9 @@ use units::Nanos;
 
 use crate::plan::Planned;
 use crate::remedy::commands;
-use crate::{Action, Cause, Evidence, Finding, Level, Plan, Report, Risk, Rule, Setting, Subject, Verdict, plan};
+use crate::{
+    Action, Cause, Effect, Evidence, Finding, Level, Plan, Report, Risk, Rule, Setting, Subject, Verdict, plan,
+};
 
 /// An audit's findings in the order in which somebody should act on them.
 #[derive(Clone, Debug)]
@@ -54,6 +56,8 @@ pub struct Gain<'a> {
     pub finding: &'a Finding,
     /// How much; `None` if it has no size in time.
     pub effect: Option<Nanos>,
+    /// How many findings of its rule the action mends, itself among them.
+    pub alike: usize,
     /// Is [`Self::effect`] this host's own number? Otherwise it is a typical one of the rule's source.
     pub of_this_host: bool,
 }
@@ -209,10 +213,11 @@ impl<'a> Advised<'a> {
 
     /// What it gains: the largest of this host's own numbers, or else the typical number of the worst finding.
     pub fn gain(&self) -> Gain<'a> {
-        let own = self.from.iter().copied().filter(|finding| finding.judgement.effect.is_some());
-        let largest = own.max_by_key(|finding| finding.judgement.effect);
+        let own = self.from.iter().copied().filter(|finding| finding.own_delay().is_some());
+        let largest = own.max_by_key(|finding| finding.own_delay());
         let finding = largest.unwrap_or(self.from[0]);
-        Gain { finding, effect: finding.effect, of_this_host: largest.is_some() }
+        let alike = self.from.iter().filter(|other| other.rule.id == finding.rule.id).count();
+        Gain { finding, effect: finding.effect, alike, of_this_host: largest.is_some() }
     }
 
     /// Does `apus tune` make and roll back what it does?
@@ -322,6 +327,11 @@ impl Finding {
     /// Its root cause.
     pub fn cause(&self) -> Cause {
         self.judgement.cause.unwrap_or(self.rule.cause)
+    }
+
+    /// How long a packet waits, by this host's own numbers; `None` if the host does not show it.
+    pub fn own_delay(&self) -> Option<Nanos> {
+        self.judgement.effect.and_then(Effect::lateness).filter(|_| self.effect.is_some())
     }
 
     /// Does it say the same, of another subject?

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::text::{delay, spaced};
+use super::text::{capital, delay, spaced};
 use crate::documents::audit::{Document, Finding};
 
 /// Nothing may be loaded and nothing may run; the style sheet stands in the file.
@@ -57,7 +57,7 @@ fn first(page: &mut String, document: &Document) {
         if !action.changes.is_empty() {
             let _ = write!(page, "<p>Changes: <code>{}</code></p>", escaped(&action.changes.join("  ")));
         }
-        let risks = risks(&action.risks);
+        let risks = capital(&risks(&action.risks));
         let costs = action.costs.join(" ");
         let _ = writeln!(
             page,

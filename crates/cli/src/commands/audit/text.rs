@@ -125,7 +125,11 @@ fn one_action(out: &mut Clean<impl Write>, action: &Advised<'_>) -> io::Result<(
 /// What an action gains, in words.
 pub(super) fn gain(gain: &Gain<'_>) -> String {
     let judgement = &gain.finding.judgement;
-    let subject = judgement.subject.to_string();
+    let more = gain.alike - 1;
+    let subject = match more {
+        0 => judgement.subject.to_string(),
+        _ => format!("{} and {more} more", judgement.subject),
+    };
     let found = match &judgement.subject {
         audit::Subject::Host | audit::Subject::Parameter(_) => capital(&judgement.found),
         _ if judgement.found.contains(&subject) => capital(&judgement.found),
@@ -134,6 +138,7 @@ pub(super) fn gain(gain: &Gain<'_>) -> String {
     match (gain.effect, gain.of_this_host) {
         (Some(effect), true) => format!("Up to {} on this host. {found}.", spaced(effect)),
         (Some(effect), false) => format!("{found}. Typically {}; not measured on this host.", spaced(effect)),
+        (None, _) if gain.finding.slower => format!("{found}. No packet waits, but the work on each takes longer."),
         (None, _) => format!("{found}."),
     }
 }
@@ -153,7 +158,7 @@ pub(super) fn spaced(time: units::Nanos) -> String {
     }
 }
 
-fn capital(text: &str) -> String {
+pub(super) fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
@@ -216,7 +221,7 @@ fn of_rule(out: &mut Clean<impl Write>, by_rule: &ByRule<'_>, most: usize) -> io
     let wrong: Vec<&Finding> = by_rule.findings().filter(|finding| finding.level() >= Level::Choice).collect();
     let Some(first) = wrong.first() else { return Ok(()) };
     wrapped(out, "    why   ", "          ", rule.why)?;
-    wrapped(out, "    delay ", "          ", &delay(first.judgement.effect, rule.magnitude.text, rule.magnitude.source))?;
+    wrapped(out, "    delay ", "          ", &delay(first.own_delay(), rule.magnitude.text, rule.magnitude.source))?;
     let keep = if first.fix.reboot { "    boot  " } else { "    keep  " };
     let all = |of: fn(&Finding) -> Vec<String>| {
         let mut all: Vec<String> = Vec::new();
