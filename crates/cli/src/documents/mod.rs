@@ -60,6 +60,7 @@ pub const SCHEMAS: &[Published] = &[
     Published { name: tune::PLAN, schema: schema_of::<tune::Plan> },
     Published { name: tune::APPLY, schema: schema_of::<tune::Apply> },
     Published { name: tune::ROLLBACK, schema: schema_of::<tune::Rollback> },
+    Published { name: tune::RECOMMEND, schema: schema_of::<tune::Recommend> },
     Published { name: tune::STATUS, schema: schema_of::<tune::Status> },
     Published { name: dim::SCHEMA, schema: schema_of::<dim::Document> },
 ];
