@@ -117,6 +117,7 @@ fn a_wrong_scenario_is_2_with_file_line_and_remedy() {
         (["sim", "run", good.as_str(), "--set", "goal.latncy=p99=1us"], "did you mean `latency`?"),
         (["sim", "run", good.as_str(), "--set", "goal"], "KEY=VALUE"),
         (["sim", "sweep", good.as_str(), "--vary", "traffic.rate=1"], "14.88Mpps"),
+        (["sim", "sweep", good.as_str(), "--vary", "traffic.rate=1kpps,1kpps"], "is given twice"),
     ] {
         let output = bare(&words);
         assert_eq!(output.status.code(), Some(2), "{words:?}");
