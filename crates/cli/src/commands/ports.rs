@@ -1,8 +1,8 @@
 //! What `apus run` and `apus bench` set of the machine for their ports, by its journal: `live` itself sets nothing that
 //! outlives it (its XDP program goes with the process).
 
-use host::knob::{Access, NapiDeferral};
 use host::knob::Error as KnobError;
+use host::knob::{Access, NapiDeferral};
 use host::privilege;
 use host::transaction::{Deferred, Error, take_back_abandoned};
 use rustix::thread::CapabilitySet;

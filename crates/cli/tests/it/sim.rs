@@ -117,6 +117,7 @@ fn a_wrong_scenario_is_2_with_file_line_and_remedy() {
         (["sim", "run", good.as_str(), "--set", "goal.latncy=p99=1us"], "did you mean `latency`?"),
         (["sim", "run", good.as_str(), "--set", "goal"], "KEY=VALUE"),
         (["sim", "sweep", good.as_str(), "--vary", "traffic.rate=1"], "14.88Mpps"),
+        (["sim", "sweep", good.as_str(), "--vary", "traffic.rate=1kpps,1kpps"], "is given twice"),
     ] {
         let output = bare(&words);
         assert_eq!(output.status.code(), Some(2), "{words:?}");
@@ -203,7 +204,8 @@ fn seeds_have_intervals_in_tables_documents_and_plots() {
     for (number, combination) in combinations.iter().enumerate() {
         let column = |name: &str| combination[name].parse::<f64>().unwrap_or_else(|e| panic!("{name}: {e}"));
         for name in ["cores_uw", "latency_p99_ns", "departed_pps"] {
-            let seen: Vec<f64> = cases[6 * number..6 * number + 6].iter().map(|case| case[name].parse().unwrap()).collect();
+            let seen: Vec<f64> =
+                cases[6 * number..6 * number + 6].iter().map(|case| case[name].parse().unwrap()).collect();
             let mean = seen.iter().sum::<f64>() / 6.0;
             let s = (seen.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 5.0).sqrt();
             // t(5) = 2.571
@@ -225,7 +227,10 @@ fn seeds_have_intervals_in_tables_documents_and_plots() {
     let output = bare(&[&vary[..], &["--json"]].concat());
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     validate(&document);
-    assert_eq!((document["cases"].as_array().unwrap().len(), document["combinations"].as_array().unwrap().len()), (12, 2));
+    assert_eq!(
+        (document["cases"].as_array().unwrap().len(), document["combinations"].as_array().unwrap().len()),
+        (12, 2)
+    );
     assert!(document["combinations"][0]["statistics"]["cores_uw"]["mean_ci95"][0].is_number());
     // What is kept is not made again, and gives the same statistics.
     std::fs::remove_file(root.0.join("out.seeds.csv")).unwrap();

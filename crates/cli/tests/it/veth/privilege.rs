@@ -139,7 +139,10 @@ fn root_and_users_run_side_by_side() {
         cat "$1/elsewhere/worker-0"; ls /dev/shm/apus/edge /dev/shm/apus-65534/edge 2>/dev/null
     "#;
     let mut command = Command::new("timeout");
-    command.args(["120", "unshare", "--mount", "--propagation", "private", "sh", "-c", script]).arg(&copy).arg(&directory);
+    command
+        .args(["120", "unshare", "--mount", "--propagation", "private", "sh", "-c", script])
+        .arg(&copy)
+        .arg(&directory);
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut running = Running(child);
     let read = |pipe: &mut dyn std::io::Read| {
