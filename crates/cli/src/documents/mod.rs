@@ -9,6 +9,7 @@ pub mod figures;
 pub mod goals;
 pub mod irqs;
 pub mod lab;
+pub mod machines;
 pub mod probe;
 pub mod replay;
 pub mod run;
@@ -47,6 +48,7 @@ pub const SCHEMAS: &[Published] = &[
     Published { name: sim::RUN, schema: schema_of::<sim::RunDocument> },
     Published { name: sim::COMPARE, schema: schema_of::<sim::CompareDocument> },
     Published { name: sim::SWEEP, schema: schema_of::<sim::SweepDocument> },
+    Published { name: machines::MACHINES, schema: schema_of::<machines::Document> },
     Published { name: probe::PLATFORM, schema: schema_of::<probe::Platform> },
     Published { name: probe::COMPARISON, schema: schema_of::<probe::Comparison> },
     Published { name: replay::SCHEMA, schema: schema_of::<replay::Document> },

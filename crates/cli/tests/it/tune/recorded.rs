@@ -8,7 +8,7 @@ use crate::support::{bare, text};
 fn recorded(host: &str) -> Option<Machine> {
     let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../../shared/hosts/{host}.tar.gz"));
     if !archive.is_file() {
-        println!("SKIPPED: there is no {}", archive.display());
+        testkit::skip(format!("there is no {}", archive.display()));
         return None;
     }
     let machine = Machine::new(host, &[]);
@@ -179,7 +179,7 @@ fn wrong_profiles_are_named_with_file_and_line() {
 #[test]
 fn without_root_there_is_everything_but_changes() {
     if !rustix::process::geteuid().is_root() {
-        println!("SKIPPED: giving up root needs root");
+        testkit::skip("giving up root needs root");
         return;
     }
     // The build folder may be closed to others: a copy of the binary where anyone reaches it.
