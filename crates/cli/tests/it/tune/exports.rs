@@ -185,7 +185,7 @@ fn ansible_changes_nothing_the_second_time() {
         Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
     });
     let Some(program) = program else {
-        return testkit::skip("ansible-playbook is missing: tools/setup.sh test");
+        return testkit::skip("ansible-playbook is missing: tools/setup.sh ci");
     };
     let Some(exported) = Exported::new("ansi", "ansible") else { return };
     let playbook = exported.file(".yml");
@@ -209,7 +209,7 @@ fn ansible_changes_nothing_the_second_time() {
 #[test]
 fn tuned_applies_and_rolls_back() {
     if !Path::new("/usr/sbin/tuned").exists() {
-        return testkit::skip("tuned is missing: tools/setup.sh test");
+        return testkit::skip("tuned is missing: tools/setup.sh ci");
     }
     let Some(exported) = Exported::new("tuned", "tuned") else { return };
     let conf = exported.file("tuned.conf");
