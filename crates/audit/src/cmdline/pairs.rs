@@ -50,14 +50,14 @@ pub(super) const CONTRADICTIONS: &[Contradiction] = &[
     Contradiction {
         first: with("idle", "poll"),
         second: any("intel_idle.max_cstate"),
-        why: "idle=poll leaves cpuidle no say: a limit on its states does nothing",
+        why: "idle=poll disables cpuidle: a limit on its states does nothing",
         fix: "keep one of the two",
         source: IDLE,
     },
     Contradiction {
         first: with("idle", "poll"),
         second: any("processor.max_cstate"),
-        why: "idle=poll leaves cpuidle no say: a limit on its states does nothing",
+        why: "idle=poll disables cpuidle: a limit on its states does nothing",
         fix: "keep one of the two",
         source: IDLE,
     },

@@ -144,9 +144,18 @@ fn caches(facts: &Facts, context: &Context) -> Judged {
     }
     let source = source.ok_or_else(|| Skip::unknown("the isolated CPUs are not among those that are known"))?;
     let names = groups.iter().map(|cpus| cpus.intersection(isolated).to_string()).collect::<Vec<_>>().join(" | ");
+    // A cache that could hold all of them: without one they must be spread, over the sockets if nothing else.
+    let largest = groups.iter().map(CpuSet::len).max().unwrap_or(0);
     let judgement = match groups.len() {
         1 => Judgement::pass(isolated, "they share one last-level cache"),
-        n => Judgement::warn(isolated, format!("they are spread over {n} last-level caches: {names}")),
+        n if isolated.len() > largest => Judgement::pass(
+            isolated,
+            format!("they are spread over {n} last-level caches, for none is of more than {largest} CPUs"),
+        ),
+        n => Judgement::warn(
+            isolated,
+            format!("they are spread over {n} last-level caches, and one of {largest} CPUs could hold them: {names}"),
+        ),
     };
     judgement.see_as(names, source).alone()
 }
@@ -183,6 +192,11 @@ pub(crate) mod tests {
         Case::unknown("topo.snc", iso),
         Case::pass("topo.l3-domain", || each(iso(), "cache/index3/shared_cpu_list", |_| "0-7".into())),
         Case::warn("topo.l3-domain", || {
+            let iso = host().isolated("2-5");
+            each(iso, "cache/index3/shared_cpu_list", |n| if n < 4 { "0-3".into() } else { "4-7".into() })
+        }),
+        // Six CPUs do not fit into a cache of four: both sockets are used because they must be.
+        Case::pass("topo.l3-domain", || {
             each(iso(), "cache/index3/shared_cpu_list", |n| if n < 4 { "0-3".into() } else { "4-7".into() })
         }),
         Case::unknown("topo.l3-domain", iso),
