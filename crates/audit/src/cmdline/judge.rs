@@ -555,7 +555,11 @@ mod tests {
         let asks = |line: &str| alone(line).iter().any(|(_, parameter)| parameter == "nmi_watchdog=0");
         assert!(!asks("isolcpus=managed_irq,domain,2-7 nohz_full=2-7 rcu_nocbs=2-7 irqaffinity=0-1"));
         assert!(asks("isolcpus=managed_irq,domain,2-7 nohz_full=2-6 irqaffinity=0-1"));
-        assert!(asks("isolcpus=managed_irq,domain,2-7 irqaffinity=0-1"));
+        // Where nohz_full= itself is asked for, the watchdog leaves them alone too; where it is not wanted, it does not.
+        assert!(!asks("isolcpus=managed_irq,domain,2-7 irqaffinity=0-1"));
+        let interrupt = Context { workloads: Intended::given(vec![Workload::Interrupt]), ..Context::default() };
+        let remarks = of("isolcpus=managed_irq,domain,2-7 irqaffinity=0-1", &interrupt);
+        assert!(remarks.iter().any(|(_, parameter)| parameter == "nmi_watchdog=0"), "{remarks:?}");
     }
 
     #[test]
