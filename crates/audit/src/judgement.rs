@@ -68,6 +68,8 @@ pub struct Judgement {
     pub found: String,
     /// What it rests on.
     pub evidence: Vec<Evidence>,
+    /// What tells more, with concrete values; empty takes the rule's.
+    pub look: Vec<String>,
     /// What mends it now, with concrete values; empty takes the rule's.
     pub now: Vec<String>,
     /// What mends it for good, with concrete values; empty takes the rule's.
@@ -112,6 +114,7 @@ impl Judgement {
             verdict,
             found: found.into(),
             evidence: Vec::new(),
+            look: Vec::new(),
             now: Vec::new(),
             for_good: Vec::new(),
             effect: None,
@@ -136,6 +139,12 @@ impl Judgement {
     /// Adds evidence that is derived, or whose fact does not print itself.
     pub fn see_as(mut self, value: impl Into<String>, source: impl fmt::Display) -> Self {
         self.evidence.push(Evidence { value: value.into(), source: source.to_string() });
+        self
+    }
+
+    /// Adds a command that tells more.
+    pub fn look(mut self, command: impl Into<String>) -> Self {
+        self.look.push(command.into());
         self
     }
 

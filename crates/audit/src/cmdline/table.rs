@@ -493,3 +493,17 @@ fn number(text: &str) -> Option<i64> {
         None => text.parse().ok(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A snapshot masks what it does not know: what is judged here by its value must be known to it.
+    #[test]
+    fn a_snapshot_keeps_what_is_judged() {
+        let judged = KNOWN.iter().filter(|known| !matches!(known.values, Values::Any));
+        let masked: Vec<_> =
+            judged.map(|known| known.name).filter(|name| !host::snapshot::keeps_parameter(name)).collect();
+        assert!(masked.is_empty(), "add to crates/host/src/snapshot/kept.txt: {}", masked.join(" "));
+    }
+}

@@ -27,7 +27,8 @@ pub const RULES: &[Rule] = &[
         fix: Fix::runtime_or_boot(
             "echo 4096 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
             "default_hugepagesz=1G hugepagesz=1G hugepages=16",
-        ),
+        )
+        .decided(),
         cost: "The memory is nobody else's.",
         references: &[DPDK, "Linux Documentation/admin-guide/mm/hugetlbpage.rst"],
         conflicts: &[],

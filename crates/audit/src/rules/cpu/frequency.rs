@@ -136,7 +136,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Slower,
             source: "general knowledge of turbo tables",
         },
-        fix: Fix::runtime("echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo # steady; 0 is fast"),
+        fix: Fix::runtime("echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo # steady; 0 is fast").decided(),
         cost: "Without turbo everything takes longer on the average, with it the spread is wider.",
         references: &[
             "FlexRAN real-time platform slides (2018), Processor Optimizations",

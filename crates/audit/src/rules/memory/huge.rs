@@ -27,7 +27,7 @@ pub const RULES: &[Rule] = &[
         fix: Fix::runtime_or_boot(
             "echo 4096 > /sys/devices/system/node/nodeN/hugepages/hugepages-2048kB/nr_hugepages # N: the interface's node",
             "hugepages=0:16,1:16 for each node (Linux 5.16 and later), or a systemd unit that writes nr_hugepages of the node",
-        ),
+        ).decided(),
         cost: "The memory is nobody else's.",
         references: &[DPDK, "Linux Documentation/admin-guide/mm/hugetlbpage.rst"],
         conflicts: &[],

@@ -25,7 +25,8 @@ pub const RULES: &[Rule] = &[
         fix: Fix::both(
             "sysctl -w net.core.rmem_max=16777216 # and SO_RCVBUF in the application",
             "net.core.rmem_max = 16777216 in /etc/sysctl.d",
-        ),
+        )
+        .decided(),
         cost: "A longer buffer is a longer queue.",
         references: &[
             "Linux include/uapi/linux/snmp.h, UDP_MIB_RCVBUFERRORS",

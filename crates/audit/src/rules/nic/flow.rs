@@ -43,7 +43,8 @@ pub const RULES: &[Rule] = &[
         judge: paused,
         why: "Counters show whether anybody was stopped, whatever the settings say.",
         magnitude: PAUSE,
-        fix: Fix::runtime("ethtool -A {nic} autoneg off rx off tx off # find who is behind: ethtool -S {nic}"),
+        fix: Fix::runtime("ethtool -A {nic} autoneg off rx off tx off # find who is behind: ethtool -S {nic}")
+            .decided(),
         cost: "A ring that overflows loses frames instead.",
         references: &["IEEE 802.3, Annex 31B", I40E],
         conflicts: &[],
