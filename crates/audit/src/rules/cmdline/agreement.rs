@@ -180,6 +180,12 @@ fn words(cpus: &CpuSet) -> String {
 
 fn per_node(facts: &Facts, context: &Context) -> Judged {
     let isolated = &context.isolated.value;
+    let all = facts.cpus.all();
+    if !all.is_empty() && all.is_subset(isolated) {
+        return Judgement::fail(isolated, "all CPUs are isolated: none is left for housekeeping")
+            .see_as(all.to_string(), facts.cpus.online.source())
+            .alone();
+    }
     if isolated.contains(0) {
         return Judgement::warn(
             0,
@@ -248,7 +254,8 @@ pub(crate) mod tests {
         Case::unknown("cmd.smt-siblings-split", iso),
         Case::pass("cmd.hk-per-node", || nodes("0,2-3", "1,4-7")),
         Case::warn("cmd.hk-per-node", || nodes("0-3", "4-7")),
-        Case::warn("cmd.hk-per-node", || host().isolated("0-7")),
+        Case::fail("cmd.hk-per-node", || host().isolated("0-7")),
+        Case::warn("cmd.hk-per-node", || host().isolated("0-6")),
         Case::unknown("cmd.hk-per-node", iso),
     ];
 
@@ -258,5 +265,14 @@ pub(crate) mod tests {
         assert!(judgements[0].found.ends_with(": nohz_full"), "{judgements:?}");
         let judgements = threads(SPLIT).judge("cmd.smt-siblings-split");
         assert!(judgements[0].now[0].contains("in 0 1;"), "{judgements:?}");
+    }
+
+    /// telco-worker1: CPUs 45-50 are split from 5-10; cpu0 has a core of the application's alone.
+    #[test]
+    fn the_file_that_is_cited_is_that_of_the_cpu() {
+        let files = [(2, "2-3"), (3, "2-3"), (4, "4-5"), (5, "4-5"), (6, "1,6"), (7, "0,7")];
+        let judgement = threads(&files).judge("cmd.smt-siblings-split").remove(0);
+        assert_eq!(judgement.evidence[0].value, "siblings of CPU 6: 1");
+        assert_eq!(judgement.evidence[0].source, "/sys/devices/system/cpu/cpu6/topology/thread_siblings_list");
     }
 }

@@ -259,6 +259,10 @@ fn nohz_full(facts: &Facts, context: &Context) -> Judged {
                 format!("CPUs {stray} may stop their tick too, which makes their system calls dearer"),
             ),
         }
+    } else if missing == CpuSet::from([0]) && cpus_of(facts, "nohz_full").is_some_and(|asked| asked.contains(0)) {
+        // kernel/time/tick-sched.c, tick_nohz_init: "NO_HZ: Clearing 0 from nohz_full range for timekeeping".
+        Judgement::warn(&missing, "nohz_full= asks for CPU 0, and the kernel cleared it: the boot CPU keeps the time")
+            .for_good(format!("nohz_full={}", real))
     } else if cpus_of(facts, "nohz_full").is_some_and(|asked| missing.is_subset(&asked)) {
         Judgement::fail(&missing, format!("nohz_full= asks for CPUs {missing}, and the kernel does not do it"))
             .for_good("take a kernel with CONFIG_NO_HZ_FULL=y, and look for NO_HZ in the messages of the boot")
@@ -383,6 +387,7 @@ pub(crate) mod tests {
         Case::warn("cmd.nohz-full", || iso().file(FULL, "(null)\n")),
         Case::fail("cmd.nohz-full", || iso().workload(Workload::Poll).file(FULL, "2-3\n")),
         Case::fail("cmd.nohz-full", || iso().cmdline("nohz_full=2-7").file(FULL, "(null)\n")),
+        Case::warn("cmd.nohz-full", || host().isolated("0-7").cmdline("nohz_full=0-7").file(FULL, "1-7\n")),
         Case::unknown("cmd.nohz-full", || iso().cmdline("nohz_full=2-7")),
         Case::pass("cmd.nohz-off", || host().cmdline("quiet")),
         Case::warn("cmd.nohz-off", || host().cmdline("nohz=off")),

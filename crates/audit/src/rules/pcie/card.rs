@@ -258,6 +258,19 @@ pub(crate) mod tests {
 
     const PLACE: &str = "/sys/bus/pci/devices/0000:3b:00.0";
 
+    /// A recording without interfaces: the name comes from an interrupt, the node from the PCI device.
+    fn nameless(node: &str) -> Host {
+        let place = "/sys/bus/pci/devices/0000:19:00.0";
+        host()
+            .nic("eno3")
+            .isolated("2-3")
+            .file("/sys/devices/system/node/node0/cpulist", "0-3\n")
+            .file("/sys/devices/system/node/node1/cpulist", "4-7\n")
+            .file(&format!("{place}/class"), "0x020000\n")
+            .file(&format!("{place}/numa_node"), &format!("{node}\n"))
+            .link(&format!("{place}/driver"), "../../../../bus/pci/drivers/i40e")
+    }
+
     fn on_node(node: &str) -> Host {
         card()
             .isolated("2-3")
@@ -294,6 +307,8 @@ pub(crate) mod tests {
         Case::warn("pci.numa-node", || on_node("1")),
         Case::warn("pci.numa-node", || on_node("-1")),
         Case::unknown("pci.numa-node", card),
+        Case::warn("pci.numa-node", || nameless("1")),
+        Case::pass("pci.numa-node", || nameless("0")),
         Case::pass("pci.aer", || errors(0, 0)),
         Case::warn("pci.aer", || errors(7, 0)),
         Case::fail("pci.aer", || errors(0, 1)),
