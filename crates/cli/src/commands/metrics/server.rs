@@ -8,12 +8,12 @@
 //! One thread serves all connections, and none of them waits for another. When all places are taken, the connection that
 //! was accepted first gives up its own: a scrape takes a millisecond, so that is one which holds its place.
 
-use crate::terminal;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use crate::terminal;
 use anyhow::Context as _;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;

@@ -17,7 +17,8 @@ use live::port::{PortConfig, PortKind};
 use crate::args::Run as Typed;
 use crate::commands::{ports, print_json};
 use crate::failure::describe;
-use crate::{Failure, Status, terminal};
+use crate::terminal::{self, Clean};
+use crate::{Failure, Status};
 use meaning::Meaning;
 
 /// Runs until it is asked to end, and says what it counted.
@@ -135,10 +136,10 @@ impl Outputs {
         if let Some((path, mut file)) = self.record
             && let Some(record) = outcome.workers.iter().find_map(|worker| worker.record.as_ref())
         {
-            file.write_all(record).map_err(|e| unwritable(&path, &e))?;
+            Clean::new(&mut file, false).write_all(record).map_err(|e| unwritable(&path, &e))?;
         }
         if let Some((path, mut file)) = self.trace {
-            file.write_all(trace(outcome).as_bytes()).map_err(|e| unwritable(&path, &e))?;
+            Clean::new(&mut file, false).write_all(trace(outcome).as_bytes()).map_err(|e| unwritable(&path, &e))?;
         }
         let captures = outcome.wrappers.iter().filter_map(|wrapper| wrapper.capture.as_ref());
         for (path, meter) in captures {

@@ -14,7 +14,7 @@ use tester::quantile::REPORTED;
 
 use crate::Failure;
 use crate::documents::sim::Case;
-use crate::terminal::clean;
+use crate::terminal::{self, clean};
 
 /// The columns of a sweep over `keys`.
 pub fn head(keys: &[&str]) -> Vec<String> {
@@ -99,7 +99,7 @@ pub fn write_line(out: &mut impl Write, cells: &[String]) -> io::Result<()> {
 pub fn write_file(path: &Path, head: &[String], rows: &[Vec<String>]) -> Result<(), Failure> {
     let mut text = Vec::new();
     let written = write_line(&mut text, head).and_then(|()| rows.iter().try_for_each(|row| write_line(&mut text, row)));
-    written.and_then(|()| fs::write(path, &text)).map_err(|error| {
+    written.and_then(|()| terminal::file(path, &String::from_utf8_lossy(&text))).map_err(|error| {
         Failure::lacking(format!("write {}", path.display()), error.to_string(), "name another file with -o")
     })
 }

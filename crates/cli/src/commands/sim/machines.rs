@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io::Write as _;
 
 use anyhow::Context as _;
 use sim::machine::{Machine, MachineError};
@@ -11,7 +11,7 @@ use crate::args::sim::Machines as Typed;
 use crate::commands::print_json;
 use crate::documents::VERSION;
 use crate::documents::machines::{Document, MACHINES, Shown};
-use crate::{Failure, Status};
+use crate::{Failure, Status, terminal};
 
 /// Lists them all, or shows one.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
@@ -29,7 +29,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         [(machine, _)] if whole => one(machine),
         _ => all(machines.iter().map(|(machine, _)| machine)),
     };
-    let mut out = io::stdout().lock();
+    let mut out = terminal::out();
     out.write_all(said.as_bytes())?;
     out.flush().context("write the machines")?;
     Ok(Status::Good)

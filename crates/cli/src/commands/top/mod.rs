@@ -91,12 +91,7 @@ fn live_on(
     let mut document = sampler.sample()?;
     let mut due = Instant::now() + interval;
     while !ended.load(Ordering::Relaxed) {
-        terminal
-            .draw(|frame| {
-                screen.draw(frame, &document);
-                screen::harmless(frame.buffer_mut());
-            })
-            .context("draw")?;
+        terminal.draw(|frame| screen.draw(frame, &document)).context("draw")?;
         // A signal ends the wait, so that `ended` is looked at soon.
         let wait = due.saturating_duration_since(Instant::now()).min(Duration::from_millis(250));
         if event::poll(wait).context("read the terminal")? {

@@ -10,7 +10,7 @@
 //! ```
 
 use std::collections::HashSet;
-use std::io;
+use std::io::Write as _;
 use std::time::Duration;
 
 use host::journal::Lease;
@@ -21,7 +21,7 @@ use live::os::Signals;
 use super::{command_line, machine_to_change, resolve, say};
 use crate::args::tune::Follow;
 use crate::documents::VERSION;
-use crate::{Failure, Status};
+use crate::{Failure, Status, terminal};
 
 /// A setting, and the device behind its name: one that comes back under the same name is new.
 type Key = (AnySetting, Option<String>);
@@ -51,7 +51,7 @@ pub fn run(typed: &Follow) -> anyhow::Result<Status> {
             Ok(None) => {}
             // A profile that cannot be applied at all ends it; a device that refuses does not.
             Err(error) if first => return Err(error),
-            Err(error) => eprintln!("{error:#}"),
+            Err(error) => drop(writeln!(terminal::err(), "{error:#}")),
         }
         if signals.wait(every).is_some() {
             return end(&access, &ours);
@@ -79,7 +79,7 @@ fn look(
     }
     let applied = apply(access, &plan, options)?;
     let notes = if first { &resolved.notes[..] } else { &[] };
-    say::applied(access, &applied, notes, &mut io::stdout().lock())?;
+    say::applied(access, &applied, notes, &mut terminal::out())?;
     Ok(Some(applied))
 }
 
@@ -97,7 +97,7 @@ fn end(access: &Access, ours: &[u32]) -> anyhow::Result<Status> {
             decide: &mut decide,
         };
         let rolled_back = rollback(access, Which::One(*id), &mut options)?;
-        say::rolled_back(&rolled_back, &mut io::stdout().lock())?;
+        say::rolled_back(&rolled_back, &mut terminal::out())?;
         all_closed &= rolled_back.iter().all(|one| one.closed);
     }
     Ok(if all_closed { Status::Good } else { Status::Findings })
