@@ -6,14 +6,14 @@ use host::transaction::{Deferred, take_back_abandoned};
 
 use crate::documents::VERSION;
 
-/// Takes back what earlier processes left that were killed; returns their transactions' numbers.
+/// Takes back what earlier processes left that were killed, and drops what a reboot undid; says what became of it.
 ///
 /// Only as root, whose journal it is: nobody else can have left something there.
-pub fn take_back_left_behind(command: &str) -> anyhow::Result<Vec<u32>> {
+pub fn take_back_left_behind(command: &str) -> anyhow::Result<Vec<String>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(Vec::new());
     }
-    Ok(take_back_abandoned(&Access::live()?, command)?)
+    Ok(take_back_abandoned(&Access::live()?, command)?.iter().map(super::tune::recovered).collect())
 }
 
 /// Defers the interrupts of `queues` of `interface`, in the calling thread's network namespace, as long as the returned

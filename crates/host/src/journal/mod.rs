@@ -194,10 +194,10 @@ impl Journal {
 pub fn unreadable(vault: &Vault, id: u32, rest: &Rest) -> Error {
     let why = match rest {
         Rest::Untrusted { why } => format!(
-            "{why}; nothing was changed. If its content is what apus wrote: chown root and chmod 600; otherwise remove it"
+            "{why}; nothing was touched. If its content is what apus wrote: chown root and chmod 600; otherwise remove it"
         ),
         Rest::Damaged { line, why, lost } => format!(
-            "line {line} is damaged ({why}; {lost} in all); nothing was changed. `apus tune rollback {id} --damaged` rolls \
+            "line {line} is damaged ({why}; {lost} in all); nothing was touched. `apus tune rollback {id} --damaged` rolls \
              back what the other lines say; look at the rest by hand"
         ),
         Rest::Nothing | Rest::Torn => "it is sound".into(),

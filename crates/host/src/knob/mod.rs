@@ -14,7 +14,7 @@ pub(crate) mod along;
 mod any;
 mod boot;
 mod cgroup;
-mod config;
+pub(crate) mod config;
 mod cpufreq;
 mod cpuidle;
 mod cpus;

@@ -274,7 +274,10 @@ impl Work<'_> {
             let (setting, before) = (entry.intent.setting.clone(), entry.intent.before.clone());
             // What cannot be read now stays in doubt: then all of it counts as ours.
             let Ok(now) = setting.read(self.access) else { continue };
-            self.done(plan, number, now.as_ref())?;
+            // So does what the kernel carries out later.
+            if setting.shows_within().is_zero() {
+                self.done(plan, number, now.as_ref())?;
+            }
             if now.as_ref().is_none_or(|now| !Knob(&setting).holds(now, &before)) && !setting.is_effect() {
                 self.along.push(Along { setting, with: with.clone(), before: Ok(before), now });
             }

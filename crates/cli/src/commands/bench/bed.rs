@@ -58,8 +58,8 @@ impl Bed {
             Encapsulation::Ethernet { ethertype } if !all => Filter::EtherTypes(vec![ethertype]),
             _ => Filter::All,
         };
-        for id in ports::take_back_left_behind(COMMAND)? {
-            eprintln!("transaction {id} was left by a process that died; it was taken back");
+        for line in ports::take_back_left_behind(COMMAND)? {
+            eprintln!("{line}");
         }
         let interface = Interface::attach(&InterfaceConfig {
             name: typed.port.clone(),
