@@ -47,6 +47,8 @@ pub struct Transaction {
     pub rest: Rest,
     /// Whether it is of an earlier boot.
     pub is_past: bool,
+    /// Whether the process has ended for whose life it was made.
+    pub lost_process: bool,
 }
 
 /// How an entry stands on the machine now.
@@ -93,9 +95,15 @@ pub(super) fn all(access: &Access, vault: &Vault) -> Result<Vec<Transaction>, Er
     let boot = super::boot(access)?;
     let mut all = Vec::new();
     for id in journal::ids(vault)? {
-        if let Some(found) = journal::find(vault, id)? {
-            all.push(Transaction::of(found, boot.as_deref()));
+        let read = || journal::find(vault, id).map(|found| found.map(|found| Transaction::of(found, boot.as_deref())));
+        let Some(mut transaction) = read()? else { continue };
+        if transaction.has_lost_its_process() {
+            // It may have rolled it back since that was read, and then ended; from now on it does nothing.
+            let Some(now) = read()? else { continue };
+            transaction = now;
+            transaction.lost_process = true;
         }
+        all.push(transaction);
     }
     Ok(all)
 }
@@ -112,6 +120,7 @@ impl Transaction {
             kept: false,
             rest,
             is_past: false,
+            lost_process: false,
         };
         for record in records {
             match record {
@@ -147,12 +156,15 @@ impl Transaction {
     /// Whether nothing rolls it back automatically any more: it was not completed, or the process has ended for whose life
     /// it was made.
     pub fn is_abandoned(&self) -> bool {
-        let dead = match self.begin.as_ref().map(|begin| &begin.lease) {
+        !self.kept || self.lost_process
+    }
+
+    fn has_lost_its_process(&self) -> bool {
+        match self.begin.as_ref().map(|begin| &begin.lease) {
             // No process outlives a reboot; one of the same number and age is another.
             Some(Lease::Process { pid, started }) => self.is_past || journal::started(*pid) != Some(*started),
             Some(Lease::Open) | None => false,
-        };
-        !self.kept || dead
+        }
     }
 
     /// Its changes that are not taken back.

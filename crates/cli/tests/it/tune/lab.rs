@@ -182,7 +182,7 @@ fn every_profile_there_and_back() {
         assert!(became("changed").len() >= 3, "{profile}: {applied}");
         assert_ne!(differences(&before, &bed), Vec::<String>::new(), "{profile} changed something");
         let verified = bed.apus(&["tune", "verify"]);
-        expect(&verified, 0);
+        expect(&verified, i32::from(!became("refused").is_empty()));
         expect(&bed.apus(&["tune", "rollback"]), 0);
         assert_eq!(differences(&before, &bed), Vec::<String>::new(), "{profile} is taken back");
         assert_eq!(napi(&bed), napi_before, "{profile}");
