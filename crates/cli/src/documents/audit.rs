@@ -114,7 +114,10 @@ pub struct Finding {
     pub magnitude: String,
     /// Who says so.
     pub magnitude_source: String,
-    /// What it takes from one late packet; `null` if it has no known size.
+    /// What it does to a packet: `late` (it waits, for `effect_ns`), `slower` (the work on it takes longer), or `null`
+    /// if neither has a known size.
+    pub effect: Option<String>,
+    /// How long one packet waits; `null` if none waits, or no size is known.
     pub effect_ns: Option<u64>,
     /// What mends it.
     pub fix: Fix,
@@ -144,12 +147,33 @@ pub struct Evidence {
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Fix {
-    /// Commands for the running host.
+    /// Commands that tell more and mend nothing.
+    pub look: Vec<String>,
+    /// For the running host: commands, or advice.
     pub runtime: Vec<String>,
-    /// Settings for good.
+    /// For good.
     pub persistent: Vec<String>,
-    /// Do the settings act from the next boot only?
+    /// Do the persistent ones act from the next boot only?
     pub reboot: bool,
+    /// All lines of `runtime` and `persistent`, each with who can do it and what it puts at risk.
+    pub steps: Vec<Step>,
+    /// What the steps put at risk: `reboot` (they act after one only), `network` (they interrupt an interface's
+    /// traffic), `security` (they weaken a protection).
+    pub risks: Vec<String>,
+}
+
+/// One line of a fix.
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// The command, the kernel parameters, or the advice.
+    pub text: String,
+    /// `set` (`apus tune` makes it and rolls it back; `apus audit --fix` writes it), `arguments` (of the kernel's
+    /// command line), `run` (a command for people), `advise` (no command), `rerun` (an option of `apus audit` makes a
+    /// missing value known).
+    pub action: String,
+    /// What it puts at risk, as for the whole fix.
+    pub risks: Vec<String>,
 }
 
 /// What two audits say differently.

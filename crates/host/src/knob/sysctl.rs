@@ -28,7 +28,8 @@ impl Sysctl {
         Self { name: swapped(path) }
     }
 
-    pub(super) fn path(&self) -> String {
+    /// Its file.
+    pub fn path(&self) -> String {
         format!("/proc/sys/{}", swapped(&self.name))
     }
 }

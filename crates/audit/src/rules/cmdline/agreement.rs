@@ -18,7 +18,7 @@ pub const RULES: &[Rule] = &[
               the housekeeping of all others, and nothing says so.",
         magnitude: Magnitude {
             text: "as much as the setting that forgets the CPU: a tick, an interrupt, a time slice",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/cpu-isolation.rst, which asks for all of them together",
         },
         fix: Fix::boot(
@@ -38,7 +38,7 @@ pub const RULES: &[Rule] = &[
               slows the application on the other, and its interrupts wake the core from idle states.",
         magnitude: Magnitude {
             text: "up to half of the core's throughput while the sibling is busy",
-            typical: None,
+            effect: crate::Effect::Slower,
             source: "FlexRAN real-time platform slides (2018), Processor Optimizations, Hyper-Threading; the size is general knowledge",
         },
         fix: Fix::runtime_or_boot(
@@ -62,7 +62,7 @@ pub const RULES: &[Rule] = &[
               housekeeping CPU, timers, RCU and reclaim of that node's memory run across the sockets.",
         magnitude: Magnitude {
             text: "100 to 200 ns more for each access to the other socket; what cannot leave CPU 0 takes microseconds",
-            typical: None,
+            effect: crate::Effect::Slower,
             source: "Linux Documentation/admin-guide/cpu-isolation.rst; the size of a remote access is general knowledge",
         },
         fix: Fix::boot("leave CPU 0, and at least one core of each node, out of isolcpus=, nohz_full= and rcu_nocbs="),
@@ -146,11 +146,15 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
     let mut source = None;
     for cpu in isolated.iter().filter_map(|id| facts.cpus.cpu(id)) {
         let siblings = known(&cpu.siblings)?;
-        source.get_or_insert(cpu.siblings.source());
         let others = siblings.intersection(&online).difference(isolated);
+        // The file that shows it: that of the first CPU whose core is split, else of the first one.
         if !others.is_empty() {
+            if split.is_empty() {
+                source = Some(cpu.siblings.source());
+            }
             split.push((cpu.id, others));
         }
+        source.get_or_insert(cpu.siblings.source());
     }
     let source = source.ok_or_else(|| Skip::unknown("the isolated CPUs are not among those that are known"))?;
     let judgement = match split.as_slice() {
@@ -173,6 +177,12 @@ fn words(cpus: &CpuSet) -> String {
 
 fn per_node(facts: &Facts, context: &Context) -> Judged {
     let isolated = &context.isolated.value;
+    let all = facts.cpus.all();
+    if !all.is_empty() && all.is_subset(isolated) {
+        return Judgement::fail(isolated, "all CPUs are isolated: none is left for housekeeping")
+            .see_as(all.to_string(), facts.cpus.online.source())
+            .alone();
+    }
     if isolated.contains(0) {
         return Judgement::warn(
             0,
@@ -241,7 +251,8 @@ pub(crate) mod tests {
         Case::unknown("cmd.smt-siblings-split", iso),
         Case::pass("cmd.hk-per-node", || nodes("0,2-3", "1,4-7")),
         Case::warn("cmd.hk-per-node", || nodes("0-3", "4-7")),
-        Case::warn("cmd.hk-per-node", || host().isolated("0-7")),
+        Case::fail("cmd.hk-per-node", || host().isolated("0-7")),
+        Case::warn("cmd.hk-per-node", || host().isolated("0-6")),
         Case::unknown("cmd.hk-per-node", iso),
     ];
 
@@ -251,5 +262,14 @@ pub(crate) mod tests {
         assert!(judgements[0].found.ends_with(": nohz_full"), "{judgements:?}");
         let judgements = threads(SPLIT).judge("cmd.smt-siblings-split");
         assert!(judgements[0].now[0].contains("in 0 1;"), "{judgements:?}");
+    }
+
+    /// telco-worker1: CPUs 45-50 are split from 5-10; cpu0 has a core of the application's alone.
+    #[test]
+    fn the_file_that_is_cited_is_that_of_the_cpu() {
+        let files = [(2, "2-3"), (3, "2-3"), (4, "4-5"), (5, "4-5"), (6, "1,6"), (7, "0,7")];
+        let judgement = threads(&files).judge("cmd.smt-siblings-split").remove(0);
+        assert_eq!(judgement.evidence[0].value, "siblings of CPU 6: 1");
+        assert_eq!(judgement.evidence[0].source, "/sys/devices/system/cpu/cpu6/topology/thread_siblings_list");
     }
 }

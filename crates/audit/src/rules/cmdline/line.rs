@@ -11,7 +11,7 @@ const PARAMETERS: &str = "Linux Documentation/admin-guide/kernel-parameters.txt"
 
 const SILENT: Magnitude = Magnitude {
     text: "as much as the parameter was meant to save",
-    typical: None,
+    effect: crate::Effect::Unsized,
     source: "Linux Documentation/admin-guide/kernel-parameters.rst: what the kernel does not know goes to init",
 };
 
@@ -26,7 +26,7 @@ pub const RULES: &[Rule] = &[
         why: "The kernel ignores a value that it does not know, mostly without a word: the host then runs as if the parameter were \
               not there.",
         magnitude: SILENT,
-        fix: Fix::boot("correct the value"),
+        fix: Fix::boot("correct the value").decided(),
         cost: "A reboot.",
         references: &[
             PARAMETERS,
@@ -43,7 +43,7 @@ pub const RULES: &[Rule] = &[
         why: "What the kernel does not know it hands to init, and says so in one line of its messages since 5.14: a misspelt parameter \
               does nothing.",
         magnitude: SILENT,
-        fix: Fix::boot("correct or remove the parameter"),
+        fix: Fix::boot("correct or remove the parameter").decided(),
         cost: "A reboot.",
         references: &[PARAMETERS, "Linux commit 86d1919a4fb0 (init: print out unknown kernel parameters)"],
         conflicts: &[],
@@ -57,7 +57,7 @@ pub const RULES: &[Rule] = &[
         why: "Of a parameter that is given twice mostly the last one counts. Two tools that both write to the line lead to it, and then \
               to surprises when one of them changes its mind.",
         magnitude: SILENT,
-        fix: Fix::boot("keep one of them"),
+        fix: Fix::boot("keep one of them").decided(),
         cost: "A reboot.",
         references: &[PARAMETERS],
         conflicts: &[],
@@ -70,7 +70,7 @@ pub const RULES: &[Rule] = &[
         judge: contradictions,
         why: "One of two contradictory parameters does nothing, and it is hard to see which.",
         magnitude: SILENT,
-        fix: Fix::boot("keep the one that is meant"),
+        fix: Fix::boot("keep the one that is meant").decided(),
         cost: "A reboot.",
         references: &[PARAMETERS, "Linux Documentation/admin-guide/pm/cpuidle.rst"],
         conflicts: &[],

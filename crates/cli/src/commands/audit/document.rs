@@ -4,7 +4,7 @@ use audit::{Goal, How, Intended, Level, Report};
 use host::Facts;
 
 use crate::documents::VERSION;
-use crate::documents::audit::{Document, Evidence, Finding, Fix, Group, Host, Intent, SCHEMA};
+use crate::documents::audit::{Document, Evidence, Finding, Fix, Group, Host, Intent, SCHEMA, Step};
 
 /// The document of a report, with the findings from a level on.
 pub(super) fn of(facts: &Facts, report: &Report, level: Level, unused: Vec<String>) -> Document {
@@ -76,6 +76,15 @@ fn group(report: &Report, group: audit::Group) -> Option<Group> {
     })
 }
 
+/// One line of a fix.
+fn step(step: &audit::Step) -> Step {
+    Step {
+        text: step.to_string(),
+        action: step.action.name().to_owned(),
+        risks: step.risks.iter().map(ToString::to_string).collect(),
+    }
+}
+
 /// One finding.
 pub(super) fn finding(finding: &audit::Finding) -> Finding {
     let (rule, judgement) = (finding.rule, &finding.judgement);
@@ -97,11 +106,15 @@ pub(super) fn finding(finding: &audit::Finding) -> Finding {
         why: rule.why.to_owned(),
         magnitude: rule.magnitude.text.to_owned(),
         magnitude_source: rule.magnitude.source.to_owned(),
+        effect: finding.effect_name().map(str::to_owned),
         effect_ns: finding.effect.map(units::Nanos::as_nanos),
         fix: Fix {
-            runtime: finding.fix.runtime.clone(),
-            persistent: finding.fix.persistent.clone(),
+            look: finding.fix.look.clone(),
+            runtime: finding.fix.runtime.iter().map(ToString::to_string).collect(),
+            persistent: finding.fix.persistent.iter().map(ToString::to_string).collect(),
             reboot: finding.fix.reboot && !finding.fix.persistent.is_empty(),
+            steps: finding.fix.steps().map(step).collect(),
+            risks: finding.fix.risks().iter().map(ToString::to_string).collect(),
         },
         cost: rule.cost.to_owned(),
         references: texts(rule.references),

@@ -95,9 +95,9 @@ fn outputs(typed: &Audit, facts: &Facts, report: &Report) -> anyhow::Result<()> 
 fn plan(path: &Path, report: &Report) -> anyhow::Result<()> {
     let plan = audit::plan(report);
     if path == Path::new("-") {
-        return Ok(io::stdout().lock().write_all(plan.text.as_bytes())?);
+        return Ok(io::stdout().lock().write_all(plan.toml().as_bytes())?);
     }
-    write(path, &plan.text)?;
+    write(path, &plan.toml())?;
     let isolated = &report.context.isolated.value;
     let isolated = if isolated.is_empty() { String::new() } else { format!(" --isolated {isolated}") };
     let file = path.display().to_string();
@@ -105,7 +105,8 @@ fn plan(path: &Path, report: &Report) -> anyhow::Result<()> {
     let file = if file.contains('/') || file.ends_with(".toml") { file } else { format!("./{file}") };
     eprintln!(
         "{} findings are in {file}, {} are left to people (its comments): apus tune plan {file}{isolated}",
-        plan.mends, plan.left
+        plan.mends,
+        plan.left.len()
     );
     Ok(())
 }

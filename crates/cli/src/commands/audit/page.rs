@@ -170,11 +170,17 @@ fn one(page: &mut String, finding: &Finding) {
         escaped(&finding.magnitude),
         escaped(&finding.magnitude_source)
     );
-    let boot = if finding.fix.reboot { "For good, from the next boot" } else { "For good" };
-    for (name, lines) in [("Now", &finding.fix.runtime), (boot, &finding.fix.persistent)] {
+    let fix = &finding.fix;
+    let boot = if fix.reboot { "For good, from the next boot" } else { "For good" };
+    for (name, lines) in [("Look", &fix.look), ("Now", &fix.runtime), (boot, &fix.persistent)] {
         if !lines.is_empty() {
             let _ = writeln!(page, "<dt>{name}</dt><dd><pre>{}</pre></dd>", escaped(&lines.join("\n")));
         }
+    }
+    let risks = audit::Risk::ALL.into_iter().filter(|risk| fix.risks.iter().any(|name| name == risk.name()));
+    let risks: Vec<&str> = risks.map(audit::Risk::text).collect();
+    if !risks.is_empty() {
+        let _ = writeln!(page, "<dt>Risk</dt><dd>{}</dd>", escaped(&risks.join("; ")));
     }
     let _ = writeln!(
         page,

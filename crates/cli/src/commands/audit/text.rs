@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal as _, Write};
 
-use audit::{Finding, Group, Level, Report, Rule, Tally, Verdict};
+use audit::{Finding, Group, Level, Report, Rule, Step, Tally, Verdict};
 use host::Facts;
 
 use super::document::{from, show};
@@ -94,16 +94,18 @@ fn one(out: &mut impl Write, paint: &Paint, finding: &Finding) -> io::Result<()>
     wrapped(out, "    why   ", "          ", rule.why)?;
     let effect = finding.effect.map(|effect| format!("{effect} of a late packet: ")).unwrap_or_default();
     wrapped(out, "    takes ", "          ", &format!("{effect}{} ({})", rule.magnitude.text, rule.magnitude.source))?;
-    let mut label = "    now   ";
-    for command in &finding.fix.runtime {
-        // Commands are not wrapped: they are there to be copied.
-        writeln!(out, "{label}{command}")?;
-        label = "          ";
+    let fix = &finding.fix;
+    let texts = |steps: &[Step]| steps.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let keep = if fix.reboot { "boot" } else { "keep" };
+    for (label, lines) in [("look", fix.look.clone()), ("now", texts(&fix.runtime)), (keep, texts(&fix.persistent))] {
+        for (n, line) in lines.iter().enumerate() {
+            // Commands are not wrapped: they are there to be copied.
+            writeln!(out, "    {:<6}{line}", if n == 0 { label } else { "" })?;
+        }
     }
-    let mut label = if finding.fix.reboot { "    boot  " } else { "    keep  " };
-    for setting in &finding.fix.persistent {
-        writeln!(out, "{label}{setting}")?;
-        label = "          ";
+    let risks: Vec<&str> = fix.risks().into_iter().map(audit::Risk::text).collect();
+    if !risks.is_empty() {
+        wrapped(out, "    risk  ", "          ", &risks.join("; "))?;
     }
     wrapped(out, "    costs ", "          ", rule.cost)
 }
@@ -163,11 +165,11 @@ pub(super) fn explain(out: &mut impl Write, rule: &Rule, report: &Report) -> io:
     wrapped(out, "why         ", "            ", rule.why)?;
     wrapped(out, "takes       ", "            ", &format!("{} ({})", rule.magnitude.text, rule.magnitude.source))?;
     wrapped(out, "applies     ", "            ", &audit::applies(rule))?;
-    for line in rule.fix.runtime.into_iter().flat_map(str::lines) {
-        writeln!(out, "now         {line}")?;
-    }
-    for line in rule.fix.persistent.into_iter().flat_map(str::lines) {
-        writeln!(out, "{}{line}", if rule.fix.reboot { "from boot   " } else { "for good    " })?;
+    let boot = if rule.fix.reboot { "from boot" } else { "for good" };
+    for (label, lines) in [("look", rule.fix.look), ("now", rule.fix.runtime), (boot, rule.fix.persistent)] {
+        for line in lines.into_iter().flat_map(str::lines) {
+            writeln!(out, "{label:<12}{line}")?;
+        }
     }
     wrapped(out, "costs       ", "            ", rule.cost)?;
     for reference in rule.references {
