@@ -79,7 +79,8 @@ pub fn report(error: &anyhow::Error) -> Status {
     status
 }
 
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
+/// Whether the reader of our output has gone.
+pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let kind = cause
             .downcast_ref::<io::Error>()

@@ -10,6 +10,7 @@
 // A failed transaction carries what was done and what is left to do; it happens once, on no hot path.
 #![allow(clippy::result_large_err)]
 
+pub mod at_boot;
 pub mod facts;
 pub mod journal;
 pub mod knob;

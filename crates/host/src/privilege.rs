@@ -5,7 +5,7 @@ use rustix::thread::{
     set_capabilities, set_no_new_privs,
 };
 
-use crate::knob::{AnySetting, Error, Lasts, Setting as _};
+use crate::knob::{Access, AnySetting, Error, Lasts, Setting as _, along};
 
 /// The capabilities (capabilities(7)) with which root changes these settings and keeps its journal.
 pub fn needed<'a>(settings: impl IntoIterator<Item = &'a AnySetting>) -> CapabilitySet {
@@ -14,6 +14,16 @@ pub fn needed<'a>(settings: impl IntoIterator<Item = &'a AnySetting>) -> Capabil
         let owner = CapabilitySet::CHOWN | CapabilitySet::FOWNER;
         let files = if setting.lasts() == Lasts::AcrossReboots { owner } else { CapabilitySet::empty() };
         needed | setting.capability() | files
+    })
+}
+
+/// What changing these settings needs, with what they take along on this machine.
+pub fn needed_to_change<'a>(
+    access: &Access,
+    settings: impl IntoIterator<Item = &'a AnySetting>,
+) -> Result<CapabilitySet, Error> {
+    settings.into_iter().try_fold(CapabilitySet::empty(), |all, setting| {
+        Ok(all | needed([setting]) | needed(&along::along(access, setting)?))
     })
 }
 

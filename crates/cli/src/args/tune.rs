@@ -39,6 +39,16 @@ pub enum Tune {
     Diff(Show),
     /// Writes a profile for another engine: tuned, systemd, a kernel command line, OpenShift, Ansible.
     Export(Export),
+    /// Applies a profile at each boot, by a systemd unit; says what it writes. Does not apply it now.
+    ///
+    /// A reboot undoes what the kernel keeps; kernel arguments and irqbalance's configuration last.
+    Enable(Enable),
+    /// Removes what enable wrote. What is applied stays until `apus tune rollback`.
+    Disable {
+        /// Root folder of the machine.
+        #[arg(long, value_name = "DIR", default_value = "/")]
+        root: PathBuf,
+    },
     /// Holds a request for an exit latency; started by apply.
     #[command(hide = true)]
     Hold {
@@ -108,6 +118,19 @@ pub struct Apply {
     pub manner: Manner,
 }
 
+/// `apus tune enable`
+#[derive(Args, Debug)]
+pub struct Enable {
+    /// Name of a profile, or a file: poll, ./mine.toml.
+    pub profile: String,
+    /// The machine.
+    #[command(flatten)]
+    pub target: Target,
+    /// At boot, report what is refused and do the rest.
+    #[arg(long)]
+    pub keep_going: bool,
+}
+
 /// How changes are made.
 #[derive(Args, Clone, Debug)]
 pub struct Manner {
@@ -130,7 +153,7 @@ pub struct Rollback {
     /// Root folder of the machine.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
-    /// Only what nobody will take back by himself: unfinished, or its process died.
+    /// Only what nothing rolls back automatically any more: unfinished, or its process has ended.
     #[arg(long, conflicts_with = "transaction")]
     pub abandoned: bool,
     /// Overwrite what someone else changed since.
@@ -139,7 +162,7 @@ pub struct Rollback {
     /// Keep what someone else changed since, without asking.
     #[arg(long)]
     pub keep: bool,
-    /// Take back what the whole lines of a damaged journal say.
+    /// Roll back what the good lines of a damaged journal say, before and after the bad ones.
     #[arg(long)]
     pub damaged: bool,
     /// Forget what cannot be taken back.
@@ -224,6 +247,9 @@ pub struct Guard {
     /// When this process ends.
     #[arg(long)]
     pub while_pid: Option<u32>,
+    /// When that process started, in clock ticks after the boot: another of its number is not taken for it.
+    #[arg(long, requires = "while_pid")]
+    pub started: Option<u64>,
 }
 
 /// What to do with frequencies.

@@ -9,13 +9,13 @@ use rustix::thread::CapabilitySet;
 
 use crate::documents::VERSION;
 
-/// Takes back what earlier processes left that were killed; returns their transactions' numbers.
+/// Takes back what earlier processes left that were killed, and drops what a reboot undid; says what became of it.
 ///
 /// Of this user: what others left is in journals of their own, which this one may not read.
-pub fn take_back_left_behind(command: &str) -> anyhow::Result<Vec<u32>> {
+pub fn take_back_left_behind(command: &str) -> anyhow::Result<Vec<String>> {
     match take_back_abandoned(&Access::live()?, command) {
         Err(Error::Knob(KnobError::NotPermitted { .. })) if !rustix::process::geteuid().is_root() => Ok(Vec::new()),
-        other => Ok(other?),
+        other => Ok(other?.iter().map(super::tune::recovered).collect()),
     }
 }
 

@@ -59,8 +59,8 @@ impl Bed {
             Encapsulation::Ethernet { ethertype } if !all => Filter::EtherTypes(vec![ethertype]),
             _ => Filter::All,
         };
-        for id in ports::take_back_left_behind(COMMAND)? {
-            let _ = writeln!(terminal::err(), "transaction {id} was left by a process that died; it was rolled back");
+        for line in ports::take_back_left_behind(COMMAND)? {
+            let _ = writeln!(terminal::err(), "{line}");
         }
         let interface = Interface::attach(&InterfaceConfig {
             name: typed.port.clone(),

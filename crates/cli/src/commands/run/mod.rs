@@ -32,9 +32,7 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
     }
     let kernel = meaning.instance.ports.iter().any(|port| matches!(port, PortConfig::AfXdp(_)));
     let left_behind = if kernel { ports::take_back_left_behind(COMMAND)? } else { Vec::new() };
-    for id in left_behind {
-        tell(&format!("transaction {id} was left by a process that died; it was taken back"));
-    }
+    left_behind.iter().for_each(|line| tell(line));
     let (instance, deferred) = match start(&meaning) {
         Ok(started) => started,
         Err(error) => {

@@ -1,10 +1,13 @@
 //! `apus tune`, `apus power`.
 
+mod at_boot;
 mod change;
 mod follow;
 mod guard;
 mod say;
 mod show;
+
+pub(super) use say::recovered;
 
 use std::io::Write as _;
 use std::path::Path;
@@ -33,6 +36,8 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
             host::privilege::keep_only(rustix::thread::CapabilitySet::empty())?;
             Err(host::knob::hold::hold(&access, micros, host::knob::hold::say_ready).into())
         }
+        Typed::Enable(typed) => at_boot::enable(&typed),
+        Typed::Disable { root } => at_boot::disable(&root),
         Typed::Guard(typed) => guard::run(&typed),
     }
 }
@@ -70,6 +75,7 @@ struct Trace;
 
 impl Gate for Trace {
     fn before(&self, act: &Act) {
+        // A full disk behind it must not stop a transaction half-way.
         let _ = writeln!(terminal::err(), "{} {}", act.operation, act.object);
     }
 }
@@ -78,10 +84,28 @@ impl Gate for Trace {
 fn resolve(access: &Access, profile: &str, target: &Target) -> anyhow::Result<(Profile, Resolved)> {
     let library = Library::below(&target.root).with(host::profile::variables(&target.variables)?);
     let profile = library.load(profile)?;
+    known(access, &target.interfaces)?;
     let purpose = Purpose { isolated: target.isolated.clone(), interfaces: target.interfaces.clone() };
     let mut resolved = profile.resolve(access, &purpose)?;
     resolved.notes.extend(host::profile::rivals(access, &resolved.plan)?);
     Ok((profile, resolved))
+}
+
+/// Refuses an interface that the machine does not have. A recorded machine may not say which it has.
+fn known(access: &Access, interfaces: &[String]) -> Result<(), Failure> {
+    let Some(known) = host::knob::interfaces(access)
+        .map_err(|e| Failure::lacking("list the interfaces", e.to_string(), "run as root"))?
+    else {
+        return Ok(());
+    };
+    match interfaces.iter().find(|name| !known.contains(name)) {
+        None => Ok(()),
+        Some(name) => Err(Failure::wrong(
+            format!("--interface {name}"),
+            "there is no such interface here",
+            format!("use one of {}", known.join(", ")),
+        )),
+    }
 }
 
 /// What was typed, for the journal.

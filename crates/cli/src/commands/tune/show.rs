@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use host::at_boot;
 use host::knob::effect::{self, Effect};
 use host::knob::{Access, AnySetting, BootFragment, Value};
 use host::profile::Library;
@@ -71,13 +72,17 @@ pub fn verify(typed: &Verify) -> anyhow::Result<Status> {
         Some(span) => watch(&access, &known, span)?,
         None => Vec::new(),
     };
-    let document = StatusDocument::of(&access, &known).with_effects(effects);
+    let document = StatusDocument::of(&access, &known, None).with_effects(effects);
     if typed.json {
         print_json(&document)?;
     } else {
         say::verify(&document, &mut terminal::out())?;
     }
-    // What belongs to another network namespace is reported, and decides nothing.
+    // A profile that is gone (after a reboot, or a rollback by someone else) is no success.
+    if document.transactions.is_empty() {
+        return Ok(Status::Findings);
+    }
+    // What belongs to another network namespace, or ended with its thread, is reported and decides nothing.
     let mut items = document.transactions.iter().flat_map(|one| &one.items).filter(|item| item.is_here());
     let without_effect = |item: &OpenItem| item.effect.as_ref().is_some_and(|effect| effect.seen == Some(false));
     let good = items.all(|item| item.as_wanted == Some(true) && item.waits_for.is_none() && !without_effect(item));
@@ -126,8 +131,9 @@ fn watch(access: &Access, known: &[Transaction], span: Nanos) -> anyhow::Result<
     let settings: Vec<(&AnySetting, &Value)> = known
         .iter()
         .flat_map(|one| {
-            let changed = one.open_entries().map(|entry| (&entry.intent.setting, &entry.intent.wanted));
-            changed.chain(one.already.iter().map(|(setting, wanted)| (setting, wanted)))
+            let changed = one.wanted_entries().map(|entry| (&entry.intent.setting, &entry.intent.wanted));
+            let already = one.already.iter().map(|(setting, wanted)| (setting, wanted));
+            changed.chain(already).chain(one.refused.iter().map(|(setting, wanted, _)| (setting, wanted)))
         })
         .collect();
     let look = || {
@@ -160,7 +166,7 @@ pub fn diff(typed: &Show) -> anyhow::Result<Status> {
 fn read(typed: &Show) -> anyhow::Result<StatusDocument> {
     let access = machine(&typed.root)?;
     let known = transactions(&access)?;
-    Ok(StatusDocument::of(&access, &known))
+    Ok(StatusDocument::of(&access, &known, at_boot::enabled(&access)?))
 }
 
 /// `apus tune export`

@@ -191,7 +191,7 @@ fn every_profile_there_and_back() {
         assert!(became("changed").len() >= 3, "{profile}: {applied}");
         assert_ne!(differences(&before, &bed), Vec::<String>::new(), "{profile} changed something");
         let verified = bed.apus(&["tune", "verify"]);
-        expect(&verified, 0);
+        expect(&verified, i32::from(!became("refused").is_empty()));
         expect(&bed.apus(&["tune", "rollback"]), 0);
         assert_eq!(differences(&before, &bed), Vec::<String>::new(), "{profile} is taken back");
         assert_eq!(napi(&bed), napi_before, "{profile}");
@@ -451,4 +451,107 @@ fn what_appears_later_is_followed() {
     assert_eq!(class(), (Some("0".into()), Some("0".into())));
     expect(&bed.apus(&["tune", "status"]), 0);
     std::fs::remove_file(sleeper).unwrap();
+}
+
+/// A port that was renamed gets its settings back; another one that has its name now keeps its own.
+#[test]
+fn a_renamed_port_is_not_mistaken() {
+    let Some(bed) = Bed::new("renamed") else { return };
+    let ip = |words: &str| expect(&bed.within("ip", &words.split(' ').collect::<Vec<_>>()), 0);
+    let shell = |script: &str| text(&bed.within("sh", &["-c", script]).stdout).to_owned();
+    let state = |name: &str| {
+        shell(&format!(
+            "cat /sys/class/net/{name}/queues/rx-0/rps_cpus /proc/sys/net/ipv4/conf/{name}/rp_filter; \
+             ethtool -k {name} | grep ^tcp-segmentation"
+        ))
+    };
+    let profile = Profile::new(
+        "renamed",
+        "[network.dut0]\nrps_cpus = \"1\"\nfeatures = { tx-tcp-segmentation = \"off\", tx-tcp6-segmentation = \"off\", \
+         tx-tcp-ecn-segmentation = \"off\", tx-tcp-mangleid-segmentation = \"off\" }\n[sysctl]\n\
+         \"net.ipv4.conf.dut0.rp_filter\" = 2\n",
+    );
+    let before = state("dut0");
+    expect(&bed.apus(&["tune", "apply", profile.path(), "--yes"]), 0);
+    let changed = state("dut0");
+    assert_ne!(changed, before);
+    ip("link set dut0 down");
+    ip("link set dut0 name lan0");
+    ip("link add dut0 type veth peer name dut1");
+    shell(
+        "echo 2 >/sys/class/net/dut0/queues/rx-0/rps_cpus; echo 2 >/proc/sys/net/ipv4/conf/dut0/rp_filter; \
+         ethtool -K dut0 tso off",
+    );
+    let namesake = state("dut0");
+    let said = expect(&bed.apus(&["tune", "rollback"]), 0);
+    assert_eq!((state("lan0"), state("dut0")), (before, namesake), "{said}");
+}
+
+/// net/core/dev.c: a device's value becomes that of all its NAPIs, and does not go back with it.
+#[test]
+fn napi_settings_come_back_with_the_devices() {
+    let Some(bed) = Bed::new("napis") else { return };
+    expect(&bed.within("ethtool", &["-K", "dut0", "gro", "on"]), 0);
+    let own = Profile::new("own", "[network.dut0]\nnapi = { defer-hard-irqs = 3, gro-flush-timeout = 40000 }\n");
+    expect(&bed.apus(&["tune", "apply", own.path(), "--yes"]), 0);
+    let before = napi(&bed);
+    let device = Profile::new("device", "[sysfs]\n\"/sys/class/net/dut0/gro_flush_timeout\" = 20000\n");
+    expect(&bed.apus(&["tune", "apply", device.path(), "--yes"]), 0);
+    assert_ne!(napi(&bed), before, "it took them along");
+    expect(&bed.apus(&["tune", "rollback", "2"]), 0);
+    assert_eq!(napi(&bed), before);
+    expect(&bed.apus(&["tune", "rollback"]), 0);
+}
+
+/// mm/khugepaged.c: what the administrator had chosen is raised when huge pages come back.
+#[test]
+fn free_memory_comes_back_with_transparent_huge_pages() {
+    const FREE: &str = "/proc/sys/vm/min_free_kbytes";
+    const PAGES: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+    let Ok(pages) = std::fs::read_to_string(PAGES) else {
+        testkit::skip("a kernel with transparent huge pages");
+        return;
+    };
+    let Some(bed) = Bed::new("thp") else { return };
+    let first = std::fs::read_to_string(FREE).unwrap();
+    let chosen = |text: &str| text.split(['[', ']']).nth(1).unwrap().to_owned();
+    std::fs::write(PAGES, "madvise").unwrap();
+    std::fs::write(FREE, "30000").unwrap();
+    let profile = Profile::new("thp", "[memory]\ntransparent_huge_pages = \"never\"\n");
+    let applied = bed.own.outside(&["tune", "apply", profile.path(), "--yes"]);
+    let rolled_back = bed.own.outside(&["tune", "rollback"]);
+    let (free, now) = (std::fs::read_to_string(FREE).unwrap(), std::fs::read_to_string(PAGES).unwrap());
+    std::fs::write(PAGES, chosen(&pages)).unwrap();
+    std::fs::write(FREE, first.trim()).unwrap();
+    expect(&applied, 0);
+    expect(&rolled_back, 0);
+    assert_eq!((free.trim(), chosen(&now).as_str()), ("30000", "madvise"));
+}
+
+/// A thread that has ended has no settings that could be restored, now or ever: the transaction ends.
+#[test]
+fn a_threads_transaction_ends_with_it() {
+    let Some(bed) = Bed::new("threads") else { return };
+    let name = format!("apus{}", std::process::id());
+    let script = std::env::temp_dir().join(&name);
+    std::fs::copy("/bin/sleep", &script).unwrap();
+    let mut child = std::process::Command::new(&script).arg("600").spawn().unwrap();
+    std::fs::remove_file(&script).unwrap();
+    let profile = Profile::new("threads", &format!("[threads.\"{name}\"]\nclass = \"batch 0\"\n"));
+    let end = Instant::now() + Duration::from_secs(30);
+    let applied = loop {
+        let (_, applied) = bed.json(&["tune", "apply", profile.path(), "--yes"]);
+        if applied["transaction"].is_number() || Instant::now() > end {
+            break applied;
+        }
+    };
+    assert_eq!(applied["items"][0]["became"], "changed", "{applied}");
+    expect(&bed.apus(&["tune", "verify"]), 0);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let said = expect(&bed.apus(&["tune", "verify"]), 0);
+    assert!(said.contains("ended with their threads: 1"), "{said}");
+    let said = expect(&bed.apus(&["tune", "rollback"]), 0);
+    assert!(said.contains("its thread has ended"), "{said}");
+    assert!(expect(&bed.apus(&["tune", "status"]), 0).contains("nothing is applied"));
 }

@@ -8,6 +8,8 @@ mod guard;
 mod lab;
 /// On folders: recorded hosts and generated ones.
 mod recorded;
+/// What is said of what was done, and what not.
+mod said;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -59,6 +61,22 @@ impl Machine {
 
     pub fn read(&self, path: &str) -> String {
         std::fs::read_to_string(self.0.join(path)).unwrap()
+    }
+
+    /// Rewrites the lease of transaction 1 as one of the process `pid`; the checksums follow.
+    pub fn lease(&self, pid: u32, started: &str) {
+        let path = "var/lib/apus/tune/000001.journal";
+        let (mut whole, mut chain) = (String::new(), 0);
+        for line in self.read(path).lines() {
+            let body = line.split_once(' ').unwrap().1;
+            let lease = format!("\"lease\":{{\"process\":{{\"pid\":{pid},\"started\":{started}}}}}");
+            let body = body.replace("\"lease\":\"open\"", &lease);
+            let mut hasher = crc32fast::Hasher::new_with_initial(chain);
+            hasher.update(body.as_bytes());
+            chain = hasher.finalize();
+            whole.push_str(&format!("{chain:08x} {body}\n"));
+        }
+        self.put(path, &whole);
     }
 
     /// `apus WORDS --root MACHINE`.
