@@ -49,7 +49,8 @@ fn fixes(fix: &Fix) -> Vec<String> {
     };
     let boot = if fix.reboot { "Fix for good, from the next boot" } else { "Fix for good" };
     let runtime = fix.runtime.map(|commands| code("Fix now", commands));
-    runtime.into_iter().chain(fix.persistent.map(|settings| code(boot, settings))).collect()
+    let look = fix.look.map(|commands| code("Look first", commands));
+    look.into_iter().chain(runtime).chain(fix.persistent.map(|settings| code(boot, settings))).collect()
 }
 
 /// Where a rule makes sense, in words.

@@ -103,6 +103,11 @@ impl Context {
     /// ask of idle states (tuned, `force_latency`: 1 to 10 us).
     pub const DEFAULT_BUDGET: Nanos = Nanos::from_micros(10);
 
+    /// Does the application poll, and wait for no interrupt? Then no packet waits for a wake-up.
+    pub fn only_polls(&self) -> bool {
+        self.is(Workload::Poll) && !self.is(Workload::Interrupt)
+    }
+
     /// Is this one of the host's uses?
     pub fn is(&self, workload: Workload) -> bool {
         self.workloads.value.contains(&workload)
@@ -111,6 +116,16 @@ impl Context {
     /// The longest delay that a single cause may add: the goal's latency, or [`Self::DEFAULT_BUDGET`].
     pub fn budget(&self) -> Nanos {
         self.goal.map_or(Self::DEFAULT_BUDGET, |goal| goal.latency)
+    }
+
+    /// Did anybody say, or does the host show, what it is for: a goal, CPUs that are isolated, or an application that
+    /// polls or runs in real time?
+    pub fn has_intent(&self) -> bool {
+        self.goal.is_some()
+            || !self.isolated.value.is_empty()
+            || self.workloads.how == How::Given
+            || self.is(Workload::Poll)
+            || self.is(Workload::Rt)
     }
 
     /// The CPUs for everything else: all that are online and not isolated.

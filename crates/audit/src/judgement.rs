@@ -5,7 +5,7 @@ use std::fmt;
 use host::facts::{CpuSet, Fact, Source, Why};
 use units::Nanos;
 
-use crate::Verdict;
+use crate::{Cause, Effect, Verdict};
 
 /// What a judge returns: a judgement of each subject, or why there is none.
 pub type Judged = Result<Vec<Judgement>, Skip>;
@@ -68,12 +68,16 @@ pub struct Judgement {
     pub found: String,
     /// What it rests on.
     pub evidence: Vec<Evidence>,
+    /// What tells more, with concrete values; empty takes the rule's.
+    pub look: Vec<String>,
     /// What mends it now, with concrete values; empty takes the rule's.
     pub now: Vec<String>,
     /// What mends it for good, with concrete values; empty takes the rule's.
     pub for_good: Vec<String>,
-    /// What it takes from one late packet here; `None` takes the rule's typical value.
-    pub effect: Option<Nanos>,
+    /// What it does to one packet here; `None` takes what the rule says.
+    pub effect: Option<Effect>,
+    /// Its root cause, where it is another than the rule's.
+    pub cause: Option<Cause>,
 }
 
 impl Judgement {
@@ -112,9 +116,11 @@ impl Judgement {
             verdict,
             found: found.into(),
             evidence: Vec::new(),
+            look: Vec::new(),
             now: Vec::new(),
             for_good: Vec::new(),
             effect: None,
+            cause: None,
         }
     }
 
@@ -139,6 +145,12 @@ impl Judgement {
         self
     }
 
+    /// Adds a command that tells more.
+    pub fn look(mut self, command: impl Into<String>) -> Self {
+        self.look.push(command.into());
+        self
+    }
+
     /// Adds what mends it on the running host.
     pub fn now(mut self, command: impl Into<String>) -> Self {
         self.now.push(command.into());
@@ -151,9 +163,21 @@ impl Judgement {
         self
     }
 
-    /// What it takes from one late packet here.
-    pub fn takes(mut self, effect: Nanos) -> Self {
+    /// One packet waits this long here.
+    pub fn takes(mut self, lateness: Nanos) -> Self {
+        self.effect = Some(Effect::Late(lateness));
+        self
+    }
+
+    /// What it does to one packet here.
+    pub fn with_effect(mut self, effect: Effect) -> Self {
         self.effect = Some(effect);
+        self
+    }
+
+    /// Its root cause is another than the rule's.
+    pub fn because(mut self, cause: Cause) -> Self {
+        self.cause = Some(cause);
         self
     }
 

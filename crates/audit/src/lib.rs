@@ -6,10 +6,13 @@
 //! the fix costs, its references, and beside it the cases that test it. [`Context`] is what the host is
 //! for, given or inferred. [`audit`] asks all rules and makes a [`Report`].
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
+mod advice;
 mod applies;
 mod baseline;
 mod catalogue;
+mod cause;
 pub mod cmdline;
 mod context;
 mod difference;
@@ -18,24 +21,30 @@ mod hits;
 mod infer;
 mod judgement;
 mod plan;
+pub mod remedy;
 mod report;
 mod rule;
 pub mod rules;
 #[cfg(test)]
 mod testing;
+mod unlock;
 mod verdict;
 mod wording;
 
+pub use advice::{Advice, Advised, ByRule, Caused, Doing, Gain, Said, advise};
 pub use applies::{Applies, Place};
 pub use baseline::{read_baseline, write_baseline};
 pub use catalogue::{applies, markdown};
+pub use cause::Cause;
 pub use context::{Context, Goal, How, Intended, Workload};
 pub use difference::{Difference, DifferenceKind, difference};
-pub use finding::{Finding, Remedy};
+pub use finding::Finding;
 pub use hits::{Hit, HitKind, Hits, hits};
 pub use infer::Intent;
 pub use judgement::{Evidence, Judged, Judgement, Skip, Subject, known, settled};
-pub use plan::{Plan, plan};
+pub use plan::{KernelLine, Plan, Planned, plan};
+pub use remedy::{Action, Remedy, Risk, Setting, Step};
 pub use report::{Level, Report, Selection, Selector, Tally, audit, audit_with};
-pub use rule::{Fix, Group, Magnitude, Rule};
+pub use rule::{Effect, Fix, Group, Magnitude, Rule};
+pub use unlock::{Unlock, unlocks};
 pub use verdict::Verdict;

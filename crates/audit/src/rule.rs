@@ -5,14 +5,16 @@ use std::fmt;
 use host::Facts;
 use units::Nanos;
 
-use crate::{Applies, Context, Judged};
+use crate::{Applies, Cause, Context, Judged};
 
 /// One thing to look at, and all that is known of it.
 #[derive(Debug)]
 pub struct Rule {
     /// Stable name, `group-prefix.words`: `cmd.isolcpus`.
     pub id: &'static str,
-    /// Where it stands in the report.
+    /// What is behind its findings, together with those of other rules.
+    pub cause: Cause,
+    /// Its subject, for `--only` and the counts.
     pub group: Group,
     /// What is asked for, in a few words: "Application CPUs are out of the scheduler's domains".
     pub title: &'static str,
@@ -35,56 +37,113 @@ pub struct Rule {
     pub conflicts: &'static [&'static str],
 }
 
+/// What a mechanism does to a packet. Only lateness can be added up to a latency: work that is slower is slower by its
+/// length, which no setting shows.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Effect {
+    /// No document gives its size, or it has none in time.
+    Unsized,
+    /// Nothing waits, but the work on each packet takes longer: a lower frequency, a miss of a cache, a slower clock.
+    Slower,
+    /// The packet waits this long, and nothing is done for it meanwhile: an exit from an idle state, a held-back
+    /// interrupt, a CPU that does something else.
+    Late(Nanos),
+}
+
+impl Effect {
+    /// How long one packet waits; `None` where nothing waits, or no size is known.
+    pub const fn lateness(self) -> Option<Nanos> {
+        match self {
+            Self::Late(time) => Some(time),
+            Self::Slower | Self::Unsized => None,
+        }
+    }
+
+    /// Its name in documents; `None` where no size is known.
+    pub const fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Late(_) => Some("late"),
+            Self::Slower => Some("slower"),
+            Self::Unsized => None,
+        }
+    }
+}
+
 /// How much a mechanism takes from a packet's latency budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Magnitude {
     /// In words, with numbers: "C6 takes 133 us to leave on Xeon E5 v3, 170 us on Ice Lake".
     pub text: &'static str,
-    /// What it takes from one late packet where the judge knows no better: a typical value of the source. `None` if
-    /// it has no size in time.
-    pub typical: Option<Nanos>,
+    /// What it does to one packet where the judge knows no better: a typical value of the source.
+    pub effect: Effect,
     /// Who measured or says so.
     pub source: &'static str,
 }
 
-/// What mends it: commands and settings as templates. In them the engine writes `{isolated}` and
-/// `{housekeeping}` (CPU lists), `{isolated-mask}` and `{housekeeping-mask}` (hexadecimal masks), `{nic}` (the
-/// subject if it is an interface, else the first interface of the intent), `{cpu}` (the subject's CPUs as a list) and
-/// `{cpu-words}` (the same for a shell's loop). A command is a line that a shell takes; what else is to be said is its
-/// comment.
-/// A judgement can bring its own with [`crate::Judgement::now`] and [`crate::Judgement::for_good`].
+/// What mends it: commands and kernel parameters as templates, one a line, with holes that the engine fills:
+/// `{isolated}` and `{housekeeping}` (CPU lists), `{isolated-mask}` and `{housekeeping-mask}` (hexadecimal masks), `{nic}`
+/// (the subject if it is an interface, else the first interface of the intent), `{cpu}` (the subject's CPUs as a list),
+/// `{cpu-words}` (the same for a shell's loop), `{idle-limit}` (the exit latency that the goal leaves), `{irq}`, `{device}`.
+/// Where a value is not known, the line becomes the option that makes it known: no template holds a word that somebody
+/// must replace. A command is a line that a shell takes; what else is to be said is its comment.
+/// A judgement can bring its own lines with [`crate::Judgement::now`], [`crate::Judgement::for_good`] and
+/// [`crate::Judgement::look`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fix {
-    /// For the running host: commands, one a line; `None` if it cannot be mended while it runs.
+    /// Commands that tell more and mend nothing: a diagnosis. `None` if the evidence says enough.
+    pub look: Option<&'static str>,
+    /// For the running host: commands; `None` if it cannot be mended while it runs.
     pub runtime: Option<&'static str>,
-    /// For good: kernel parameters, files, firmware settings.
+    /// For good: kernel parameters, files, firmware settings. What [`Self::runtime`] sets by settings needs none.
     pub persistent: Option<&'static str>,
     /// Does the persistent one act from the next boot only?
     pub reboot: bool,
+    /// Does it need somebody's number or eye, so that `apus audit --fix` must not write it?
+    pub decision: bool,
 }
 
 impl Fix {
     /// Nothing mends it here.
-    pub const NONE: Self = Self { runtime: None, persistent: None, reboot: false };
+    pub const NONE: Self = Self { look: None, runtime: None, persistent: None, reboot: false, decision: false };
 
     /// Both ways, the second without a reboot.
     pub const fn both(runtime: &'static str, persistent: &'static str) -> Self {
-        Self { runtime: Some(runtime), persistent: Some(persistent), reboot: false }
+        Self { runtime: Some(runtime), persistent: Some(persistent), ..Self::NONE }
     }
 
     /// For the running host alone.
     pub const fn runtime(runtime: &'static str) -> Self {
-        Self { runtime: Some(runtime), persistent: None, reboot: false }
+        Self { runtime: Some(runtime), ..Self::NONE }
     }
 
     /// From the next boot on: kernel parameters, firmware.
     pub const fn boot(persistent: &'static str) -> Self {
-        Self { runtime: None, persistent: Some(persistent), reboot: true }
+        Self { persistent: Some(persistent), reboot: true, ..Self::NONE }
     }
 
     /// The same, where the running host can be mended too.
     pub const fn runtime_or_boot(runtime: &'static str, persistent: &'static str) -> Self {
-        Self { runtime: Some(runtime), persistent: Some(persistent), reboot: true }
+        Self { runtime: Some(runtime), persistent: Some(persistent), reboot: true, ..Self::NONE }
+    }
+
+    /// For good, without a reboot: a configuration that acts at once or when a service starts again.
+    pub const fn for_good(persistent: &'static str) -> Self {
+        Self { persistent: Some(persistent), ..Self::NONE }
+    }
+
+    /// A diagnosis alone: what mends it depends on what it shows.
+    pub const fn look(commands: &'static str) -> Self {
+        Self { look: Some(commands), ..Self::NONE }
+    }
+
+    /// Somebody must decide: `apus audit --fix` leaves it to people.
+    pub const fn decided(self) -> Self {
+        Self { decision: true, ..self }
+    }
+
+    /// With a diagnosis first.
+    pub const fn after(self, commands: &'static str) -> Self {
+        Self { look: Some(commands), ..self }
     }
 }
 

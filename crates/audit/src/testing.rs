@@ -152,6 +152,10 @@ impl Host {
         self.context.workloads.how = crate::How::Given;
         self
     }
+    /// The uses are what the host shows, and nobody said so.
+    pub fn infer_uses(&mut self) {
+        self.context.workloads.how = crate::How::Inferred("the host".into());
+    }
     /// Takes all uses out of the intent again.
     pub fn without_uses(mut self) -> Self {
         self.context.workloads.value.clear();
@@ -232,23 +236,13 @@ fn every_rule_is_complete_and_has_its_cases() {
         assert!(!rule.title.ends_with('.') && rule.title.len() <= 90, "{id}: a title is short and has no full stop");
         assert!(rule.why.ends_with('.'), "{id}: why is in full sentences");
         assert!(!rule.references.is_empty(), "{id} has no reference");
-        let fixes = [rule.fix.runtime, rule.fix.persistent];
+        let fixes = [rule.fix.look, rule.fix.runtime, rule.fix.persistent];
         assert!(fixes.iter().flatten().next().is_some(), "{id} has no fix: say at least what to look at");
         for template in fixes.into_iter().flatten() {
             for hole in template.split('{').skip(1).filter_map(|rest| rest.split_once('}')) {
-                let known = [
-                    "isolated",
-                    "housekeeping",
-                    "isolated-mask",
-                    "housekeeping-mask",
-                    "nic",
-                    "cpu",
-                    "cpu-words",
-                    "irq",
-                    "device",
-                ];
                 let shell = template.contains(&format!("${{{}}}", hole.0));
-                assert!(shell || known.contains(&hole.0), "{id}: nothing fills {{{}}} in its fix", hole.0);
+                let known = crate::remedy::HOLES.contains(&&*format!("{{{}}}", hole.0));
+                assert!(shell || known, "{id}: nothing fills {{{}}} in its fix", hole.0);
             }
         }
         let has = |expect: &[Expect]| cases.iter().any(|case| case.rule == id && expect.contains(&case.expect));

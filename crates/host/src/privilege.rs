@@ -37,6 +37,21 @@ pub fn keep_only(keep: CapabilitySet) -> Result<(), Error> {
     set_no_new_privs(true).map_err(failed)
 }
 
+/// Sets aside the capabilities that the calling thread has, until it [takes them up](resume) again: meanwhile nothing is
+/// done by their rights.
+pub fn rest() -> Result<(), Error> {
+    let failed = |e: rustix::io::Errno| Error::of("set capabilities aside", &e.into());
+    let now = capabilities(None).map_err(failed)?;
+    set_capabilities(None, CapabilitySets { effective: CapabilitySet::empty(), ..now }).map_err(failed)
+}
+
+/// Takes up the capabilities that were set aside.
+pub fn resume() -> Result<(), Error> {
+    let failed = |e: rustix::io::Errno| Error::of("take up capabilities", &e.into());
+    let now = capabilities(None).map_err(failed)?;
+    set_capabilities(None, CapabilitySets { effective: now.permitted, ..now }).map_err(failed)
+}
+
 /// The names of capabilities, for people.
 pub fn names(set: CapabilitySet) -> Vec<String> {
     set.iter_names().map(|(name, _)| format!("CAP_{name}")).collect()
@@ -59,7 +74,7 @@ mod tests {
     #[test]
     fn what_is_given_up_is_gone() {
         if !rustix::process::geteuid().is_root() {
-            println!("SKIPPED: needs root");
+            testkit::skip("needs root");
             return;
         }
         // In a thread of its own: capabilities are the thread's.
@@ -69,6 +84,10 @@ mod tests {
             assert_eq!((now.effective, now.permitted), (CapabilitySet::NET_ADMIN, CapabilitySet::NET_ADMIN));
             assert!(!capability_is_in_bounding_set(CapabilitySet::SYS_ADMIN).unwrap());
             assert!(rustix::system::sethostname(b"x").is_err());
+            rest().unwrap();
+            assert_eq!(capabilities(None).unwrap().effective, CapabilitySet::empty());
+            resume().unwrap();
+            assert_eq!(capabilities(None).unwrap().effective, CapabilitySet::NET_ADMIN);
         })
         .join()
         .unwrap();

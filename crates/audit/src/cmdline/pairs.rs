@@ -50,14 +50,14 @@ pub(super) const CONTRADICTIONS: &[Contradiction] = &[
     Contradiction {
         first: with("idle", "poll"),
         second: any("intel_idle.max_cstate"),
-        why: "idle=poll leaves cpuidle no say: a limit on its states does nothing",
+        why: "idle=poll disables cpuidle: a limit on its states does nothing",
         fix: "keep one of the two",
         source: IDLE,
     },
     Contradiction {
         first: with("idle", "poll"),
         second: any("processor.max_cstate"),
-        why: "idle=poll leaves cpuidle no say: a limit on its states does nothing",
+        why: "idle=poll disables cpuidle: a limit on its states does nothing",
         fix: "keep one of the two",
         source: IDLE,
     },
@@ -248,9 +248,19 @@ pub(super) const COMPANIONS: &[Companion] = &[
         source: "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms",
     },
     Companion {
-        missing: |line, context| isolates(line, context) && !line.has("nmi_watchdog") && !line.has("nowatchdog"),
+        // The watchdog leaves out the CPUs of nohz_full= by itself (kernel/watchdog.c, lockup_detector_init); where that
+        // is asked for above, it will.
+        missing: |line, context| {
+            let full = match line.has("nohz_full") {
+                true => set_of(line, "nohz_full").unwrap_or_default(),
+                false if is_only(context, Workload::Interrupt) => CpuSet::new(),
+                false => intended(line, context),
+            };
+            let watched = !intended(line, context).is_subset(&full);
+            isolates(line, context) && watched && !line.has("nmi_watchdog") && !line.has("nowatchdog")
+        },
         add: "nmi_watchdog=0",
-        why: "the hard-lockup detector interrupts each CPU and occupies a performance counter",
+        why: "the hard-lockup detector interrupts each CPU that is not in nohz_full=, and occupies a performance counter",
         source: "Linux Documentation/admin-guide/lockup-watchdogs.rst",
     },
     Companion {
@@ -273,6 +283,11 @@ pub(super) fn intended(line: &CommandLine, context: &Context) -> CpuSet {
     }
     let of = |name: &str| line.last(name).and_then(|parameter| parameter.cpu_set(&CpuSet::new()).ok());
     ["isolcpus", "nohz_full", "rcu_nocbs"].into_iter().filter_map(of).find(|set| !set.is_empty()).unwrap_or_default()
+}
+
+/// The CPUs that a parameter names.
+fn set_of(line: &CommandLine, name: &str) -> Option<CpuSet> {
+    line.last(name)?.cpu_set(&CpuSet::new()).ok()
 }
 
 fn is_only(context: &Context, workload: Workload) -> bool {

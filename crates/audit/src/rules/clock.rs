@@ -3,9 +3,8 @@
 mod tsc;
 
 use host::Facts;
-use units::Nanos;
 
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, known};
 
 /// The tables of this group.
 pub const RULES: &[&[Rule]] = &[SOURCE, tsc::RULES];
@@ -13,6 +12,7 @@ pub const RULES: &[&[Rule]] = &[SOURCE, tsc::RULES];
 /// The clock source.
 const SOURCE: &[Rule] = &[Rule {
     id: "clk.source",
+    cause: Cause::Clock,
     group: Group::Clock,
     title: "The clock is the TSC",
     applies: Applies::LINUX.on_hardware(),
@@ -22,7 +22,7 @@ const SOURCE: &[Rule] = &[Rule {
           stable TSC too.",
     magnitude: Magnitude {
         text: "about 1 us a reading with hpet or acpi_pm, about 20 ns with the TSC",
-        typical: Some(Nanos::from_micros(1)),
+        effect: crate::Effect::Slower,
         source: "general knowledge; the order of magnitude follows from an uncached device read",
     },
     fix: Fix::runtime_or_boot(

@@ -6,7 +6,7 @@ use units::Nanos;
 
 use super::common::without_balancing;
 use super::scheduling::{is_of_kubernetes, judge_quotas};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known, settled};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known, settled};
 
 const KUBERNETES: &str = "Kubernetes documentation, Control CPU Management Policies on the Node";
 const NTO: &str = "openshift/cluster-node-tuning-operator, performance profile";
@@ -19,6 +19,7 @@ pub const RULES: &[&[Rule]] = &[KUBELET, PODS];
 const KUBELET: &[Rule] = &[
     Rule {
         id: "k8s.cpu-manager",
+        cause: Cause::SchedulerIsolation,
         group: Group::Containers,
         title: "The kubelet gives guaranteed pods CPUs of their own",
         applies: Applies::LINUX,
@@ -28,7 +29,7 @@ const KUBELET: &[Rule] = &[
               or is what is really in force.",
         magnitude: Magnitude {
             text: "a time slice of other pods, up to 3 ms, and the quota's stop, up to 100 ms",
-            typical: Some(Nanos::from_millis(3)),
+            effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice; Documentation/scheduler/sched-bwc.rst",
         },
         fix: Fix::runtime_or_boot(
@@ -41,6 +42,7 @@ const KUBELET: &[Rule] = &[
     },
     Rule {
         id: "k8s.topology-manager",
+        cause: Cause::Placement,
         group: Group::Containers,
         title: "A pod's CPUs, memory and devices are of one node",
         applies: Applies::LINUX,
@@ -49,7 +51,7 @@ const KUBELET: &[Rule] = &[
               network function can be on one socket, its CPUs and huge pages on another.",
         magnitude: Magnitude {
             text: "60 to 100 ns more for each line of another node, some lines a packet",
-            typical: Some(Nanos::from_nanos(300)),
+            effect: crate::Effect::Slower,
             source: "OpenShift node tuning operator asks for it; the size is general knowledge",
         },
         fix: Fix::boot("kubelet configuration: topologyManagerPolicy: single-numa-node (or restricted)"),
@@ -63,6 +65,7 @@ const KUBELET: &[Rule] = &[
 const PODS: &[Rule] = &[
     Rule {
         id: "k8s.cpu-quota",
+        cause: Cause::Quotas,
         group: Group::Containers,
         title: "No quota stops pods with CPUs of their own",
         applies: Applies::LINUX,
@@ -72,7 +75,7 @@ const PODS: &[Rule] = &[
               cpu-quota.crio.io: disable, with its runtime class, takes the quota away.",
         magnitude: Magnitude {
             text: "the rest of the period: up to 100 ms with the default period, less the quota",
-            typical: Some(Nanos::from_millis(100)),
+            effect: crate::Effect::Late(Nanos::from_millis(100)),
             source: "Linux Documentation/scheduler/sched-bwc.rst",
         },
         fix: Fix::boot("annotation of the pod: cpu-quota.crio.io: \"disable\", and runtimeClassName: performance-…"),
@@ -82,6 +85,7 @@ const PODS: &[Rule] = &[
     },
     Rule {
         id: "k8s.cpu-load-balancing",
+        cause: Cause::SchedulerIsolation,
         group: Group::Containers,
         title: "The scheduler leaves CPUs of guaranteed pods alone",
         applies: Applies::LINUX,
@@ -91,7 +95,7 @@ const PODS: &[Rule] = &[
               of the scheduler's domains.",
         magnitude: Magnitude {
             text: "a time slice of others, up to 3 ms",
-            typical: Some(Nanos::from_millis(3)),
+            effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice",
         },
         fix: Fix::boot(
@@ -103,6 +107,7 @@ const PODS: &[Rule] = &[
     },
     Rule {
         id: "k8s.irq-load-balancing",
+        cause: Cause::DeviceInterrupts,
         group: Group::Containers,
         title: "No device interrupt goes to CPUs of guaranteed pods",
         applies: Applies::LINUX,
@@ -111,7 +116,7 @@ const PODS: &[Rule] = &[
               interrupt masks and bans them for irqbalance while the pod runs.",
         magnitude: Magnitude {
             text: "a few us for each interrupt, and what its softirqs do after it",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
         },
         fix: Fix::boot(
@@ -123,6 +128,7 @@ const PODS: &[Rule] = &[
     },
     Rule {
         id: "k8s.exclusive-vs-iso",
+        cause: Cause::SchedulerIsolation,
         group: Group::Containers,
         title: "CPUs of guaranteed pods are isolated ones, of one node",
         applies: Applies::LINUX.isolated(),
@@ -131,7 +137,7 @@ const PODS: &[Rule] = &[
               pod on a CPU that is not isolated has all of its noise.",
         magnitude: Magnitude {
             text: "a time slice of others, up to 3 ms; 60 to 100 ns for each line of another node",
-            typical: Some(Nanos::from_millis(3)),
+            effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice; the nanoseconds are general knowledge",
         },
         fix: Fix::boot(

@@ -5,7 +5,7 @@ use host::facts::Vendor;
 use units::Nanos;
 
 use crate::rules::common::messages;
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 /// The tables of this group.
 pub const RULES: &[&[Rule]] = &[INTERRUPTS, STATE];
@@ -14,7 +14,7 @@ const HARDWARE: &str = "Linux Documentation/core-api/real-time/hardware.rst";
 
 const SMI: Magnitude = Magnitude {
     text: "tens of microseconds to milliseconds, on all CPUs at once",
-    typical: Some(Nanos::from_micros(100)),
+    effect: crate::Effect::Late(Nanos::from_micros(100)),
     source: "Linux Documentation/trace/hwlat_detector.rst names the mechanism; the size is general knowledge",
 };
 
@@ -22,6 +22,7 @@ const SMI: Magnitude = Magnitude {
 const INTERRUPTS: &[Rule] = &[
     Rule {
         id: "smi.count",
+        cause: Cause::Firmware,
         group: Group::Firmware,
         title: "No system management interrupt happened while it was looked",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
@@ -41,6 +42,7 @@ const INTERRUPTS: &[Rule] = &[
     },
     Rule {
         id: "smi.fwupd",
+        cause: Cause::Firmware,
         group: Group::Firmware,
         title: "Nothing asks the firmware for updates in the background",
         applies: Applies::LINUX.on_hardware(),
@@ -54,6 +56,7 @@ const INTERRUPTS: &[Rule] = &[
     },
     Rule {
         id: "smi.hwlat",
+        cause: Cause::Firmware,
         group: Group::Firmware,
         title: "The detector of hardware latency saw none",
         applies: Applies::LINUX.on_hardware(),
@@ -71,6 +74,7 @@ const INTERRUPTS: &[Rule] = &[
 const STATE: &[Rule] = &[
     Rule {
         id: "fw.microcode",
+        cause: Cause::Firmware,
         group: Group::Firmware,
         title: "All CPUs run the same microcode",
         applies: Applies::LINUX.on_hardware(),
@@ -78,7 +82,7 @@ const STATE: &[Rule] = &[
         why: "CPUs of different revisions differ in mitigations and in timing; the kernel trusts that they do not.",
         magnitude: Magnitude {
             text: "by revision: some mitigations change the cost of each system call by hundreds of nanoseconds",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/arch/x86/microcode.rst names the mechanism; the size is general knowledge",
         },
         fix: Fix::boot("install the distribution's microcode package, and rebuild the initrd"),
@@ -88,6 +92,7 @@ const STATE: &[Rule] = &[
     },
     Rule {
         id: "fw.bios-date",
+        cause: Cause::Firmware,
         group: Group::Firmware,
         title: "The firmware is not years old",
         applies: Applies::LINUX.on_hardware(),
@@ -95,7 +100,7 @@ const STATE: &[Rule] = &[
         why: "Vendors mend system management interrupts, tables of idle states and memory training in updates.",
         magnitude: Magnitude {
             text: "not known beforehand: as much as what the updates mend",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms, asks for the latest; no size is given",
         },
         fix: Fix::boot("update the firmware, and compare its settings before and after"),
@@ -108,6 +113,7 @@ const STATE: &[Rule] = &[
     },
     Rule {
         id: "fw.memory-scrub",
+        cause: Cause::MemoryHardware,
         group: Group::Firmware,
         title: "Memory is not scrubbed by patrol",
         applies: Applies::LINUX.on_hardware(),
@@ -116,7 +122,7 @@ const STATE: &[Rule] = &[
               in software, it stops CPUs.",
         magnitude: Magnitude {
             text: "some tens of nanoseconds for an access that meets it; much more where the firmware does it",
-            typical: Some(Nanos::from_nanos(50)),
+            effect: crate::Effect::Slower,
             source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
         },
         fix: Fix::boot("firmware setting Patrol Scrub: disabled"),
@@ -126,6 +132,7 @@ const STATE: &[Rule] = &[
     },
     Rule {
         id: "fw.edac-ghes",
+        cause: Cause::MemoryHardware,
         group: Group::Firmware,
         title: "Memory has no corrected errors",
         applies: Applies::LINUX.on_hardware(),
@@ -140,6 +147,7 @@ const STATE: &[Rule] = &[
     },
     Rule {
         id: "fw.thermal-events",
+        cause: Cause::PowerLimits,
         group: Group::Firmware,
         title: "The kernel's messages hold no event of heat",
         applies: Applies::LINUX.on_hardware(),
@@ -147,7 +155,7 @@ const STATE: &[Rule] = &[
         why: "A message of a temperature above threshold is the trace of a CPU that was slowed down.",
         magnitude: Magnitude {
             text: "milliseconds at a fraction of the speed for each event",
-            typical: Some(Nanos::from_millis(1)),
+            effect: crate::Effect::Slower,
             source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
         },
         fix: Fix::runtime("ipmitool sdr type Temperature; ipmitool sel list # look at fans and air flow"),
@@ -157,6 +165,7 @@ const STATE: &[Rule] = &[
     },
     Rule {
         id: "fw.bugs",
+        cause: Cause::Firmware,
         group: Group::Firmware,
         title: "The kernel complains of no firmware bug",
         applies: Applies::LINUX.on_hardware(),
@@ -165,7 +174,7 @@ const STATE: &[Rule] = &[
               wrong hints at the rest.",
         magnitude: Magnitude {
             text: "by bug: from nothing to another clock source (1 us a time stamp)",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux include/linux/printk.h, FW_BUG; no size can be given",
         },
         fix: Fix::boot("update the firmware"),

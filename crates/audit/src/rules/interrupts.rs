@@ -8,7 +8,7 @@ use host::facts::{CpuSet, Irq, Link};
 use host::{Facts, Source};
 use units::Nanos;
 
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 use crate::{Hit, HitKind, hits};
 
 /// The tables of this group.
@@ -21,7 +21,7 @@ const GUIDE: &str = "Intel P-state guide (637284-001US, 2021), appendix A";
 /// What one interrupt takes from the CPU, about.
 const ONE_INTERRUPT: Magnitude = Magnitude {
     text: "a few microseconds for each interrupt, and what its softirqs do after it; usually the main cause of outliers",
-    typical: Some(Nanos::from_micros(5)),
+    effect: crate::Effect::Late(Nanos::from_micros(5)),
     source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
 };
 
@@ -29,6 +29,7 @@ const ONE_INTERRUPT: Magnitude = Magnitude {
 const WHERE: &[Rule] = &[
     Rule {
         id: "irq.on-iso",
+        cause: Cause::DeviceInterrupts,
         group: Group::Interrupts,
         title: "Device interrupts go to housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
@@ -45,6 +46,7 @@ const WHERE: &[Rule] = &[
     },
     Rule {
         id: "irq.default-affinity",
+        cause: Cause::DeviceInterrupts,
         group: Group::Interrupts,
         title: "New interrupts go to housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
@@ -65,6 +67,7 @@ const WHERE: &[Rule] = &[
 const WHAT: &[Rule] = &[
     Rule {
         id: "irq.hits-iso",
+        cause: Cause::DeviceInterrupts,
         group: Group::Interrupts,
         title: "No device interrupt hits an isolated CPU",
         applies: Applies::LINUX.isolated(),
@@ -80,6 +83,7 @@ const WHAT: &[Rule] = &[
     },
     Rule {
         id: "irq.softirq-iso",
+        cause: Cause::DeviceInterrupts,
         group: Group::Interrupts,
         title: "No softirq of the network or of block devices runs on an isolated CPU",
         applies: Applies::LINUX.isolated(),
@@ -87,7 +91,7 @@ const WHAT: &[Rule] = &[
         why: "Softirqs run where the interrupt came that asked for them, after it, for up to 2 ms at a time.",
         magnitude: Magnitude {
             text: "up to 2 ms and 10 rounds in a row",
-            typical: Some(Nanos::from_micros(50)),
+            effect: crate::Effect::Late(Nanos::from_micros(50)),
             source: "Linux kernel/softirq.c, MAX_SOFTIRQ_TIME and MAX_SOFTIRQ_RESTART; the typical value is an estimate",
         },
         fix: Fix::runtime_or_boot(

@@ -93,7 +93,7 @@ fn the_threads_answers_finding_by_finding() {
         let finding = report.at_least(Level::Choice).find(|finding| finding.rule.id == id);
         let finding = finding.unwrap_or_else(|| panic!("{id} is no finding: {}", said(&report, id)));
         assert!(finding.judgement.found.contains(seen), "{id}: {}", finding.judgement.found);
-        let fix: Vec<&String> = finding.fix.runtime.iter().chain(&finding.fix.persistent).collect();
+        let fix: Vec<String> = finding.fix.steps().map(ToString::to_string).collect();
         assert!(fix.iter().any(|line| line.contains(advice)), "{id}: {fix:?}");
     }
 }

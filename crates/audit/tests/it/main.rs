@@ -4,6 +4,8 @@
 mod freebsd;
 /// A host of 4 sockets.
 mod large;
+/// Masked snapshots.
+mod masked;
 /// Recorded hosts, with the findings that each must have.
 mod recorded;
 /// This machine.

@@ -25,8 +25,16 @@ pub enum Tune {
     Rollback(Rollback),
     /// Shows what is applied, and how it stands now.
     Status(Show),
-    /// Compares what is with what was wanted; exit status 1 if something differs.
+    /// Compares the machine with what was applied, or with a profile; exit status 1 if something differs.
+    ///
+    /// With a profile it needs no root, and nothing has to be applied.
     Verify(Verify),
+    /// Names the profile that fits this machine, and the reasons.
+    Recommend(Show),
+    /// Applies a profile and stays: devices and threads that appear later get its settings too.
+    ///
+    /// Ctrl-C, or SIGTERM, rolls back all of it.
+    Follow(Follow),
     /// Shows what was changed: before, and now.
     Diff(Show),
     /// Writes a profile for another engine: tuned, systemd, a kernel command line, OpenShift, Ansible.
@@ -57,6 +65,9 @@ pub struct Target {
     /// Interface that the profile's "*" means; may be given several times [default: all with a device].
     #[arg(long = "interface", value_name = "INTERFACE")]
     pub interfaces: Vec<String>,
+    /// Value of one of the profile's variables; may be given several times.
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    pub variables: Vec<String>,
 }
 
 /// `apus tune plan`
@@ -142,12 +153,36 @@ pub struct Rollback {
 /// `apus tune verify`
 #[derive(Args, Debug)]
 pub struct Verify {
-    /// What to show.
+    /// Name of a profile, or a file: poll, ./mine.toml [default: what is applied].
+    pub profile: Option<String>,
+    /// The machine.
     #[command(flatten)]
-    pub show: Show,
+    pub target: Target,
+    /// Print one JSON document (schema apus.tune-status/1; of a profile: apus.tune-plan/1).
+    #[arg(long)]
+    pub json: bool,
     /// Look for the effects too, for so long: idle states entered, frequencies, interrupts.
-    #[arg(long, value_name = "DURATION", value_parser = span_with_hours)]
+    #[arg(long, value_name = "DURATION", value_parser = span_with_hours, conflicts_with = "profile")]
     pub watch: Option<Nanos>,
+}
+
+/// `apus tune follow`
+#[derive(Args, Debug)]
+pub struct Follow {
+    /// Name of a profile, or a file: poll, ./mine.toml.
+    pub profile: String,
+    /// The machine.
+    #[command(flatten)]
+    pub target: Target,
+    /// How often to look for new devices and threads.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = span_with_hours)]
+    pub every: Nanos,
+    /// Report what is refused, and apply the rest.
+    #[arg(long)]
+    pub keep_going: bool,
+    /// Time to wait for another transaction to end.
+    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    pub wait: Nanos,
 }
 
 /// `apus tune status` and `diff`
@@ -169,7 +204,7 @@ pub struct Export {
     /// The machine.
     #[command(flatten)]
     pub target: Target,
-    /// For which engine: tuned, systemd, cmdline, openshift, ansible.
+    /// For which engine: tuned, systemd, cmdline, openshift, openshift-tuned, ansible.
     #[arg(long, value_name = "ENGINE")]
     pub format: Format,
     /// Folder to write the files to [default: prints them].

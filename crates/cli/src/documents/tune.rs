@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use host::knob::{AnySetting, BootFragment, Error as KnobError, Setting as _, Value as Set, Verdict};
-use host::profile::Resolved;
+use host::profile::{Recommendation, Resolved};
 use host::transaction::{Applied, Became, Meets, Outcome, Preview, RolledBack, Stands, Transaction, Whereabouts};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -18,6 +18,42 @@ pub const APPLY: &str = "apus.tune-apply/1";
 pub const ROLLBACK: &str = "apus.tune-rollback/1";
 /// The name of the schema of what is applied.
 pub const STATUS: &str = "apus.tune-status/1";
+
+/// The name of the schema of a recommendation.
+pub const RECOMMEND: &str = "apus.tune-recommend/1";
+
+/// Which profile fits the machine.
+#[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Recommend {
+    /// The version of Apus that wrote this.
+    pub apus: String,
+    /// `apus.tune-recommend/1`
+    #[schemars(extend("const" = RECOMMEND))]
+    pub schema: String,
+    /// The profile's name.
+    pub profile: String,
+    /// The CPUs that it would take for isolated.
+    pub isolated: String,
+    /// What speaks for it.
+    pub reasons: Vec<String>,
+    /// What speaks against the others, by their name.
+    pub others: BTreeMap<String, String>,
+}
+
+impl Recommend {
+    /// The document.
+    pub fn of(found: &Recommendation) -> Self {
+        Self {
+            apus: VERSION.into(),
+            schema: RECOMMEND.into(),
+            profile: found.profile.into(),
+            isolated: found.isolated.to_string(),
+            reasons: found.reasons.clone(),
+            others: found.others.iter().map(|(name, why)| ((*name).to_owned(), why.clone())).collect(),
+        }
+    }
+}
 
 /// What a setting is, or is to be.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]

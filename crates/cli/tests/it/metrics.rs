@@ -69,13 +69,9 @@ fn bad_requests_get_an_answer_and_end_nothing() {
     assert_eq!(status(b"GET /metr"), "408");
     assert!(began.elapsed() < Duration::from_secs(6));
     drop(TcpStream::connect(&server.address).unwrap());
-    // Sixteen that say nothing leave no room for a while, and then they do.
-    let silent: Vec<_> = (0..20).map(|_| TcpStream::connect(&server.address).unwrap()).collect();
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !get(&server.address, "/metrics").starts_with("HTTP/1.1 200") {
-        assert!(Instant::now() < deadline, "silent clients keep the server busy");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    // Who holds a place gives it up to who comes.
+    let silent: Vec<_> = (0..40).map(|_| TcpStream::connect(&server.address).unwrap()).collect();
+    assert!(get(&server.address, "/metrics").starts_with("HTTP/1.1 200"), "silent clients keep the server busy");
     drop(silent);
     assert_eq!(server.running.end(Signal::TERM), Some(0));
 }
@@ -95,7 +91,7 @@ fn a_port_in_use_is_3_and_names_the_remedy() {
 #[test]
 fn a_real_prometheus_scrapes_a_running_instance() {
     if Command::new("prometheus").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
-        println!("skipped: no prometheus here; apt-get install prometheus");
+        testkit::skip("no prometheus here; apt-get install prometheus");
         return;
     }
     let root = Root::new();

@@ -8,7 +8,7 @@ fn layer(text: &str) -> Result<Layer, Error> {
 }
 
 fn profile(text: &str) -> Profile {
-    Profile { name: "p".into(), summary: "".into(), layers: vec![layer(text).unwrap()] }
+    Profile { name: "p".into(), summary: "".into(), layers: vec![layer(text).unwrap()], notes: Vec::new() }
 }
 
 fn machine() -> Folder {
@@ -64,7 +64,7 @@ fn errors_have_file_and_line() {
         ("summary = \n", "p.toml:1", ""),
     ] {
         let error = layer(text).and_then(|layer| {
-            let profile = Profile { name: "p".into(), summary: "".into(), layers: vec![layer] };
+            let profile = Profile { name: "p".into(), summary: "".into(), layers: vec![layer], notes: Vec::new() };
             profile.resolve(&machine().access(), &Purpose::default())
         });
         let error = error.expect_err(text);
@@ -119,7 +119,7 @@ fn later_layers_override_earlier_ones() {
     assert_eq!(resolved.arguments, ["y", "x=2"]);
     folder.put("p/loop.toml", "summary = \"l\"\ninclude = [\"./loop.toml\"]\n");
     let error = Profile::load(folder.path("p/loop.toml").to_str().unwrap()).unwrap_err();
-    assert!(error.why.contains("include itself") && error.place.ends_with("loop.toml:2"), "{error}");
+    assert!(error.why.contains("cannot include itself") && error.place.ends_with("loop.toml:2"), "{error}");
     assert!(Profile::load("nothing").unwrap_err().why.contains("powersave"));
     assert!(Profile::load("./nothing.toml").unwrap_err().why.contains("cannot read"));
 }
@@ -141,4 +141,41 @@ fn a_machine_without_isolated_cpus_is_told_so() {
     assert_eq!(resolved.housekeeping.to_string(), "0-1,3");
     assert!(poll.resolve(&folder.access(), &named("0-3")).unwrap_err().why.contains("at least one"));
     assert!(poll.resolve(&folder.access(), &named("9")).unwrap_err().why.contains("not online"));
+}
+
+#[test]
+fn patterns_mean_the_interfaces_that_are_there() {
+    let folder = machine();
+    for (name, device) in [("ens1f0", true), ("ens1f1", true), ("eth0", true), ("bond0", false)] {
+        folder.put(&format!("sys/class/net/{name}/queues/rx-0/rps_cpus"), "0\n");
+        if device {
+            let driver = if name == "eth0" { "igb" } else { "ice" };
+            std::fs::create_dir_all(folder.path(&format!("sys/class/net/{name}/device"))).unwrap();
+            let link = folder.path(&format!("sys/class/net/{name}/device/driver"));
+            std::os::unix::fs::symlink(format!("../../../../bus/pci/drivers/{driver}"), link).unwrap();
+        }
+    }
+    let meant = |pattern: &str, named: &[&str]| {
+        let text = format!("summary = \"x\"\n[network.\"{pattern}\"]\nrps_cpus = \"0\"\n");
+        let interfaces = named.iter().map(|name| (*name).to_owned()).collect();
+        let purpose = Purpose { interfaces, ..Purpose::default() };
+        let resolved = profile(&text).resolve(&folder.access(), &purpose).unwrap();
+        let part = |label: String| label.split('/').nth(4).unwrap().to_owned();
+        let names: Vec<String> = resolved.plan.items.iter().map(|item| part(item.setting.label())).collect();
+        (names.join(" "), resolved.notes.join(" "))
+    };
+    for (pattern, named, names) in [
+        ("*", &[][..], "ens1f0 ens1f1 eth0"),
+        ("*", &["bond0"], "bond0"),
+        ("ens*", &[], "ens1f0 ens1f1"),
+        ("ens*", &["ens1f1", "eth0"], "ens1f1"),
+        ("bond?", &[], "bond0"),
+        ("driver:ice", &[], "ens1f0 ens1f1"),
+        ("driver:i*", &[], "ens1f0 ens1f1 eth0"),
+        ("driver:mlx5_core", &[], ""),
+    ] {
+        let (found, notes) = meant(pattern, named);
+        assert_eq!(found, names, "{pattern} {named:?}");
+        assert_eq!(notes.contains(pattern), names.is_empty(), "{notes}");
+    }
 }

@@ -6,10 +6,14 @@ mod closed_forms;
 mod goals;
 /// Where a result can be computed by hand, the world gives that result.
 mod known;
+/// What two papers did can be done here: threads that share a queue, governors, NAPI's modes; and DIM's own tables.
+mod papers;
 /// Scenarios made at random: nothing panics, nothing is lost, time and energy add up.
 mod random;
 /// The same scenario and seed give the same result, on any number of threads; one of each kind of
 /// traffic is pinned.
 mod same;
+/// What simulating takes goes by the frames, not by the cores.
+mod scale;
 /// What the tests share.
 mod support;

@@ -8,7 +8,7 @@ use units::{BitRate, Nanos};
 
 use super::formulas::{pcie_rate, percent};
 use crate::{
-    Applies, Context, Fix, Group, Hit, HitKind, Judged, Judgement, Magnitude, Rule, Skip, Subject, hits, known,
+    Applies, Cause, Context, Fix, Group, Hit, HitKind, Judged, Judgement, Magnitude, Rule, Skip, Subject, hits, known,
 };
 
 const PLATFORM: &str = "DPDK Getting Started Guide for Linux, nic_perf_intel_platform";
@@ -17,6 +17,7 @@ const PLATFORM: &str = "DPDK Getting Started Guide for Linux, nic_perf_intel_pla
 pub const RULES: &[Rule] = &[
     Rule {
         id: "math.pcie-bw",
+        cause: Cause::PcieBandwidth,
         group: Group::Arithmetic,
         title: "A card's slot carries what its ports carry",
         applies: Applies::LINUX.on_hardware().with_nic(),
@@ -26,7 +27,7 @@ pub const RULES: &[Rule] = &[
               that is too narrow drops frames in its own buffer, whatever the rings are.",
         magnitude: Magnitude {
             text: "x8 at 8 GT/s carries 52 Gbit/s in payloads of 128 octets: two ports of 25 Gbit/s, and not one of 100",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "PCI Express Base Specification 6.0, 2.2, 3.6 and 4.2; DPDK Getting Started Guide for Linux, nic_perf_intel_platform",
         },
         fix: Fix::boot(
@@ -38,6 +39,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "math.hugepage-fit",
+        cause: Cause::HugePages,
         group: Group::Arithmetic,
         title: "Huge pages in use are on the interfaces' node",
         applies: Applies::LINUX.with_nic(),
@@ -46,7 +48,7 @@ pub const RULES: &[Rule] = &[
               packet then crosses the link between the sockets, twice with DMA.",
         magnitude: Magnitude {
             text: "60 to 100 ns for each line of another node, and the link's bandwidth",
-            typical: Some(Nanos::from_nanos(100)),
+            effect: crate::Effect::Slower,
             source: "DPDK Getting Started Guide for Linux, nic_perf_intel_platform, names the mechanism; the size is general knowledge",
         },
         fix: Fix::both(
@@ -59,6 +61,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "math.hk-capacity",
+        cause: Cause::Housekeeping,
         group: Group::Arithmetic,
         title: "The housekeeping CPUs can carry what isolation gives them",
         applies: Applies::LINUX.isolated(),
@@ -68,7 +71,7 @@ pub const RULES: &[Rule] = &[
               capacity = their number x the time. Near the capacity, interrupts, timers, RCU and the shell all wait.",
         magnitude: Magnitude {
             text: "waiting grows with 1 / (1 - load): three times the work's time at 70 %, ten times at 90 %",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "M/M/1 queue; openshift/cluster-node-tuning-operator: \"reserved CPUs are not enough to handle networking interrupts\"",
         },
         fix: Fix::boot(
@@ -80,6 +83,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "math.isolation-leak-rank",
+        cause: Cause::KernelWork,
         group: Group::Arithmetic,
         title: "What is left on the isolated CPUs takes less than 0.01 % of their time",
         applies: Applies::LINUX.isolated(),
@@ -88,7 +92,7 @@ pub const RULES: &[Rule] = &[
               ones, so the order tells more than the sum.",
         magnitude: Magnitude {
             text: "100 us in a second are 0.01 %: every ten thousandth packet meets an interruption",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "arithmetic; the costs of each class are in the table COSTS of the code, estimates",
         },
         fix: Fix::runtime("apus irqs --cpu {isolated} --watch # then what irq.* and kthr.* say of the first one"),

@@ -8,7 +8,7 @@ use super::formulas::{SMALLEST, frame, interrupts_a_second, multiples, reclaim, 
 use super::terms::{Terms, absence, wake_up};
 use crate::rules::common::skipped;
 use crate::{
-    Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
+    Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
 };
 
 const THREAD: &str = "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)";
@@ -19,6 +19,7 @@ const NAPI: &str = "Linux Documentation/networking/napi.rst";
 pub const RULES: &[Rule] = &[
     Rule {
         id: "math.rx-ring-time",
+        cause: Cause::Rings,
         group: Group::Arithmetic,
         title: "The receive ring lasts longer than its reader can be away",
         applies: Applies::LINUX.with_nic(),
@@ -29,7 +30,7 @@ pub const RULES: &[Rule] = &[
               the smallest if they come at line rate.",
         magnitude: Magnitude {
             text: "1024 slots last 307 us with 1500 octets at 40 Gbit/s, and 17 us with 64; what comes later is lost",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015); IEEE 802.3 for the octets around a frame",
         },
         fix: Fix::both("ethtool -G {nic} rx 4096", "a .link file of systemd: RxBufferSize=4096"),
@@ -41,6 +42,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "math.tx-reclaim",
+        cause: Cause::Rings,
         group: Group::Arithmetic,
         title: "Sent buffers come back in half the time of the transmit ring",
         applies: Applies::LINUX.with_nic(),
@@ -48,7 +50,11 @@ pub const RULES: &[Rule] = &[
         why: "Slots of the transmit ring come back at its interrupt, which waits tx-usecs or tx-frames, whichever is first. A \
               ring that fills before stops the sender: 4,000 interrupts a second are one each 250 us, and 1024 slots of 1500 \
               octets last 300 us at 40 Gbit/s, which the thread calls dangerously close.",
-        magnitude: Magnitude { text: "the sender stops for the rest of the interval", typical: None, source: THREAD },
+        magnitude: Magnitude {
+            text: "the sender stops for the rest of the interval",
+            effect: crate::Effect::Unsized,
+            source: THREAD,
+        },
         fix: Fix::both("ethtool -C {nic} tx-usecs 50", "a .link file of systemd: TxCoalesceSec=50us"),
         cost: "More interrupts of transmission.",
         references: &[THREAD, ETHTOOL],
@@ -56,6 +62,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "math.itr-units",
+        cause: Cause::Moderation,
         group: Group::Arithmetic,
         title: "The interval of moderation is one that the device can hold",
         applies: Applies::LINUX.with_nic().driven_by(&["i40e", "iavf", "ice"]),
@@ -65,7 +72,7 @@ pub const RULES: &[Rule] = &[
               measured at 4 or 6.",
         magnitude: Magnitude {
             text: "1 us more or less than was set",
-            typical: Some(Nanos::from_micros(1)),
+            effect: crate::Effect::Late(Nanos::from_micros(1)),
             source: "Linux drivers/net/ethernet/intel/ice/ice_ethtool.c (\"only supports even values\"), i40e/i40e_txrx.h (ITR_REG_ALIGN)",
         },
         fix: Fix::runtime("ethtool -C {nic} rx-usecs N tx-usecs N # even numbers, or 0"),
@@ -75,6 +82,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "math.deferral-ring",
+        cause: Cause::Moderation,
         group: Group::Arithmetic,
         title: "Deferred interrupts come back before the ring is full",
         applies: Applies::LINUX.with_nic(),
@@ -83,7 +91,7 @@ pub const RULES: &[Rule] = &[
               looks at the ring, and so long a packet can wait.",
         magnitude: Magnitude {
             text: "each packet up to gro_flush_timeout; a ring of 512 slots is full after 34 us of the smallest frames at 10 Gbit/s",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/networking/napi.rst, \"IRQ mitigation\"; IEEE 802.3 for the octets around a frame",
         },
         fix: Fix::runtime(
@@ -95,6 +103,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "math.socket-buffer",
+        cause: Cause::NetworkStack,
         group: Group::Arithmetic,
         title: "A socket's buffer lasts until its thread is awake",
         applies: Applies::LINUX.to(&[Workload::Interrupt]).with_nic(),
@@ -104,7 +113,7 @@ pub const RULES: &[Rule] = &[
               is dropped, counted as RcvbufErrors. It concerns sockets that did not ask for more with SO_RCVBUF.",
         magnitude: Magnitude {
             text: "212,992 octets, the default, hold 92 datagrams: 6 us of the smallest frames at 10 Gbit/s",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux include/linux/skbuff.h, SKB_TRUESIZE; net/core/sock.c, sysctl_rmem_default",
         },
         fix: Fix::both(
@@ -418,7 +427,7 @@ pub(crate) mod tests {
     fn the_sum_is_told_with_its_terms_and_the_slots_that_would_last() {
         let host = nic().edit(|f| exit(f, 133)).edit(|f| moderated(f, 250, 0));
         let judgement = host.judge("math.rx-ring-time").remove(0);
-        assert_eq!(judgement.effect, Some(Nanos::from_micros(383)));
+        assert_eq!(judgement.effect, Some(crate::Effect::Late(Nanos::from_micros(383))));
         // 383 us at 40 Gbit/s: 1246 frames of 1538 octets on the wire.
         assert!(judgement.found.ends_with("1246 slots would last"), "{}", judgement.found);
         let seen: Vec<&str> = judgement.evidence.iter().map(|evidence| evidence.value.as_str()).collect();

@@ -5,13 +5,13 @@ use host::facts::Vendor;
 use units::Nanos;
 
 use crate::rules::common::{listed, messages};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const X86: &[Vendor] = &[Vendor::Intel, Vendor::Amd, Vendor::Hygon];
 
 const READING: Magnitude = Magnitude {
     text: "about 1 us a reading with hpet or acpi_pm, about 20 ns with the TSC",
-    typical: Some(Nanos::from_micros(1)),
+    effect: crate::Effect::Slower,
     source: "general knowledge; the order of magnitude follows from an uncached device read",
 };
 
@@ -19,6 +19,7 @@ const READING: Magnitude = Magnitude {
 pub const RULES: &[Rule] = &[
     Rule {
         id: "clk.tsc-flags",
+        cause: Cause::Clock,
         group: Group::Clock,
         title: "The TSC is invariant",
         applies: Applies::LINUX.made_by(X86),
@@ -36,6 +37,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "clk.tsc-unstable",
+        cause: Cause::Clock,
         group: Group::Clock,
         title: "The kernel did not give up the TSC",
         applies: Applies::LINUX.made_by(X86),
@@ -53,6 +55,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "clk.kvm",
+        cause: Cause::Clock,
         group: Group::Clock,
         title: "The guest reads the TSC",
         applies: Applies::LINUX.in_guest(),
@@ -61,7 +64,7 @@ pub const RULES: &[Rule] = &[
               trust it.",
         magnitude: Magnitude {
             text: "some ten nanoseconds a reading more than the TSC, and an exit of each virtual CPU for an update every 5 minutes",
-            typical: Some(Nanos::from_nanos(30)),
+            effect: crate::Effect::Slower,
             source: "Linux arch/x86/kvm/x86.c, KVMCLOCK_SYNC_PERIOD (300 s); the cost of a reading is general knowledge",
         },
         fix: Fix::runtime_or_boot(
@@ -77,6 +80,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "clk.ptp",
+        cause: Cause::TimeSync,
         group: Group::Clock,
         title: "The interface stamps packets in hardware",
         applies: Applies::LINUX.with_nic(),
@@ -85,7 +89,7 @@ pub const RULES: &[Rule] = &[
               wake-up and queueing.",
         magnitude: Magnitude {
             text: "an error of tens of microseconds with stamps of the kernel, below 1 us with those of hardware",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/networking/timestamping.rst describes both; the sizes are general knowledge",
         },
         fix: Fix::runtime("ethtool -T {nic} # what it can; then ptp4l -i {nic} -H, and phc2sys -s {nic} -w"),
@@ -95,6 +99,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "clk.ptp-daemon",
+        cause: Cause::TimeSync,
         group: Group::Clock,
         title: "One service alone sets the clock",
         applies: Applies::LINUX,
@@ -102,7 +107,7 @@ pub const RULES: &[Rule] = &[
         why: "Two services that set the same clock pull it back and forth: time stamps jump, and timers fire early or late.",
         magnitude: Magnitude {
             text: "jumps of microseconds to milliseconds in time stamps",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "ptp4l(8) and chronyd(8) each assume to be alone; the size is general knowledge",
         },
         fix: Fix::both(

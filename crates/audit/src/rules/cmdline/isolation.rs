@@ -5,12 +5,15 @@ use host::facts::CpuSet;
 use units::Nanos;
 
 use crate::rules::common::{any_cpu, cpus_of, given, isolates, line, see_parameter, without_balancing};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, Workload, known, settled};
+use crate::{
+    Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, Workload, known, settled,
+};
 
 /// The rules.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.isolcpus",
+        cause: Cause::SchedulerIsolation,
         group: Group::CommandLine,
         title: "Application CPUs are out of the scheduler's domains",
         applies: Applies::LINUX.isolated(),
@@ -19,7 +22,7 @@ pub const RULES: &[Rule] = &[
               application takes it away for a time slice and starts the tick again.",
         magnitude: Magnitude {
             text: "a time slice for each thread that is moved there: 3 ms by default (base_slice_ns on 8 CPUs and more)",
-            typical: Some(Nanos::from_millis(3)),
+            effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice (0.70 or 0.75 ms by version, times 1 + log2 of the CPUs, at most 4)",
         },
         fix: Fix::runtime_or_boot(
@@ -37,16 +40,18 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.isolcpus-flags",
+        cause: Cause::SchedulerIsolation,
         group: Group::CommandLine,
         title: "The flags of isolcpus= say what is meant",
         applies: Applies::LINUX,
         judge: flags,
         why: "Without flags isolcpus= means the scheduler's domains. As soon as one flag is given it means only what is given: \
-              isolcpus=managed_irq,LIST leaves the scheduler as it is. Without managed_irq, interrupts that the kernel \
+              isolcpus=managed_irq,LIST leaves the scheduler as it is. OpenShift's performance profile writes just that, for it \
+              isolates CPUs by pod, unless it has balanceIsolated: false. Without managed_irq, interrupts that the kernel \
               manages (NVMe, virtio, queues of some NICs) still go to isolated CPUs.",
         magnitude: Magnitude {
             text: "without domain a time slice (3 ms) for each stray thread; without managed_irq some microseconds an interrupt",
-            typical: Some(Nanos::from_millis(3)),
+            effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux Documentation/admin-guide/kernel-parameters.txt, isolcpus; commit 11ea68f553e2",
         },
         fix: Fix::boot("isolcpus=managed_irq,domain,{isolated}"),
@@ -59,6 +64,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.nohz-full",
+        cause: Cause::TimerTick,
         group: Group::CommandLine,
         title: "Application CPUs may stop their tick",
         applies: Applies::LINUX.isolated(),
@@ -67,7 +73,7 @@ pub const RULES: &[Rule] = &[
               runnable; a second runnable thread, a POSIX CPU timer or perf brings it back.",
         magnitude: Magnitude {
             text: "100 to 1000 interruptions a second, some microseconds each; about one a second is left",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/timers/no_hz.rst; the length of one tick is general knowledge",
         },
         fix: Fix::boot("nohz_full={isolated} rcu_nocbs={isolated}"),
@@ -77,6 +83,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.nohz-off",
+        cause: Cause::TimerTick,
         group: Group::CommandLine,
         title: "Dynamic ticks are not switched off",
         applies: Applies::LINUX,
@@ -84,7 +91,7 @@ pub const RULES: &[Rule] = &[
         why: "Full dynamic ticks build on dynamic ticks: nohz=off makes nohz_full= do nothing, and idle CPUs tick too.",
         magnitude: Magnitude {
             text: "100 to 1000 interruptions a second on each CPU",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/timers/no_hz.rst; the length of one tick is general knowledge",
         },
         fix: Fix::boot("remove nohz=off"),
@@ -97,6 +104,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.rcu-nocbs",
+        cause: Cause::Rcu,
         group: Group::CommandLine,
         title: "RCU callbacks run on housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
@@ -105,7 +113,7 @@ pub const RULES: &[Rule] = &[
               threads, which can be kept elsewhere; nohz_full= implies the offloading.",
         magnitude: Magnitude {
             text: "tens of microseconds a batch of callbacks",
-            typical: Some(Nanos::from_micros(20)),
+            effect: crate::Effect::Late(Nanos::from_micros(20)),
             source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is general knowledge",
         },
         fix: Fix::boot("rcu_nocbs={isolated}"),
@@ -119,6 +127,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.rcu-nocb-poll",
+        cause: Cause::Rcu,
         group: Group::CommandLine,
         title: "Polling RCU threads have CPUs to poll on",
         applies: Applies::LINUX.isolated(),
@@ -127,7 +136,7 @@ pub const RULES: &[Rule] = &[
               This spares the application's CPU a wake-up, and keeps the housekeeping CPUs busy.",
         magnitude: Magnitude {
             text: "one wake-up, a few microseconds, for each batch of callbacks",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/kernel-parameters.txt, rcu_nocb_poll; the size is general knowledge",
         },
         fix: Fix::boot("remove rcu_nocb_poll, or leave more CPUs to housekeeping"),
@@ -137,6 +146,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.irqaffinity",
+        cause: Cause::DeviceInterrupts,
         group: Group::CommandLine,
         title: "New interrupts go to housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
@@ -145,7 +155,7 @@ pub const RULES: &[Rule] = &[
               mask. Without irqaffinity= that is every CPU.",
         magnitude: Magnitude {
             text: "1 to 10 us an interrupt, and the cache lines that it takes with it",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Intel P-state guide 637284-001US, A.3.1: interrupts are usually the main cause of outliers; the size is general knowledge",
         },
         fix: Fix::runtime_or_boot(
@@ -161,6 +171,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.kthread-cpus",
+        cause: Cause::KernelWork,
         group: Group::CommandLine,
         title: "kthread_cpus= does what it says",
         applies: Applies::LINUX.isolated(),
@@ -169,7 +180,7 @@ pub const RULES: &[Rule] = &[
               kernel threads run on every CPU.",
         magnitude: Magnitude {
             text: "microseconds to milliseconds each time a kernel thread runs there",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is general knowledge",
         },
         fix: Fix::boot("remove kthread_cpus=, and set nohz_full={isolated}, which keeps unbound kernel threads off"),
@@ -249,6 +260,10 @@ fn nohz_full(facts: &Facts, context: &Context) -> Judged {
                 format!("CPUs {stray} may stop their tick too, which makes their system calls dearer"),
             ),
         }
+    } else if missing == CpuSet::from([0]) && cpus_of(facts, "nohz_full").is_some_and(|asked| asked.contains(0)) {
+        // kernel/time/tick-sched.c, tick_nohz_init: "NO_HZ: Clearing 0 from nohz_full range for timekeeping".
+        Judgement::warn(&missing, "nohz_full= asks for CPU 0, and the kernel cleared it: the boot CPU keeps the time")
+            .for_good(format!("nohz_full={}", real))
     } else if cpus_of(facts, "nohz_full").is_some_and(|asked| missing.is_subset(&asked)) {
         Judgement::fail(&missing, format!("nohz_full= asks for CPUs {missing}, and the kernel does not do it"))
             .for_good("take a kernel with CONFIG_NO_HZ_FULL=y, and look for NO_HZ in the messages of the boot")
@@ -373,6 +388,7 @@ pub(crate) mod tests {
         Case::warn("cmd.nohz-full", || iso().file(FULL, "(null)\n")),
         Case::fail("cmd.nohz-full", || iso().workload(Workload::Poll).file(FULL, "2-3\n")),
         Case::fail("cmd.nohz-full", || iso().cmdline("nohz_full=2-7").file(FULL, "(null)\n")),
+        Case::warn("cmd.nohz-full", || host().isolated("0-7").cmdline("nohz_full=0-7").file(FULL, "1-7\n")),
         Case::unknown("cmd.nohz-full", || iso().cmdline("nohz_full=2-7")),
         Case::pass("cmd.nohz-off", || host().cmdline("quiet")),
         Case::warn("cmd.nohz-off", || host().cmdline("nohz=off")),

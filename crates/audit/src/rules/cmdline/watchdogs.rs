@@ -5,7 +5,7 @@ use host::facts::{CpuSet, KernelVersion};
 use units::Nanos;
 
 use crate::rules::common::{any_cpu, by_cpu, line, see_parameter};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const LOCKUP: &str = "Linux Documentation/admin-guide/lockup-watchdogs.rst";
 
@@ -13,6 +13,7 @@ const LOCKUP: &str = "Linux Documentation/admin-guide/lockup-watchdogs.rst";
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.nosoftlockup",
+        cause: Cause::Watchdogs,
         group: Group::CommandLine,
         title: "The soft-lockup detector leaves application CPUs alone",
         applies: Applies::LINUX.isolated(),
@@ -21,7 +22,7 @@ pub const RULES: &[Rule] = &[
               by default.",
         magnitude: Magnitude {
             text: "one interruption of some microseconds every 4 s on each CPU",
-            typical: Some(Nanos::from_micros(10)),
+            effect: crate::Effect::Late(Nanos::from_micros(10)),
             source: "Linux Documentation/admin-guide/lockup-watchdogs.rst, Implementation; the length of one is general knowledge",
         },
         fix: Fix::runtime_or_boot("echo {housekeeping} > /proc/sys/kernel/watchdog_cpumask", "nosoftlockup"),
@@ -31,6 +32,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.nmi-watchdog",
+        cause: Cause::Watchdogs,
         group: Group::CommandLine,
         title: "The hard-lockup detector leaves application CPUs alone",
         applies: Applies::LINUX,
@@ -39,7 +41,7 @@ pub const RULES: &[Rule] = &[
               from others.",
         magnitude: Magnitude {
             text: "one non-maskable interrupt every watchdog_thresh (10 s) of busy time on each CPU, some microseconds",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/admin-guide/lockup-watchdogs.rst, Implementation; the length of one is general knowledge",
         },
         fix: Fix::runtime_or_boot("sysctl -w kernel.nmi_watchdog=0", "nmi_watchdog=0"),
@@ -53,6 +55,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.mce",
+        cause: Cause::MachineChecks,
         group: Group::CommandLine,
         title: "Corrected errors are not polled for, and machine checks are on",
         applies: Applies::LINUX.on_hardware(),
@@ -61,7 +64,7 @@ pub const RULES: &[Rule] = &[
               mce=off ends this, and with it the handling of uncorrected errors: memory that is broken is then used on.",
         magnitude: Magnitude {
             text: "one timer every 5 minutes on each CPU, tens of microseconds for the banks",
-            typical: Some(Nanos::from_micros(20)),
+            effect: crate::Effect::Late(Nanos::from_micros(20)),
             source: "Linux arch/x86/kernel/cpu/mce/core.c, INITIAL_CHECK_INTERVAL (5 * 60 s); the length of one is general knowledge",
         },
         fix: Fix::runtime_or_boot(
@@ -77,6 +80,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.rcu-expedited",
+        cause: Cause::Rcu,
         group: Group::CommandLine,
         title: "Grace periods of RCU are not expedited",
         applies: Applies::LINUX.isolated(),
@@ -84,7 +88,7 @@ pub const RULES: &[Rule] = &[
         why: "An expedited grace period interrupts every CPU that is not idle to hurry it; a normal one waits.",
         magnitude: Magnitude {
             text: "one inter-processor interrupt on each busy CPU for each grace period, 1 to 5 us",
-            typical: Some(Nanos::from_micros(3)),
+            effect: crate::Effect::Late(Nanos::from_micros(3)),
             source: "Linux Documentation/admin-guide/kernel-parameters.txt, rcupdate.rcu_expedited; the length of one is general knowledge",
         },
         fix: Fix::runtime_or_boot("echo 1 > /sys/kernel/rcu_normal", "rcupdate.rcu_normal_after_boot=1"),
@@ -97,6 +101,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.rcu-patience",
+        cause: Cause::Rcu,
         group: Group::CommandLine,
         title: "RCU is patient with CPUs without a tick",
         applies: Applies::LINUX.isolated().since(KernelVersion::new(6, 11)),
@@ -105,7 +110,7 @@ pub const RULES: &[Rule] = &[
               raised.",
         magnitude: Magnitude {
             text: "a tick or two for each long grace period, some microseconds each",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/admin-guide/kernel-parameters.txt, rcutree.nohz_full_patience_delay; the length of one is general knowledge",
         },
         fix: Fix::boot("rcutree.nohz_full_patience_delay=1000"),
@@ -118,6 +123,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.rcutree-kthread-prio",
+        cause: Cause::Priorities,
         group: Group::CommandLine,
         title: "RCU's threads come before real-time threads of the application",
         applies: Applies::LINUX.to(&[Workload::Rt]).isolated(),
@@ -126,7 +132,7 @@ pub const RULES: &[Rule] = &[
               or the kernel reports a stall.",
         magnitude: Magnitude {
             text: "a stall warning after 21 s (with its interrupts to all CPUs), memory exhaustion later",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/RCU/stallwarn.rst",
         },
         fix: Fix::boot("rcutree.kthread_prio=11, with the application's priorities below it"),
@@ -172,9 +178,9 @@ fn nmi_watchdog(facts: &Facts, context: &Context) -> Judged {
 fn mce(facts: &Facts, context: &Context) -> Judged {
     if line(facts)?.has_value("mce", "off") || line(facts)?.has("nomce") {
         let text = "machine checks are off: uncorrected memory errors are not handled, and no error is reported";
-        return see_parameter(Judgement::warn(Subject::Parameter("mce".into()), text), facts, "mce")
-            .for_good("mce=ignore_ce")
-            .alone();
+        // Nothing is polled then: what it takes is no time.
+        let judgement = Judgement::warn(Subject::Parameter("mce".into()), text).with_effect(crate::Effect::Unsized);
+        return see_parameter(judgement, facts, "mce").for_good("mce=ignore_ce").alone();
     }
     by_cpu(facts, &context.critical(facts), |cpu| {
         let check = &cpu.machine_check;

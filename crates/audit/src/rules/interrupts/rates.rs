@@ -6,12 +6,13 @@ use units::Nanos;
 
 use super::{GUIDE, ISOLATION, KTHREADS};
 use crate::rules::common::messages;
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 /// The rules.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "irq.rate-iso",
+        cause: Cause::TimerTick,
         group: Group::Interrupts,
         title: "The CPUs' own interrupts are rare on isolated CPUs",
         applies: Applies::LINUX.isolated(),
@@ -21,7 +22,7 @@ pub const RULES: &[Rule] = &[
               CPU of nohz_full that runs one thread the tick is 1 a second at most.",
         magnitude: Magnitude {
             text: "1 to 5 us each; a tick that was not stopped comes 100 to 1000 times a second",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/timers/no_hz.rst; Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
         },
         fix: Fix::runtime_or_boot(
@@ -34,6 +35,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "irq.softirq-own",
+        cause: Cause::TimerTick,
         group: Group::Interrupts,
         title: "Softirqs of timers, RCU and the scheduler are rare on isolated CPUs",
         applies: Applies::LINUX.isolated(),
@@ -42,7 +44,7 @@ pub const RULES: &[Rule] = &[
               balancing, TASKLET from drivers. kernel-per-CPU-kthreads.rst has a remedy for each.",
         magnitude: Magnitude {
             text: "1 to 10 us each",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is general knowledge",
         },
         fix: Fix::runtime_or_boot(
@@ -55,6 +57,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "irq.load",
+        cause: Cause::Queues,
         group: Group::Interrupts,
         title: "No CPU spends more than half of its time in interrupts",
         applies: Applies::LINUX,
@@ -63,7 +66,7 @@ pub const RULES: &[Rule] = &[
               as the work, and grows without bound towards the whole. One queue that carries all flows shows so.",
         magnitude: Magnitude {
             text: "waiting grows with 1 / (1 - load): twice the work's time at 50 %",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "M/M/1 queue; FreeBSD thread \"ixl 40G bad performance\" (2015): 51 % of a CPU on one queue",
         },
         fix: Fix::runtime(
@@ -78,6 +81,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "irq.storm",
+        cause: Cause::Queues,
         group: Group::Interrupts,
         title: "The kernel has switched no interrupt off",
         applies: Applies::LINUX,
@@ -86,7 +90,7 @@ pub const RULES: &[Rule] = &[
               is looked at by a timer from then on.",
         magnitude: Magnitude {
             text: "up to 100 ms for each packet of that device",
-            typical: Some(Nanos::from_millis(100)),
+            effect: crate::Effect::Late(Nanos::from_millis(100)),
             source: "Linux kernel/irq/spurious.c, POLL_SPURIOUS_IRQ_INTERVAL and note_interrupt",
         },
         fix: Fix::runtime("dmesg | grep -A20 'nobody cared' # the handlers of the line; update or unload their driver"),
@@ -97,7 +101,7 @@ pub const RULES: &[Rule] = &[
 ];
 
 /// A class of interrupts, and how many a second and CPU are no finding.
-const CLASSES: [(&str, u64, &str); 10] = [
+const CLASSES: [(&str, u64, &str); 13] = [
     ("LOC", 1, "timers and the tick"),
     ("RES", 10, "wake-ups from other CPUs"),
     ("IWI", 10, "work that interrupts queue"),
@@ -108,6 +112,11 @@ const CLASSES: [(&str, u64, &str); 10] = [
     ("TRM", 0, "temperature"),
     ("THR", 0, "thresholds of corrected errors"),
     ("DFR", 0, "deferred errors"),
+    // Of guests (arch/x86/kernel/irq.c, arch_show_interrupts): page faults and events that the hypervisor tells of, the
+    // migration to a TSC of another rate, and the timer that Hyper-V emulates.
+    ("HYP", 0, "calls of the hypervisor"),
+    ("HRE", 0, "reenlightenment by Hyper-V"),
+    ("HVS", 1, "the timer of Hyper-V"),
 ];
 /// Softirqs that belong to no device, and how many a second and CPU are no finding: an estimate.
 const SOFTIRQS: [&str; 5] = ["TIMER", "HRTIMER", "RCU", "SCHED", "TASKLET"];
@@ -196,7 +205,7 @@ fn tick_since_boot(facts: &Facts, context: &Context) -> Judged {
     let share = u128::from(inside) * 100 / u128::from(outside.max(1));
     Judgement::warn(
         isolated,
-        format!("their timers fired {share} % as often as those of the others: the tick ran there"),
+        format!("their timers fired {share} % as often as those of the others, as where the tick does not stop"),
     )
     .see_as(seen, "/proc/interrupts")
     .alone()
@@ -283,6 +292,12 @@ pub(crate) mod tests {
         two("/proc/interrupts", &table(1), &table(1 + loc))
     }
 
+    /// A guest whose hypervisor calls CPU 3 so often in 10 s.
+    fn called(times: u64) -> Host {
+        let table = |n: u64| format!("      CPU0 CPU1 CPU2 CPU3\nHYP: 1 1 1 {n} Hypervisor callback interrupts\n");
+        two("/proc/interrupts", &table(1), &table(1 + times)).guest()
+    }
+
     fn once(on_isolated: u64) -> Host {
         host().isolated("2-3").file(
             "/proc/interrupts",
@@ -308,6 +323,8 @@ pub(crate) mod tests {
         Case::warn("irq.rate-iso", || interrupts(2_500)),
         Case::warn("irq.rate-iso", || once(900)),
         Case::unknown("irq.rate-iso", || once(10)),
+        Case::warn("irq.rate-iso", || called(7)),
+        Case::pass("irq.rate-iso", || called(0)),
         Case::unknown("irq.rate-iso", || host().isolated("2-3")),
         Case::pass("irq.softirq-own", || softirq(5)),
         Case::warn("irq.softirq-own", || softirq(5_000)),

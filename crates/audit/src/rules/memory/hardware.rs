@@ -2,9 +2,8 @@
 
 use host::Facts;
 use host::facts::MemoryModule;
-use units::Nanos;
 
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms";
 
@@ -12,6 +11,7 @@ const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best perfor
 pub const RULES: &[Rule] = &[
     Rule {
         id: "mem.channels",
+        cause: Cause::MemoryHardware,
         group: Group::Memory,
         title: "The places for memory are filled evenly",
         applies: Applies::LINUX.on_hardware(),
@@ -20,7 +20,7 @@ pub const RULES: &[Rule] = &[
               modules of unlike sizes spread unevenly.",
         magnitude: Magnitude {
             text: "one of the most direct effects on performance; a missing channel of six takes a sixth of the bandwidth",
-            typical: None,
+            effect: crate::Effect::Slower,
             source: DPDK,
         },
         fix: Fix::boot(
@@ -36,6 +36,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "mem.speed",
+        cause: Cause::MemoryHardware,
         group: Group::Memory,
         title: "Memory modules run at their own speed",
         applies: Applies::LINUX.on_hardware(),
@@ -43,7 +44,7 @@ pub const RULES: &[Rule] = &[
         why: "A module that runs slower than it can is limited by the firmware's settings, by the part, or by a second module on its channel.",
         magnitude: Magnitude {
             text: "bandwidth in proportion; some nanoseconds of latency",
-            typical: Some(Nanos::from_nanos(5)),
+            effect: crate::Effect::Slower,
             source: "FlexRAN real-time platform slides (2018), Memory Optimizations, name the effect; the size is general knowledge",
         },
         fix: Fix::boot("firmware setting Memory Frequency: the maximum, not auto; one module a channel"),

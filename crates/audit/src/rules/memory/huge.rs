@@ -3,7 +3,7 @@
 use host::Facts;
 use units::Nanos;
 
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms";
 const TRANSPARENT: &str = "Linux Documentation/admin-guide/mm/transhuge.rst";
@@ -13,6 +13,7 @@ const RESERVED: Applies = Applies::LINUX.to(&[Workload::Poll, Workload::KvmHost]
 pub const RULES: &[Rule] = &[
     Rule {
         id: "mem.hugepages-node",
+        cause: Cause::HugePages,
         group: Group::Memory,
         title: "The interface's NUMA node has huge pages",
         applies: RESERVED.with_nic(),
@@ -21,19 +22,20 @@ pub const RULES: &[Rule] = &[
               the other, or does not start.",
         magnitude: Magnitude {
             text: "60 to 100 ns more for each access to the other socket's memory",
-            typical: Some(Nanos::from_nanos(100)),
+            effect: crate::Effect::Slower,
             source: "DPDK guide names the effect (How to get best performance with NICs on Intel platforms); the size is general knowledge",
         },
         fix: Fix::runtime_or_boot(
             "echo 4096 > /sys/devices/system/node/nodeN/hugepages/hugepages-2048kB/nr_hugepages # N: the interface's node",
             "hugepages=0:16,1:16 for each node (Linux 5.16 and later), or a systemd unit that writes nr_hugepages of the node",
-        ),
+        ).decided(),
         cost: "The memory is nobody else's.",
         references: &[DPDK, "Linux Documentation/admin-guide/mm/hugetlbpage.rst"],
         conflicts: &[],
     },
     Rule {
         id: "mem.hugetlbfs",
+        cause: Cause::HugePages,
         group: Group::Memory,
         title: "Huge pages can be mapped by files",
         applies: RESERVED,
@@ -41,7 +43,7 @@ pub const RULES: &[Rule] = &[
         why: "DPDK and QEMU map their huge pages by files of hugetlbfs; of a size that is not mounted nothing can be mapped this way.",
         magnitude: Magnitude {
             text: "the application does not start, or falls back to small pages and their TLB misses (some hundred nanoseconds a buffer)",
-            typical: None,
+            effect: crate::Effect::Slower,
             source: DPDK,
         },
         fix: Fix::both(
@@ -54,6 +56,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "mem.thp",
+        cause: Cause::MemoryManagement,
         group: Group::Memory,
         title: "Transparent huge pages are for those who ask",
         applies: Applies::LINUX,
@@ -62,7 +65,7 @@ pub const RULES: &[Rule] = &[
               use them.",
         magnitude: Magnitude {
             text: "compaction takes milliseconds; each collapsed page flushes TLBs by inter-processor interrupts",
-            typical: Some(Nanos::from_millis(1)),
+            effect: crate::Effect::Late(Nanos::from_millis(1)),
             source: "Linux Documentation/admin-guide/mm/transhuge.rst names the stalls; the size is general knowledge",
         },
         fix: Fix::runtime_or_boot(
@@ -75,6 +78,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "mem.thp-defrag",
+        cause: Cause::MemoryManagement,
         group: Group::Memory,
         title: "Page faults do not wait for compaction",
         applies: Applies::LINUX,
@@ -82,7 +86,7 @@ pub const RULES: &[Rule] = &[
         why: "With defrag always, a page fault reclaims and compacts memory itself until it has a huge page; with madvise only for memory that asks for it.",
         magnitude: Magnitude {
             text: "milliseconds for a fault that compacts",
-            typical: Some(Nanos::from_millis(1)),
+            effect: crate::Effect::Late(Nanos::from_millis(1)),
             source: "Linux Documentation/admin-guide/mm/transhuge.rst names the stalls; the size is general knowledge",
         },
         fix: Fix::both(
@@ -95,6 +99,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "mem.compaction",
+        cause: Cause::MemoryManagement,
         group: Group::Memory,
         title: "Memory is not compacted in advance",
         applies: Applies::LINUX,
@@ -102,7 +107,7 @@ pub const RULES: &[Rule] = &[
         why: "With a proactiveness above 0 kcompactd looks twice a second whether memory is fragmented, and moves pages of running applications if it is.",
         magnitude: Magnitude {
             text: "a TLB flush by inter-processor interrupts for each page that moves, 1 to 5 us each",
-            typical: Some(Nanos::from_micros(3)),
+            effect: crate::Effect::Late(Nanos::from_micros(3)),
             source: "Linux Documentation/admin-guide/sysctl/vm.rst, compaction_proactiveness, warns of latency spikes; the size is general knowledge",
         },
         fix: Fix::both("sysctl -w vm.compaction_proactiveness=0", "vm.compaction_proactiveness = 0 in /etc/sysctl.d"),

@@ -4,11 +4,11 @@ use host::Facts;
 use units::Nanos;
 
 use crate::rules::common::given;
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const FAULT: Magnitude = Magnitude {
     text: "a page that must come from a disk takes 0.1 ms (NVMe) to 10 ms",
-    typical: Some(Nanos::from_millis(1)),
+    effect: crate::Effect::Late(Nanos::from_millis(1)),
     source: "general knowledge of disks' latency",
 };
 
@@ -16,6 +16,7 @@ const FAULT: Magnitude = Magnitude {
 pub const RULES: &[Rule] = &[
     Rule {
         id: "mem.numa-balancing",
+        cause: Cause::MemoryManagement,
         group: Group::Memory,
         title: "Pages are not moved between nodes by themselves",
         applies: Applies::LINUX,
@@ -23,7 +24,7 @@ pub const RULES: &[Rule] = &[
         why: "Automatic balancing unmaps pages to see who uses them. Each next access is a fault, and pages are moved under the running application.",
         magnitude: Magnitude {
             text: "1 to 5 us a hinting fault, more for a page that moves, and TLB flushes by inter-processor interrupts",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/admin-guide/sysctl/kernel.rst, numa_balancing, names the overhead; the size is general knowledge",
         },
         fix: Fix::both("sysctl -w kernel.numa_balancing=0", "kernel.numa_balancing = 0 in /etc/sysctl.d"),
@@ -37,6 +38,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "mem.zone-reclaim",
+        cause: Cause::MemoryManagement,
         group: Group::Memory,
         title: "Memory of another node is taken before the own one is reclaimed",
         applies: Applies::LINUX,
@@ -53,6 +55,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "mem.ksm",
+        cause: Cause::MemoryManagement,
         group: Group::Memory,
         title: "Pages are not searched for equal ones",
         applies: Applies::LINUX,
@@ -60,7 +63,7 @@ pub const RULES: &[Rule] = &[
         why: "Kernel samepage merging reads memory all the time to find equal pages, and write-protects them: the next write to one is a fault and a copy.",
         magnitude: Magnitude {
             text: "1 to 5 us for each write to a merged page",
-            typical: Some(Nanos::from_micros(3)),
+            effect: crate::Effect::Late(Nanos::from_micros(3)),
             source: "Linux Documentation/admin-guide/mm/ksm.rst names the copy; the size is general knowledge",
         },
         fix: Fix::both("echo 2 > /sys/kernel/mm/ksm/run", "systemctl mask ksm ksmtuned"),
@@ -73,6 +76,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "mem.swap",
+        cause: Cause::MemoryManagement,
         group: Group::Memory,
         title: "Memory is not swapped out",
         applies: Applies::LINUX,
@@ -92,6 +96,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "mem.dirty",
+        cause: Cause::MemoryManagement,
         group: Group::Memory,
         title: "Written pages go to disk in small portions",
         applies: Applies::LINUX,
@@ -99,7 +104,7 @@ pub const RULES: &[Rule] = &[
         why: "Up to vm.dirty_ratio of memory may wait to be written; a process above it must write itself. The larger the share, the longer the burst.",
         magnitude: Magnitude {
             text: "a writer stands still until its pages are written: seconds at worst",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/sysctl/vm.rst, dirty_ratio; the seconds are an estimate",
         },
         fix: Fix::both(
@@ -115,6 +120,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "mem.stat-interval",
+        cause: Cause::KernelWork,
         group: Group::Memory,
         title: "Statistics of memory are gathered seldom",
         applies: Applies::LINUX.isolated(),
@@ -122,7 +128,7 @@ pub const RULES: &[Rule] = &[
         why: "Each vm.stat_interval a worker runs on each CPU whose counters have changed, isolated ones too, to add them up.",
         magnitude: Magnitude {
             text: "one run of a worker a second by default, some microseconds",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst, vmstat_update; the length of one is general knowledge",
         },
         fix: Fix::both("sysctl -w vm.stat_interval=10", "vm.stat_interval = 10 in /etc/sysctl.d"),
@@ -135,6 +141,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "mem.mlock-limits",
+        cause: Cause::HugePages,
         group: Group::Memory,
         title: "Users may lock memory where a limit is set",
         applies: Applies::LINUX.to(&[Workload::Poll, Workload::Rt]),
@@ -151,6 +158,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "mem.faults",
+        cause: Cause::MemoryManagement,
         group: Group::Memory,
         title: "No page came from disk, and none was swapped, while it was looked",
         applies: Applies::LINUX,
@@ -167,6 +175,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.numa-balancing",
+        cause: Cause::MemoryManagement,
         group: Group::CommandLine,
         title: "numa_balancing= is still in force",
         applies: Applies::LINUX,
@@ -174,7 +183,7 @@ pub const RULES: &[Rule] = &[
         why: "A service can write kernel.numa_balancing after boot, and so undo what the command line asks for.",
         magnitude: Magnitude {
             text: "1 to 5 us a hinting fault",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/admin-guide/sysctl/kernel.rst, numa_balancing, names the overhead; the size is general knowledge",
         },
         fix: Fix::both(

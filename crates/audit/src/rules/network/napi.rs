@@ -5,7 +5,7 @@ use host::facts::{Link, Napi, Task};
 use units::Nanos;
 
 use crate::rules::interfaces::by_link;
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const NAPI: &str = "Linux Documentation/networking/napi.rst";
 
@@ -13,6 +13,7 @@ const NAPI: &str = "Linux Documentation/networking/napi.rst";
 pub const RULES: &[Rule] = &[
     Rule {
         id: "net.busy-poll",
+        cause: Cause::NetworkStack,
         group: Group::Network,
         title: "A thread that waits for a packet polls the card first",
         applies: Applies::LINUX.to(&[Workload::Interrupt]),
@@ -20,7 +21,7 @@ pub const RULES: &[Rule] = &[
         why: "A socket call that would block can poll the card's queue for some microseconds: a packet that comes in that time needs no interrupt, no softirq, no wake-up.",
         magnitude: Magnitude {
             text: "an interrupt, a softirq and a wake-up: some microseconds, and the exit from idle",
-            typical: Some(Nanos::from_micros(10)),
+            effect: crate::Effect::Late(Nanos::from_micros(10)),
             source: "Linux Documentation/networking/napi.rst, Busy polling; the size is an estimate",
         },
         fix: Fix::both(
@@ -37,6 +38,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "net.defer-hard-irqs",
+        cause: Cause::Moderation,
         group: Group::Network,
         title: "Interrupts are not deferred longer than the budget",
         applies: Applies::LINUX.with_nic(),
@@ -45,7 +47,7 @@ pub const RULES: &[Rule] = &[
               themselves; without one, packets wait for the timer. Each of the two settings alone is a mistake: the first then does nothing, the second holds back merged segments.",
         magnitude: Magnitude {
             text: "up to gro_flush_timeout for each packet; 20 us to 2 ms are usual",
-            typical: Some(Nanos::from_micros(20)),
+            effect: crate::Effect::Late(Nanos::from_micros(20)),
             source: "Linux Documentation/networking/napi.rst, Software IRQ coalescing",
         },
         fix: Fix::both(
@@ -58,6 +60,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "net.threaded-napi",
+        cause: Cause::Queues,
         group: Group::Network,
         title: "Threads of NAPI have their place",
         applies: Applies::LINUX.with_nic(),
@@ -66,7 +69,7 @@ pub const RULES: &[Rule] = &[
               and on any CPU that its mask allows.",
         magnitude: Magnitude {
             text: "a scheduling delay: up to a time slice of milliseconds at normal priority",
-            typical: Some(Nanos::from_millis(1)),
+            effect: crate::Effect::Late(Nanos::from_millis(1)),
             source: "Linux Documentation/networking/napi.rst, Threaded NAPI; the size is an estimate",
         },
         fix: Fix::runtime(
@@ -234,6 +237,9 @@ pub(crate) mod tests {
 
     #[test]
     fn the_timer_is_the_effect() {
-        assert_eq!(deferred("2\n", "200000\n").judge("net.defer-hard-irqs")[0].effect, Some(Nanos::from_micros(200)));
+        assert_eq!(
+            deferred("2\n", "200000\n").judge("net.defer-hard-irqs")[0].effect,
+            Some(crate::Effect::Late(Nanos::from_micros(200)))
+        );
     }
 }

@@ -4,7 +4,7 @@ use host::Facts;
 use units::Nanos;
 
 use crate::rules::interfaces::span;
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const IP: &str = "Linux Documentation/networking/ip-sysctl.rst";
 
@@ -12,6 +12,7 @@ const IP: &str = "Linux Documentation/networking/ip-sysctl.rst";
 pub const RULES: &[Rule] = &[
     Rule {
         id: "net.udp-drops",
+        cause: Cause::NetworkStack,
         group: Group::Network,
         title: "No datagram was dropped from a full socket",
         applies: Applies::LINUX,
@@ -19,13 +20,14 @@ pub const RULES: &[Rule] = &[
         why: "A datagram that finds its socket's buffer full is lost. The application was away longer than the buffer lasts.",
         magnitude: Magnitude {
             text: "a lost packet",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux include/uapi/linux/snmp.h, UDP_MIB_RCVBUFERRORS; net/ipv4/udp.c counts it where a datagram is dropped",
         },
         fix: Fix::both(
             "sysctl -w net.core.rmem_max=16777216 # and SO_RCVBUF in the application",
             "net.core.rmem_max = 16777216 in /etc/sysctl.d",
-        ),
+        )
+        .decided(),
         cost: "A longer buffer is a longer queue.",
         references: &[
             "Linux include/uapi/linux/snmp.h, UDP_MIB_RCVBUFERRORS",
@@ -36,6 +38,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "net.tcp-slow-start",
+        cause: Cause::NetworkStack,
         group: Group::Network,
         title: "TCP keeps its window after a pause",
         applies: Applies::LINUX.to(&[Workload::Interrupt]),
@@ -43,7 +46,7 @@ pub const RULES: &[Rule] = &[
         why: "After a pause of a retransmission timeout TCP begins again with a small window: the first large message after it takes several round trips.",
         magnitude: Magnitude {
             text: "a round trip for each doubling of the window from 10 segments",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "RFC 2861; RFC 6928 (initial window)",
         },
         fix: Fix::both(
@@ -56,6 +59,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "net.tcp-autocorking",
+        cause: Cause::NetworkStack,
         group: Group::Network,
         title: "TCP sends small messages at once",
         applies: Applies::LINUX.to(&[Workload::Interrupt]),
@@ -63,7 +67,7 @@ pub const RULES: &[Rule] = &[
         why: "With automatic corking a small write waits while an earlier packet of the flow is still in the queue or the card, to be joined with the next write.",
         magnitude: Magnitude {
             text: "until the earlier packet's completion: the card's tx-usecs, 50 us by default with i40e",
-            typical: Some(Nanos::from_micros(50)),
+            effect: crate::Effect::Late(Nanos::from_micros(50)),
             source: "Linux Documentation/networking/ip-sysctl.rst, tcp_autocorking; the default is of drivers/net/ethernet/intel/i40e",
         },
         fix: Fix::both("sysctl -w net.ipv4.tcp_autocorking=0", "net.ipv4.tcp_autocorking = 0 in /etc/sysctl.d"),
@@ -73,6 +77,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "net.stale-sysctls",
+        cause: Cause::Obsolete,
         group: Group::Network,
         title: "No sysctl is set that no longer does anything",
         applies: Applies::LINUX,
@@ -80,7 +85,7 @@ pub const RULES: &[Rule] = &[
         why: "net.ipv4.tcp_low_latency has had no effect since Linux 4.14 (the prequeue that it switched off is gone). A profile that sets it says more than it does.",
         magnitude: Magnitude {
             text: "nothing: what it was set for does not happen",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/networking/ip-sysctl.rst, tcp_low_latency: a legacy option without effect",
         },
         fix: Fix::both("sysctl -w net.ipv4.tcp_low_latency=0", "remove it from /etc/sysctl.d and profiles"),

@@ -6,13 +6,14 @@ use units::Nanos;
 
 use crate::rules::interfaces::span;
 use crate::{
-    Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
+    Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
 };
 
 /// The rules.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "net.softnet-drops",
+        cause: Cause::NetworkStack,
         group: Group::Network,
         title: "No packet was dropped from a CPU's backlog",
         applies: Applies::LINUX,
@@ -20,7 +21,7 @@ pub const RULES: &[Rule] = &[
         why: "Packets that another CPU or a virtual interface hands over wait in a backlog of netdev_max_backlog; what does not fit is dropped.",
         magnitude: Magnitude {
             text: "a lost packet; with TCP a round trip or more until it is sent again",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/sysctl/net.rst, netdev_max_backlog",
         },
         fix: Fix::both("sysctl -w net.core.netdev_max_backlog=N # twice what it is", "the same in /etc/sysctl.d"),
@@ -30,6 +31,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "net.softnet-squeezed",
+        cause: Cause::NetworkStack,
         group: Group::Network,
         title: "Softirqs of the network finished their work in time",
         applies: Applies::LINUX,
@@ -37,7 +39,7 @@ pub const RULES: &[Rule] = &[
         why: "A softirq stops after netdev_budget packets or netdev_budget_usecs, with packets left. They wait until ksoftirqd gets the CPU, or the next round.",
         magnitude: Magnitude {
             text: "until ksoftirqd runs: a scheduling delay, up to milliseconds beside a busy thread",
-            typical: Some(Nanos::from_millis(1)),
+            effect: crate::Effect::Late(Nanos::from_millis(1)),
             source: "Linux net/core/dev.c, net_rx_action; Documentation/admin-guide/sysctl/net.rst, netdev_budget; the size is an estimate",
         },
         fix: Fix::both(
@@ -50,6 +52,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "net.conntrack",
+        cause: Cause::NetworkStack,
         group: Group::Network,
         title: "Connections are not tracked",
         applies: Applies::LINUX.to(&[Workload::Interrupt, Workload::Rt, Workload::KvmHost]),
@@ -57,7 +60,7 @@ pub const RULES: &[Rule] = &[
         why: "Connection tracking looks each packet up in a table with locks, and makes an entry for each new flow; a full table drops packets.",
         magnitude: Magnitude {
             text: "about 0.1 to 1 us a packet, and drops when the table is full",
-            typical: Some(Nanos::from_micros(1)),
+            effect: crate::Effect::Slower,
             source: "Linux Documentation/networking/nf_conntrack-sysctl.rst names the table; the size is an estimate",
         },
         fix: Fix::both(
@@ -70,6 +73,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "net.irdma",
+        cause: Cause::Rdma,
         group: Group::Network,
         title: "RDMA of the card is loaded only where it is used",
         applies: Applies::LINUX,
@@ -77,7 +81,7 @@ pub const RULES: &[Rule] = &[
         why: "The module irdma comes along with ice and i40e, and takes an interrupt on each CPU for completions, isolated ones too.",
         magnitude: Magnitude {
             text: "452 more interrupts on a host of 112 CPUs; each that comes takes some microseconds",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "counted on a recorded host (test data of OpenShift cluster-node-tuning-operator); the microseconds are general knowledge",
         },
         fix: Fix::runtime_or_boot("rmmod irdma", "module_blacklist=irdma"),
@@ -215,8 +219,8 @@ fn rdma(facts: &Facts, context: &Context) -> Judged {
                 .is_some_and(|cpus| cpus.iter().any(|cpu| isolated.contains(cpu)))
         })
         .count();
-    let found =
-        format!("irdma has {} interrupts, {stray} of them on isolated CPUs; they came {came} times", vectors.len());
+    let astray = if isolated.is_empty() { String::new() } else { format!(", {stray} of them on isolated CPUs") };
+    let found = format!("irdma has {} interrupts{astray}; they came {came} times", vectors.len());
     Judgement::warn(Subject::Host, found)
         .see_as(format!("{} interrupts of irdma", vectors.len()), facts.irqs.list.source())
         .alone()

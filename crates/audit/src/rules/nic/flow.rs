@@ -7,13 +7,13 @@ use host::facts::Link;
 use units::Nanos;
 
 use crate::rules::interfaces::{by_link, counted, offered, on_wire, span};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const I40E: &str = "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst";
 
 const PAUSE: Magnitude = Magnitude {
     text: "up to 65,535 times 512 bit times a pause frame: 3.4 ms at 10 Gbit/s, 336 us at 100",
-    typical: Some(Nanos::from_micros(336)),
+    effect: crate::Effect::Late(Nanos::from_micros(336)),
     source: "IEEE 802.3, Annex 31B",
 };
 
@@ -21,6 +21,7 @@ const PAUSE: Magnitude = Magnitude {
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.pause",
+        cause: Cause::Pause,
         group: Group::Nic,
         title: "Pause frames are off",
         applies: Applies::LINUX.with_nic(),
@@ -37,19 +38,22 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.pause-frames",
+        cause: Cause::Pause,
         group: Group::Nic,
         title: "No pause frame came or went",
         applies: Applies::LINUX.with_nic(),
         judge: paused,
         why: "Counters show whether anybody was stopped, whatever the settings say.",
         magnitude: PAUSE,
-        fix: Fix::runtime("ethtool -A {nic} autoneg off rx off tx off # find who is behind: ethtool -S {nic}"),
+        fix: Fix::runtime("ethtool -A {nic} autoneg off rx off tx off # find who is behind: ethtool -S {nic}")
+            .decided(),
         cost: "A ring that overflows loses frames instead.",
         references: &["IEEE 802.3, Annex 31B", I40E],
         conflicts: &[],
     },
     Rule {
         id: "nic.drops",
+        cause: Cause::Rings,
         group: Group::Nic,
         title: "The card dropped nothing for want of buffers",
         applies: Applies::LINUX.with_nic(),
@@ -57,7 +61,7 @@ pub const RULES: &[Rule] = &[
         why: "A frame that finds no free slot is lost: the CPU was away for longer than the ring lasts, or the link to memory was too slow.",
         magnitude: Magnitude {
             text: "a lost packet; with TCP a round trip or more until it is sent again",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux include/uapi/linux/if_link.h, rtnl_link_stats64, rx_missed_errors (shown in Documentation/networking/statistics.rst)",
         },
         fix: Fix::runtime(
@@ -72,6 +76,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.fw-lldp",
+        cause: Cause::NicDriver,
         group: Group::Nic,
         title: "The card's firmware leaves LLDP to the host",
         applies: Applies::LINUX.with_nic().driven_by(&["i40e", "ice"]),
@@ -79,7 +84,7 @@ pub const RULES: &[Rule] = &[
         why: "The firmware's own agent takes LLDP frames before the host sees them, and may switch on priority flow control as the switch asks.",
         magnitude: Magnitude {
             text: "flow control that nobody set: up to 336 us a pause at 100 Gbit/s",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst and ice.rst, LLDP; IEEE 802.3, Annex 31B",
         },
         fix: Fix::both(
@@ -92,6 +97,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.priv-flags",
+        cause: Cause::NicDriver,
         group: Group::Nic,
         title: "No private flag of the driver asks for the slow way",
         applies: Applies::LINUX.with_nic(),
@@ -99,7 +105,7 @@ pub const RULES: &[Rule] = &[
         why: "legacy-rx of Intel's drivers copies each frame as older versions did; it is meant for looking for faults.",
         magnitude: Magnitude {
             text: "a copy of each frame and an allocation: about 0.1 to 0.5 us",
-            typical: Some(Nanos::from_nanos(300)),
+            effect: crate::Effect::Slower,
             source: "Linux drivers/net/ethernet/intel (private flag legacy-rx); the size is an estimate",
         },
         fix: Fix::both("ethtool --set-priv-flags {nic} legacy-rx off", "remove what switches it on"),
@@ -287,6 +293,9 @@ pub(crate) mod tests {
     #[test]
     fn the_longest_pause_is_the_effect() {
         // 65,535 x 512 bits at 10 Gbit/s.
-        assert_eq!(pause("on", "on").judge("nic.pause")[0].effect, Some(Nanos::from_nanos(3_355_392)));
+        assert_eq!(
+            pause("on", "on").judge("nic.pause")[0].effect,
+            Some(crate::Effect::Late(Nanos::from_nanos(3_355_392)))
+        );
     }
 }

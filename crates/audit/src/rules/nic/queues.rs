@@ -5,7 +5,7 @@ use host::facts::{CpuSet, Link};
 use units::Nanos;
 
 use crate::rules::interfaces::{by_link, offered, shortest_ring};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const I40E: &str = "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst";
 const SCALING: &str = "Linux Documentation/networking/scaling.rst";
@@ -14,7 +14,7 @@ const THREAD: &str = "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad per
 /// An inter-processor interrupt and the idle exit of the CPU that it wakes.
 const IPI: Magnitude = Magnitude {
     text: "one to a few microseconds for the interrupt to the other CPU, and that CPU's exit from idle",
-    typical: Some(Nanos::from_micros(3)),
+    effect: crate::Effect::Late(Nanos::from_micros(3)),
     source: "Linux Documentation/networking/scaling.rst names the interrupt; the size is general knowledge",
 };
 
@@ -22,6 +22,7 @@ const IPI: Magnitude = Magnitude {
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.queues",
+        cause: Cause::Queues,
         group: Group::Nic,
         title: "The card has no more queues than there are housekeeping CPUs",
         applies: Applies::LINUX.isolated().with_nic(),
@@ -29,7 +30,7 @@ pub const RULES: &[Rule] = &[
         why: "Drivers make a queue for each CPU, each with an interrupt of its own: with more queues than housekeeping CPUs, some are served by isolated ones or several by one.",
         magnitude: Magnitude {
             text: "a few microseconds for each interrupt on an isolated CPU",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
         },
         fix: Fix::both(
@@ -46,6 +47,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.ring",
+        cause: Cause::Rings,
         group: Group::Nic,
         title: "The receive ring is neither too short nor too long",
         applies: Applies::LINUX.with_nic(),
@@ -54,7 +56,7 @@ pub const RULES: &[Rule] = &[
               ring is a long queue.",
         magnitude: Magnitude {
             text: "256 slots of the shortest frames last 4.3 us at 40 Gbit/s, 4096 last 27.5 us at 100 Gbit/s",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "arithmetic: slots x 84 octets / rate; DPDK guide for hns3 asks for 1024 to 2048, the FreeBSD thread for 256",
         },
         fix: Fix::both("ethtool -G {nic} rx 1024", "the same in a udev rule or by NetworkManager (ethtool.ring-rx)"),
@@ -64,6 +66,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.rss",
+        cause: Cause::Queues,
         group: Group::Nic,
         title: "Flows spread over queues that housekeeping CPUs serve",
         applies: Applies::LINUX.with_nic(),
@@ -72,7 +75,7 @@ pub const RULES: &[Rule] = &[
               leaves the other CPUs without work.",
         magnitude: Magnitude {
             text: "a few microseconds for each interrupt on an isolated CPU",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
         },
         fix: Fix::both(
@@ -85,6 +88,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.steering",
+        cause: Cause::Queues,
         group: Group::Nic,
         title: "The card does not move flows between queues by itself",
         applies: Applies::LINUX.with_nic().driven_by(&["i40e", "ixgbe"]),
@@ -93,7 +97,7 @@ pub const RULES: &[Rule] = &[
               queues, and arrive out of order.",
         magnitude: Magnitude {
             text: "a retransmission where TCP takes order for loss: a round trip or more",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "FreeBSD thread on accelerations with bad effects; general knowledge of ATR",
         },
         fix: Fix::runtime(
@@ -107,6 +111,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.rps",
+        cause: Cause::Queues,
         group: Group::Nic,
         title: "Receive packet steering is off, or stays on housekeeping CPUs",
         applies: Applies::LINUX.with_nic(),
@@ -123,6 +128,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.xps",
+        cause: Cause::Queues,
         group: Group::Nic,
         title: "Each CPU has its transmit queue",
         applies: Applies::LINUX.with_nic(),
@@ -130,7 +136,7 @@ pub const RULES: &[Rule] = &[
         why: "Without a map from CPUs to transmit queues a packet's queue is chosen by a hash: CPUs then wait for each other's lock, and completions come on another CPU.",
         magnitude: Magnitude {
             text: "about 0.1 to 1 us where two CPUs want one queue",
-            typical: Some(Nanos::from_micros(1)),
+            effect: crate::Effect::Late(Nanos::from_micros(1)),
             source: "Linux Documentation/networking/scaling.rst, XPS, names the contention; the size is general knowledge",
         },
         fix: Fix::runtime(

@@ -4,12 +4,13 @@ use host::Facts;
 use units::{BitRate, Nanos};
 
 use crate::rules::interfaces::{by_link, gigabits, offered};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 /// The rules.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.carrier",
+        cause: Cause::Wire,
         group: Group::Pcie,
         title: "The port has a carrier, and sends while it receives",
         applies: Applies::LINUX.with_nic(),
@@ -17,7 +18,7 @@ pub const RULES: &[Rule] = &[
         why: "Without a carrier nothing moves. At half duplex a port waits until the line is free, and repeats what collided.",
         magnitude: Magnitude {
             text: "half duplex: up to 16 attempts, each after up to 1023 slots of 512 bits",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "IEEE 802.3, 4.2.3.2.5 (truncated binary exponential backoff)",
         },
         fix: Fix::runtime("ip link set {nic} up # look at cable, transceiver and the other end: ethtool -m {nic}"),
@@ -27,6 +28,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.carrier-changes",
+        cause: Cause::Wire,
         group: Group::Pcie,
         title: "The carrier does not come and go",
         applies: Applies::LINUX.with_nic(),
@@ -34,7 +36,7 @@ pub const RULES: &[Rule] = &[
         why: "Each loss of the carrier loses what is on the line, and training the link again takes its time.",
         magnitude: Magnitude {
             text: "seconds for each: training and the other end's spanning tree",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "general knowledge",
         },
         fix: Fix::runtime("ethtool -m {nic}; dmesg | grep {nic} # look at cable, transceiver and the other end"),
@@ -47,6 +49,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.fec",
+        cause: Cause::Wire,
         group: Group::Pcie,
         title: "Error correction is no stronger than the cable needs",
         applies: Applies::LINUX.on_hardware().with_nic(),
@@ -55,7 +58,7 @@ pub const RULES: &[Rule] = &[
               lane on Reed-Solomon is part of the standard.",
         magnitude: Magnitude {
             text: "about 0.25 us a hop for Reed-Solomon at 25 Gbit/s, under 0.1 us for BASE-R",
-            typical: Some(Nanos::from_nanos(250)),
+            effect: crate::Effect::Late(Nanos::from_nanos(250)),
             source: "IEEE 802.3by (25 Gbit/s), clauses 74 and 108; the sizes are general knowledge, not read in the standard",
         },
         fix: Fix::both("ethtool --set-fec {nic} encoding baser", "the same in a udev rule, and at the other end"),

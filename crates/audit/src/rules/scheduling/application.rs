@@ -8,7 +8,7 @@ use units::Nanos;
 
 use super::super::common::without_balancing;
 use super::{application, named, switches};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const ISOLATION: &str = "Linux Documentation/admin-guide/cpu-isolation.rst";
 const FLEXRAN: &str = "FlexRAN real-time platform slides (2018)";
@@ -19,6 +19,7 @@ const NAMED: usize = 5;
 pub const RULES: &[Rule] = &[
     Rule {
         id: "usr.threads-on-iso",
+        cause: Cause::SchedulerIsolation,
         group: Group::Scheduling,
         title: "Other threads of users keep off the isolated CPUs",
         applies: Applies::LINUX.isolated(),
@@ -27,7 +28,7 @@ pub const RULES: &[Rule] = &[
               idle there, and stays until it sleeps. CPUs in the scheduler's domains are not kept free by nohz_full.",
         magnitude: Magnitude {
             text: "a time slice of up to 3 ms, and the cache lines that it leaves behind",
-            typical: Some(Nanos::from_millis(3)),
+            effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice (0.70 or 0.75 ms by version, times 1 + log2 of the CPUs, at most 4)",
         },
         fix: Fix::both(
@@ -40,6 +41,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "app.sched-class",
+        cause: Cause::Priorities,
         group: Group::Scheduling,
         title: "The application's scheduling class fits the way it waits",
         applies: Applies::LINUX.isolated(),
@@ -49,7 +51,7 @@ pub const RULES: &[Rule] = &[
               and watchdog threads of the kernel among them.",
         magnitude: Magnitude {
             text: "a woken thread of the normal class can wait for the time slice of another: up to 3 ms",
-            typical: Some(Nanos::from_millis(3)),
+            effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice; Intel P-state guide: chrt -f -p 99 \"can stabilize the latency somewhat\"",
         },
         fix: Fix::both(
@@ -66,6 +68,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "app.one-task-per-cpu",
+        cause: Cause::ApplicationThreads,
         group: Group::Scheduling,
         title: "Each isolated CPU has one thread to run",
         applies: Applies::LINUX.isolated(),
@@ -75,7 +78,7 @@ pub const RULES: &[Rule] = &[
               where they started.",
         magnitude: Magnitude {
             text: "a time slice of up to 3 ms, and 100 to 1000 ticks a second",
-            typical: Some(Nanos::from_millis(3)),
+            effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux Documentation/timers/no_hz.rst; kernel/sched/fair.c, sysctl_sched_base_slice",
         },
         fix: Fix::runtime("taskset -pc {cpu} TID # one thread a CPU; threads of control to {housekeeping}"),
@@ -85,6 +88,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "app.syscalls-on-iso",
+        cause: Cause::ApplicationThreads,
         group: Group::Scheduling,
         title: "Polling threads stay out of the kernel",
         applies: Applies::LINUX.to(&[Workload::Poll]).isolated(),
@@ -94,7 +98,7 @@ pub const RULES: &[Rule] = &[
               it; under nohz_full each entry costs more.",
         magnitude: Magnitude {
             text: "a system call about 1 us under nohz_full, a context switch some us, a major fault the time of a disk",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "FlexRAN real-time platform slides (2018): no system calls in real-time threads; the sizes are general knowledge",
         },
         fix: Fix::runtime(
@@ -106,6 +110,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "app.cpu0",
+        cause: Cause::Housekeeping,
         group: Group::Scheduling,
         title: "The application does not run on CPU 0",
         applies: Applies::LINUX,
@@ -114,7 +119,7 @@ pub const RULES: &[Rule] = &[
               CPU is taken out of nohz_full.",
         magnitude: Magnitude {
             text: "the tick, 100 to 1000 a second, and the interrupts of all devices that nobody placed",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/admin-guide/kernel-parameters.txt, nohz_full (the boot CPU keeps the time); DPDK Getting Started Guide for Linux, enable_func",
         },
         fix: Fix::runtime("taskset -pc {isolated} TID # another CPU for the threads that are named"),

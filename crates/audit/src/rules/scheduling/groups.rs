@@ -5,7 +5,7 @@ use host::facts::{Cgroup, Task};
 use units::Nanos;
 
 use super::application;
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known, settled};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known, settled};
 
 const CGROUP: &str = "Linux Documentation/admin-guide/cgroup-v2.rst";
 
@@ -13,6 +13,7 @@ const CGROUP: &str = "Linux Documentation/admin-guide/cgroup-v2.rst";
 pub const RULES: &[Rule] = &[
     Rule {
         id: "usr.cpuset-partition",
+        cause: Cause::SchedulerIsolation,
         group: Group::Scheduling,
         title: "Cpuset partitions are valid",
         applies: Applies::LINUX,
@@ -22,7 +23,7 @@ pub const RULES: &[Rule] = &[
               are balanced again.",
         magnitude: Magnitude {
             text: "other threads for a time slice of up to 3 ms",
-            typical: Some(Nanos::from_millis(3)),
+            effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice (0.70 or 0.75 ms by version, times 1 + log2 of the CPUs, at most 4)",
         },
         fix: Fix::runtime("cat /sys/fs/cgroup/GROUP/cpuset.cpus.partition # the reason; then echo isolated > it again"),
@@ -32,6 +33,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "usr.cpu-quota",
+        cause: Cause::Quotas,
         group: Group::Scheduling,
         title: "No CPU quota stops the application",
         applies: Applies::LINUX,
@@ -40,7 +42,7 @@ pub const RULES: &[Rule] = &[
               it is stopped in every period.",
         magnitude: Magnitude {
             text: "the rest of the period: up to 100 ms with the default period, less the quota",
-            typical: Some(Nanos::from_millis(100)),
+            effect: crate::Effect::Late(Nanos::from_millis(100)),
             source: "Linux Documentation/scheduler/sched-bwc.rst (default period 100 ms)",
         },
         fix: Fix::both("echo max > /sys/fs/cgroup/GROUP/cpu.max", "unit of the service: CPUQuota= (empty)"),
@@ -200,7 +202,7 @@ pub(crate) mod tests {
     #[test]
     fn the_stop_is_the_rest_of_the_period() {
         let judgements = quota("25000 100000\n", 3).judge("usr.cpu-quota");
-        assert_eq!(judgements[0].effect, Some(Nanos::from_millis(75)));
+        assert_eq!(judgements[0].effect, Some(crate::Effect::Late(Nanos::from_millis(75))));
         assert_eq!(stop(200_000, 100_000), Nanos::ZERO, "two CPUs' worth of time stops no single thread");
     }
 }

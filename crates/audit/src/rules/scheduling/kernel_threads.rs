@@ -7,7 +7,7 @@ use host::facts::{CpuSet, Task};
 use units::Nanos;
 
 use super::{application, named, switches};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Workload, known};
 
 const KTHREADS: &str = "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst";
 const NO_HZ: &str = "Linux Documentation/timers/no_hz.rst";
@@ -18,6 +18,7 @@ const NAMED: usize = 5;
 pub const RULES: &[Rule] = &[
     Rule {
         id: "kthr.unbound-on-iso",
+        cause: Cause::KernelWork,
         group: Group::Scheduling,
         title: "Kernel threads that can be moved stay on the housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
@@ -26,7 +27,7 @@ pub const RULES: &[Rule] = &[
               allows. On a CPU of the application each run is a context switch there and back, and the tick.",
         magnitude: Magnitude {
             text: "two context switches and the run between them: some us to ms",
-            typical: Some(Nanos::from_micros(10)),
+            effect: crate::Effect::Late(Nanos::from_micros(10)),
             source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is an estimate",
         },
         fix: Fix::runtime_or_boot(
@@ -39,6 +40,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "kthr.running-on-iso",
+        cause: Cause::KernelWork,
         group: Group::Scheduling,
         title: "No kernel thread runs on an isolated CPU",
         applies: Applies::LINUX.isolated(),
@@ -47,7 +49,7 @@ pub const RULES: &[Rule] = &[
               whatever is set; what makes them run can be moved: timers, work, softirqs.",
         magnitude: Magnitude {
             text: "two context switches and the run between them: some us to ms",
-            typical: Some(Nanos::from_micros(10)),
+            effect: crate::Effect::Late(Nanos::from_micros(10)),
             source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is an estimate",
         },
         fix: Fix::runtime(
@@ -59,6 +61,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "kthr.rt-prio",
+        cause: Cause::Priorities,
         group: Group::Scheduling,
         title: "Per-CPU threads of a real-time kernel come before the application",
         applies: Applies::LINUX.to(&[Workload::Rt]).isolated(),
@@ -68,7 +71,7 @@ pub const RULES: &[Rule] = &[
               them waits for ever.",
         magnitude: Magnitude {
             text: "from a late timer to an RCU stall after 21 s, and then a host that stands still",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/RCU/stallwarn.rst, CONFIG_RCU_CPU_STALL_TIMEOUT",
         },
         fix: Fix::runtime_or_boot(

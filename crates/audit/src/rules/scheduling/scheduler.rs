@@ -5,7 +5,7 @@ use host::facts::{CpuSet, KernelVersion, SchedClass, Task};
 use units::Nanos;
 
 use super::{application, named};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known, settled};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known, settled};
 
 const FLEXRAN: &str = "FlexRAN real-time platform slides (2018)";
 const RT_GROUP: &str = "Linux Documentation/scheduler/sched-rt-group.rst";
@@ -14,6 +14,7 @@ const RT_GROUP: &str = "Linux Documentation/scheduler/sched-rt-group.rst";
 pub const RULES: &[Rule] = &[
     Rule {
         id: "sched.rt-throttle",
+        cause: Cause::Priorities,
         group: Group::Scheduling,
         title: "Real-time threads that never sleep are not throttled",
         applies: Applies::LINUX.until(KernelVersion::new(6, 12)),
@@ -23,7 +24,7 @@ pub const RULES: &[Rule] = &[
               not. From Linux 6.12 on a deadline server takes this place.",
         magnitude: Magnitude {
             text: "50 ms in each second with the defaults",
-            typical: Some(Nanos::from_millis(50)),
+            effect: crate::Effect::Late(Nanos::from_millis(50)),
             source: RT_GROUP,
         },
         fix: Fix::both(
@@ -36,6 +37,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "sched.stalld",
+        cause: Cause::Priorities,
         group: Group::Scheduling,
         title: "stalld serves threads that polling real-time threads starve",
         applies: Applies::LINUX.isolated(),
@@ -44,7 +46,7 @@ pub const RULES: &[Rule] = &[
               them some microseconds when they have waited too long.",
         magnitude: Magnitude {
             text: "20 us in each second that a thread starves, instead of a host that stands still",
-            typical: Some(Nanos::from_micros(20)),
+            effect: crate::Effect::Late(Nanos::from_micros(20)),
             source: "stalld(8), options --boost_period and --boost_runtime",
         },
         fix: Fix::both("systemctl start stalld", "systemctl enable stalld"),
@@ -54,6 +56,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "sched.knobs",
+        cause: Cause::Obsolete,
         group: Group::Scheduling,
         title: "No setting of the scheduler that the kernel no longer has",
         applies: Applies::LINUX.since(KernelVersion::new(5, 13)),
@@ -63,7 +66,7 @@ pub const RULES: &[Rule] = &[
               them do nothing elsewhere; tuned dropped them after its benchmarks.",
         magnitude: Magnitude {
             text: "none for threads that are alone on their CPU",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux commit 8a99b6833c88 (sched: Move SCHED_DEBUG sysctl to debugfs)",
         },
         fix: Fix::runtime("# leave them; isolate CPUs instead: isolcpus=managed_irq,domain,{isolated}"),
@@ -76,6 +79,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "sched.watchdog-cpumask",
+        cause: Cause::Watchdogs,
         group: Group::Scheduling,
         title: "The lockup detectors watch the housekeeping CPUs only",
         applies: Applies::LINUX.isolated(),
@@ -84,7 +88,7 @@ pub const RULES: &[Rule] = &[
               the application did not ask for. Without nohz_full the mask is all CPUs.",
         magnitude: Magnitude {
             text: "some us in each 4 s (two fifths of watchdog_thresh, 10 s)",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/admin-guide/lockup-watchdogs.rst; the microseconds are an estimate",
         },
         fix: Fix::both(
@@ -100,6 +104,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "sched.autogroup",
+        cause: Cause::Quotas,
         group: Group::Scheduling,
         title: "Sessions are not grouped behind the operator's back",
         applies: Applies::LINUX,
@@ -108,7 +113,7 @@ pub const RULES: &[Rule] = &[
               process that somebody started from a shell shares one CPU's worth of weight with all of that shell's children.",
         magnitude: Magnitude {
             text: "a time slice of up to 3 ms where threads share a CPU; nothing for threads alone on theirs",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "sched(7), The autogroup feature; the size is general knowledge",
         },
         fix: Fix::both(
@@ -284,6 +289,6 @@ pub(crate) mod tests {
     #[test]
     fn the_throttle_takes_what_the_runtime_leaves() {
         let judgements = throttled(poller(), "900000\n").judge("sched.rt-throttle");
-        assert_eq!(judgements[0].effect, Some(Nanos::from_millis(100)));
+        assert_eq!(judgements[0].effect, Some(crate::Effect::Late(Nanos::from_millis(100))));
     }
 }

@@ -3,7 +3,7 @@
 use host::Facts;
 use units::Nanos;
 
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const WORKQUEUE: &str = "Linux Documentation/core-api/workqueue.rst";
 
@@ -11,6 +11,7 @@ const WORKQUEUE: &str = "Linux Documentation/core-api/workqueue.rst";
 pub const RULES: &[Rule] = &[
     Rule {
         id: "wq.global-cpumask",
+        cause: Cause::KernelWork,
         group: Group::Scheduling,
         title: "Unbound work stays on the housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
@@ -19,7 +20,7 @@ pub const RULES: &[Rule] = &[
               application it takes the CPU away for as long as the work takes, and it starts the tick again.",
         magnitude: Magnitude {
             text: "microseconds to milliseconds for each piece of work",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is general knowledge",
         },
         fix: Fix::both(
@@ -32,6 +33,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "wq.per-wq",
+        cause: Cause::KernelWork,
         group: Group::Scheduling,
         title: "Workqueues with a mask of their own stay on the housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
@@ -40,7 +42,7 @@ pub const RULES: &[Rule] = &[
               preemption off. The kernel uses the mask together with the global one.",
         magnitude: Magnitude {
             text: "writeback runs for milliseconds at a time; an EFI call can stop its CPU for as long",
-            typical: Some(Nanos::from_millis(1)),
+            effect: crate::Effect::Late(Nanos::from_millis(1)),
             source: "Linux Documentation/core-api/real-time/hardware.rst for efi_runtime; the milliseconds are an estimate",
         },
         fix: Fix::both(

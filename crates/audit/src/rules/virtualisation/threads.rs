@@ -8,7 +8,7 @@ use units::Nanos;
 
 use crate::rules::common::skipped;
 use crate::rules::scheduling::named;
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017), virtual machine";
 const FLEXRAN: &str = "FlexRAN real-time platform slides (2018)";
@@ -19,6 +19,7 @@ const HOST: Applies = Applies::LINUX.to(&[Workload::KvmHost]);
 pub const RULES: &[Rule] = &[
     Rule {
         id: "vm.vcpu-pin",
+        cause: Cause::ApplicationThreads,
         group: Group::Virtualisation,
         title: "Each virtual CPU has a CPU of its own, and the emulator runs elsewhere",
         applies: HOST,
@@ -28,7 +29,7 @@ pub const RULES: &[Rule] = &[
               run.",
         magnitude: Magnitude {
             text: "virtual machine 112 us mean and 7210 us at most before pinning and the other settings, 20 and 35 after",
-            typical: Some(Nanos::from_millis(3)),
+            effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Interrupt-mode DPDK slides (2017); the typical value is a time slice of the scheduler",
         },
         fix: Fix::both(
@@ -41,6 +42,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "vm.vcpu-sched",
+        cause: Cause::Priorities,
         group: Group::Virtualisation,
         title: "Virtual CPUs of real-time guests are real-time threads, below the kernel's own",
         applies: HOST,
@@ -50,7 +52,7 @@ pub const RULES: &[Rule] = &[
               does not halt.",
         magnitude: Magnitude {
             text: "a time slice of up to 3 ms; a stall of the host where the kernel's threads starve",
-            typical: Some(Nanos::from_millis(3)),
+            effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice; Linux Documentation/core-api/real-time/hardware.rst warns to test for long",
         },
         fix: Fix::both(
@@ -63,6 +65,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "vm.hugepages-mlock",
+        cause: Cause::HugePages,
         group: Group::Virtualisation,
         title: "Memory of guests is of huge pages, or locked",
         applies: HOST,
@@ -71,7 +74,7 @@ pub const RULES: &[Rule] = &[
               or migrate it: the next access is then a fault that the guest cannot see.",
         magnitude: Magnitude {
             text: "24 instead of 15 memory accesses for a walk of two tables; a fault some us, from the disk ms",
-            typical: Some(Nanos::from_micros(10)),
+            effect: crate::Effect::Late(Nanos::from_micros(10)),
             source: "Intel SDM volume 3, chapter on VMX support for address translation (4 x 4 + 8 accesses); the time of a fault is general knowledge",
         },
         fix: Fix::boot("libvirt: <memoryBacking><hugepages/><locked/><nosharepages/></memoryBacking>"),
@@ -81,6 +84,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "vm.vhost-ovs",
+        cause: Cause::ApplicationThreads,
         group: Group::Virtualisation,
         title: "Threads that carry guests' packets have CPUs of their own",
         applies: HOST.isolated(),
@@ -89,7 +93,7 @@ pub const RULES: &[Rule] = &[
               where a virtual CPU runs takes its time for each packet; a polling thread that may run on several CPUs is moved.",
         magnitude: Magnitude {
             text: "some us a packet, up to a time slice of 3 ms",
-            typical: Some(Nanos::from_micros(10)),
+            effect: crate::Effect::Late(Nanos::from_micros(10)),
             source: "FlexRAN real-time platform slides (2018) name the mechanism; the size is an estimate",
         },
         fix: Fix::both(

@@ -1,6 +1,6 @@
 //! A report as SARIF (Static Analysis Results Interchange Format 2.1.0, OASIS Standard, 27 March 2020).
 
-use audit::{Finding, Level, Report, Rule, Verdict};
+use audit::{Finding, Level, Report, Rule, Step, Verdict};
 use serde_json::{Value, json};
 
 use crate::documents::VERSION;
@@ -68,8 +68,9 @@ fn result(finding: &Finding, index: usize) -> Value {
         "partialFingerprints": { "apusKey/v1": finding.key() },
         "properties": {
             "evidence": judgement.evidence.iter().map(|e| format!("{} ({})", e.value, e.source)).collect::<Vec<_>>(),
-            "fixNow": finding.fix.runtime,
-            "fixForGood": finding.fix.persistent,
+            "fixNow": texts(&finding.fix.runtime),
+            "fixForGood": texts(&finding.fix.persistent),
+            "fixRisks": finding.fix.risks().iter().map(ToString::to_string).collect::<Vec<_>>(),
             "effectNs": finding.effect.map(units::Nanos::as_nanos),
         },
     });
@@ -77,6 +78,10 @@ fn result(finding: &Finding, index: usize) -> Value {
         result["suppressions"] = json!([{ "kind": "external", "justification": "accepted by the baseline" }]);
     }
     result
+}
+
+fn texts(steps: &[Step]) -> Vec<String> {
+    steps.iter().map(ToString::to_string).collect()
 }
 
 /// What was judged, and the file that it was seen in, if it was a file.

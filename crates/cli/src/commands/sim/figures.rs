@@ -1,7 +1,6 @@
 //! `apus sim figures`: as a table, a document, a report.
 
-use std::fmt::Write as _;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write};
 
 use anyhow::Context as _;
 use sim::figures::{
@@ -13,9 +12,10 @@ use tester::report::model::{
 };
 
 use crate::args::sim::Figures as Typed;
-use crate::commands::{no_color, print_json};
+use crate::commands::print_json;
 use crate::documents::figures::Document;
-use crate::{Failure, Status};
+use crate::terminal::{Clean, Style};
+use crate::{Failure, Status, terminal};
 
 /// Makes the figures, and says them.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
@@ -29,9 +29,8 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         print_json(&Document::new(typed.seed, &figures))?;
         return Ok(Status::Good);
     }
-    let mut out = io::stdout().lock();
-    let colours = out.is_terminal() && !no_color();
-    out.write_all(render(&figures, typed.inputs, colours).as_bytes())?;
+    let mut out = terminal::out();
+    render(&mut out, &figures, typed.inputs)?;
     if let Some(path) = &typed.output {
         writeln!(out, "report: {}", path.display())?;
     }
@@ -54,14 +53,12 @@ const HEADINGS: [&str; 8] = ["CASE", "QUANTITY", "DOCUMENT", "APUS", "DEVIATION"
 const SENSITIVITY: [&str; 8] = ["PARAMETER", "VALUE", "TURNED BY", "MOVES", "AGREE", "", "STANDING", "MOST, THE ROW"];
 
 /// All of it as text: a table a figure, what has to be explained below it.
-fn render(figures: &[Figure], inputs: bool, colours: bool) -> String {
-    let paint = |code: &str, text: &str| {
-        if colours { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
-    };
-    let mut text = String::new();
+fn render(out: &mut Clean<impl Write>, figures: &[Figure], inputs: bool) -> io::Result<()> {
     for figure in figures {
-        let _ = writeln!(text, "{}  {}", paint("1", figure.id), paint("1", figure.title));
-        let _ = writeln!(text, "{}", paint("2", figure.document));
+        out.styled(Style::Bold, &format!("{}  {}", figure.id, figure.title))?;
+        writeln!(out)?;
+        out.styled(Style::Dim, figure.document)?;
+        writeln!(out)?;
         let mut notes: Vec<&str> = Vec::new();
         let mut lines = vec![HEADINGS.map(str::to_owned)];
         for row in &figure.rows {
@@ -76,39 +73,41 @@ fn render(figures: &[Figure], inputs: bool, colours: bool) -> String {
         }
         let verdicts = figure.rows.iter().map(Row::verdict);
         for (line, verdict) in aligned(&lines).into_iter().zip(std::iter::once(None).chain(verdicts.map(Some))) {
-            let code = match verdict {
-                Some(Verdict::Differs) => "33",
-                Some(Verdict::Calibrated | Verdict::NotCompared) => "2",
-                Some(Verdict::Agrees) => "0",
-                None => "4",
+            let style = match verdict {
+                Some(Verdict::Differs) => Style::Yellow,
+                Some(Verdict::Calibrated | Verdict::NotCompared) => Style::Dim,
+                Some(Verdict::Agrees) => Style::Plain,
+                None => Style::Underlined,
             };
-            let _ = writeln!(text, "  {}", paint(code, &line));
+            write!(out, "  ")?;
+            out.styled(style, &line)?;
+            writeln!(out)?;
         }
         for (number, why) in notes.iter().enumerate() {
-            let _ = writeln!(text, "{}", wrapped(&format!("[{}] {why}", number + 1), 4));
+            writeln!(out, "{}", wrapped(&format!("[{}] {why}", number + 1), 4))?;
         }
-        let _ = writeln!(text, "{}", wrapped(&figure.method, 2));
+        writeln!(out, "{}", wrapped(&figure.method, 2))?;
         if let Some(agreement) = agreement(figure) {
-            let _ = writeln!(text, "{}", wrapped(&agreement, 2));
+            writeln!(out, "{}", wrapped(&agreement, 2))?;
         }
         if !figure.sensitivity.is_empty() {
             let mut lines = vec![SENSITIVITY.map(str::to_owned)];
             lines.extend(figure.sensitivity.iter().flat_map(turned));
             for (number, line) in aligned(&lines).into_iter().enumerate() {
-                let _ = writeln!(text, "  {}", paint(if number == 0 { "4" } else { "2" }, &line));
+                write!(out, "  ")?;
+                out.styled(if number == 0 { Style::Underlined } else { Style::Dim }, &line)?;
+                writeln!(out)?;
             }
         }
         if inputs {
             for input in &figure.inputs {
-                let _ =
-                    writeln!(text, "{}", wrapped(&format!("{} = {}: {}", input.name, input.value, input.source), 4));
+                writeln!(out, "{}", wrapped(&format!("{} = {}: {}", input.name, input.value, input.source), 4))?;
             }
         }
-        text.push('\n');
+        writeln!(out)?;
     }
     let inputs_hint = if inputs { "" } else { " The inputs, each with its source: --inputs, --json, -o FILE." };
-    let _ = writeln!(text, "{}", wrapped(&format!("{}{inputs_hint}", told(Tally::of(figures))), 0));
-    text
+    writeln!(out, "{}", wrapped(&format!("{}{inputs_hint}", told(Tally::of(figures))), 0))
 }
 
 fn line(row: &Row, note: Option<usize>) -> [String; 8] {
@@ -377,7 +376,12 @@ mod tests {
     #[test]
     fn the_table_has_a_line_a_row_and_no_colours_unless_asked() {
         let figure = figure();
-        let plain = render(std::slice::from_ref(&figure), false, false);
+        let rendered = |inputs, colours| {
+            let mut out = Clean::new(Vec::new(), colours);
+            render(&mut out, std::slice::from_ref(&figure), inputs).unwrap();
+            String::from_utf8(out.into_inner()).unwrap()
+        };
+        let plain = rendered(false, false);
         assert!(!plain.contains('\u{1b}'));
         let line = |needle: &str| plain.lines().find(|line| line.contains(needle)).unwrap_or_else(|| panic!("{plain}"));
         assert!(line("30 cores at 800 MHz").contains("123") && line("30 cores at 800 MHz").contains("calibrated"));
@@ -386,7 +390,7 @@ mod tests {
         assert!(line("processor.power.curve.2").contains("fitted"), "{plain}");
         assert!(plain.contains("Simulated: 1 of 1 agree. Null model (at the base frequency"), "{plain}");
         assert!(plain.lines().all(|line| line.chars().count() <= 150), "{plain}");
-        assert!(render(&[figure], true, true).contains("\u{1b}[1m"));
+        assert!(rendered(true, true).contains("\u{1b}[1m"));
     }
 
     #[test]

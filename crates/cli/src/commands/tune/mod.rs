@@ -1,18 +1,20 @@
 //! `apus tune`, `apus power`.
 
 mod change;
+mod follow;
 mod guard;
 mod say;
 mod show;
 
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use host::knob::{Access, Act, Gate, Holder};
-use host::profile::{Profile, Purpose, Resolved};
+use host::profile::{Library, Profile, Purpose, Resolved};
 
 use crate::args::tune::{Power, Target, Tune as Typed};
-use crate::{Failure, Status};
+use crate::{Failure, Status, terminal};
 
 /// Plans, applies, takes back, shows, exports.
 pub fn run(typed: Typed) -> anyhow::Result<Status> {
@@ -22,6 +24,8 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
         Typed::Rollback(typed) => change::rollback(&typed),
         Typed::Status(typed) => show::status(&typed),
         Typed::Verify(typed) => show::verify(&typed),
+        Typed::Recommend(typed) => show::recommend(&typed),
+        Typed::Follow(typed) => follow::run(&typed),
         Typed::Diff(typed) => show::diff(&typed),
         Typed::Export(typed) => show::export(&typed),
         Typed::Hold { root, micros } => {
@@ -66,15 +70,17 @@ struct Trace;
 
 impl Gate for Trace {
     fn before(&self, act: &Act) {
-        eprintln!("{} {}", act.operation, act.object);
+        let _ = writeln!(terminal::err(), "{} {}", act.operation, act.object);
     }
 }
 
 /// A profile on a machine.
 fn resolve(access: &Access, profile: &str, target: &Target) -> anyhow::Result<(Profile, Resolved)> {
-    let profile = Profile::load(profile)?;
+    let library = Library::below(&target.root).with(host::profile::variables(&target.variables)?);
+    let profile = library.load(profile)?;
     let purpose = Purpose { isolated: target.isolated.clone(), interfaces: target.interfaces.clone() };
-    let resolved = profile.resolve(access, &purpose)?;
+    let mut resolved = profile.resolve(access, &purpose)?;
+    resolved.notes.extend(host::profile::rivals(access, &resolved.plan)?);
     Ok((profile, resolved))
 }
 

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use host::knob::{Access, Setting as _};
-use host::profile::Resolved;
+use host::profile::{Recommendation, Resolved};
 use host::transaction::{Applied, Became, Meets, Preview, RolledBack};
 
 use crate::documents::tune::{OpenTransaction, Status, Value, waits_for};
@@ -202,6 +202,43 @@ pub fn verify(document: &Status, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "  {}: wanted {}, is {now}{why}", item.setting, show(&item.wanted))?;
     }
     writeln!(out, "{good} of {all} settings are as wanted")?;
+    out.flush()
+}
+
+/// What of a profile is not so.
+pub fn verify_profile(resolved: &Resolved, previews: &[Preview], out: &mut impl Write) -> io::Result<()> {
+    let (mut good, mut absent) = (0, Vec::new());
+    for Preview { item, meets } in previews {
+        let (label, wanted) = (item.setting.label(), &item.wanted);
+        match meets {
+            Meets::AsWanted { .. } => good += 1,
+            Meets::NotThere => absent.push(label),
+            Meets::Other { now } => writeln!(out, "  {label}: wanted {wanted}, is {}", shorten(&now.to_string()))?,
+            Meets::Refused(error) => {
+                writeln!(out, "  {label}: wanted {wanted}: {}", error.to_string().replace('\n', "\n    "))?;
+            }
+        }
+    }
+    writeln!(out, "{good} of {} settings are as {} wants them", previews.len() - absent.len(), resolved.plan.name)?;
+    if !absent.is_empty() {
+        writeln!(out, "not there: {}", list(&absent))?;
+    }
+    for note in &resolved.notes {
+        writeln!(out, "note: {note}")?;
+    }
+    out.flush()
+}
+
+/// Which profile fits, and why.
+pub fn recommendation(found: &Recommendation, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "{}", found.profile)?;
+    for reason in &found.reasons {
+        writeln!(out, "  {reason}")?;
+    }
+    for (other, why) in &found.others {
+        writeln!(out, "not {other}: {why}")?;
+    }
+    writeln!(out, "see what it would change: apus tune plan {}", found.profile)?;
     out.flush()
 }
 

@@ -1,5 +1,7 @@
 //! `apus tune` and `apus power`.
 
+/// Exports, taken by the engines that they are for.
+mod exports;
 /// Transactions that end by themselves.
 mod guard;
 /// Every profile in a network namespace on the running kernel, as root.
@@ -135,9 +137,15 @@ impl OwnJournal {
 
     /// Runs a program with this journal in the network namespace `namespace`.
     pub fn within(&self, namespace: &str, program: &str, words: &[&str]) -> Output {
+        self.command(namespace, program, words).output().unwrap()
+    }
+
+    /// The same, to be started.
+    pub fn command(&self, namespace: &str, program: &str, words: &[&str]) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", namespace, "sh", "-c", BIND]).arg(&self.folder).arg(program).args(words);
-        command.stdin(Stdio::null()).output().unwrap()
+        command.stdin(Stdio::null());
+        command
     }
 
     /// Runs `apus` with this journal where the test itself is.

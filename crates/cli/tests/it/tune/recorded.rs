@@ -8,7 +8,7 @@ use crate::support::{bare, text};
 fn recorded(host: &str) -> Option<Machine> {
     let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../../shared/hosts/{host}.tar.gz"));
     if !archive.is_file() {
-        println!("SKIPPED: there is no {}", archive.display());
+        testkit::skip(format!("there is no {}", archive.display()));
         return None;
     }
     let machine = Machine::new(host, &[]);
@@ -79,7 +79,7 @@ fn every_profile_on_every_recorded_host() {
         if host == "skld0" {
             let before = machine.files();
             let (code, applied) = machine.json(&["tune", "apply", "powersave", "--yes"]);
-            assert_eq!(code, Some(1), "{host}: no recorded host has all of it: {applied}");
+            assert_eq!(code, Some(0), "{host}: what it does not have is no failure: {applied}");
             expect(&machine.apus(&["tune", "rollback"]), 0);
             assert_eq!(machine.files(), before, "{host}");
         }
@@ -97,7 +97,9 @@ fn applied_shown_verified_and_taken_back() {
     assert!(said.contains("--yes"), "nobody is there to be asked: {said}");
     assert_eq!(machine.files(), before);
     let (code, applied) = machine.json(&["tune", "apply", "poll", "--isolated", "2-3", "--yes"]);
-    assert_eq!((code, &applied["transaction"]), (Some(1), &1.into()), "much of it is not there: {applied}");
+    assert_eq!((code, &applied["transaction"]), (Some(0), &1.into()), "{applied}");
+    let missing = applied["items"].as_array().unwrap().iter().filter(|item| item["became"] == "not_there").count();
+    assert!(missing > 5, "much of it is not there: {applied}");
     assert_eq!(machine.read("proc/irq/24/smp_affinity_list"), "0-1\n");
     let (code, status) = machine.json(&["tune", "status"]);
     assert_eq!((code, &status["transactions"][0]["abandoned"]), (Some(0), &false.into()));
@@ -149,7 +151,7 @@ fn a_damaged_journal_stops_everything() {
 fn exports_are_written_without_privilege() {
     let machine = Machine::small("export");
     let folder = machine.0.join("var/out");
-    for format in ["tuned", "systemd", "cmdline", "openshift", "ansible"] {
+    for format in ["tuned", "systemd", "cmdline", "openshift", "openshift-tuned", "ansible"] {
         let words = ["tune", "export", "poll", "--isolated", "2-3", "--format", format];
         let output = machine.apus(&words);
         expect(&output, 0);
@@ -177,7 +179,7 @@ fn wrong_profiles_are_named_with_file_and_line() {
 #[test]
 fn without_root_there_is_everything_but_changes() {
     if !rustix::process::geteuid().is_root() {
-        println!("SKIPPED: giving up root needs root");
+        testkit::skip("giving up root needs root");
         return;
     }
     // The build folder may be closed to others: a copy of the binary where anyone reaches it.
@@ -194,4 +196,61 @@ fn without_root_there_is_everything_but_changes() {
     expect(&as_nobody(&["power", "set", "--cpu", "0", "--frequency", "1GHz"]), 3);
     expect(&as_nobody(&["tune", "rollback"]), 3);
     std::fs::remove_file(copy).unwrap();
+}
+
+#[test]
+fn a_profile_is_verified_without_being_applied() {
+    let machine = Machine::small("verify");
+    machine.put("proc/cmdline", "quiet\n");
+    let words = ["tune", "verify", "base", "--isolated", "2-3"];
+    let (code, verified) = machine.json(&words);
+    assert_eq!((code, &verified["schema"]), (Some(1), &"apus.tune-plan/1".into()));
+    assert_eq!(machine.json(&["tune", "apply", "base", "--isolated", "2-3", "--yes"]).0, Some(0));
+    let said = expect(&machine.apus(&words), 0);
+    assert!(said.contains("4 of 4 settings are as base wants them"), "{said}");
+    machine.put("proc/sys/vm/stat_interval", "5\n");
+    let said = expect(&machine.apus(&words), 1);
+    assert!(said.contains("sysctl vm.stat_interval: wanted 10, is 5"), "{said}");
+    // Kernel arguments count when they are in force.
+    machine.put("etc/default/grub.d/60-apus.cfg", "");
+    machine.put("mine.toml", "summary = \"x\"\n[kernel]\narguments = [\"nohz_full={isolated}\"]\n");
+    let mine = machine.0.join("mine.toml");
+    let words = ["tune", "verify", mine.to_str().unwrap(), "--isolated", "2-3"];
+    expect(&machine.apus(&words), 1);
+    machine.put("proc/cmdline", "quiet nohz_full=2-3\n");
+    expect(&machine.apus(&words), 0);
+    expect(&machine.apus(&["tune", "verify", "--isolated", "2-3"]), 2);
+}
+
+#[test]
+fn the_sites_profiles_variables_and_rivals() {
+    let machine = Machine::small("site");
+    let edge = "summary = \"our edge\"\n[variables]\ninterval = 20\n[sysctl]\n\"vm.stat_interval\" = \"{interval}\"\n";
+    machine.put("etc/apus/profiles/edge.toml", edge);
+    machine.put("proc/77/comm", "tuned\n");
+    let said = expect(&machine.apus(&["tune", "plan"]), 0);
+    assert!(said.contains("edge        our edge") && said.contains("powersave"), "{said}");
+    let said = expect(&machine.apus(&["tune", "plan", "edge"]), 0);
+    assert!(said.contains("1 -> 20") && said.contains("note: tuned runs and may undo 1"), "{said}");
+    let said = expect(&machine.apus(&["tune", "plan", "edge", "--set", "interval=30"]), 0);
+    assert!(said.contains("1 -> 30"), "{said}");
+    let said = expect(&machine.apus(&["tune", "plan", "edge", "--set", "intervall=30"]), 2);
+    assert!(said.contains("interval"), "{said}");
+    machine.put("sys/class/net/eth0/device/vendor", "0x8086\n");
+    let (code, found) = machine.json(&["tune", "recommend"]);
+    assert_eq!((code, &found["profile"]), (Some(0), &"interrupt".into()), "{found}");
+    // A FIFO in place of a profile is refused, and not waited for.
+    let fifo = machine.0.join("etc/apus/profiles/fifo.toml");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    for name in ["fifo", fifo.to_str().unwrap()] {
+        let said = expect(&machine.apus(&["tune", "plan", name]), 2);
+        assert!(said.contains("not an ordinary file"), "{said}");
+    }
+}
+
+#[test]
+fn what_was_not_recorded_is_no_reason_to_recommend() {
+    let Some(machine) = recorded("skld0") else { return };
+    let said = expect(&machine.apus(&["tune", "recommend"]), 3);
+    assert!(said.contains("sys/class/net"), "{said}");
 }

@@ -1,0 +1,110 @@
+//! Remedies of one report that agree: with each other, with the command line, and with the kernel.
+
+use std::collections::BTreeMap;
+
+use host::facts::{CommandLine, Parameter, same_name};
+
+use super::{Action, Place, Setting, Step};
+use crate::cmdline::{Kind, judge, table};
+use crate::plan::merged;
+use crate::{Context, Finding, Level};
+
+/// Parameters that only a kernel with CONFIG_NO_HZ_FULL takes.
+const OF_TICKS: [&str; 2] = ["nohz_full", "rcutree.nohz_full_patience_delay"];
+
+/// Makes the remedies of findings, the worst first, agree: where two want different values in one place, the worse
+/// finding's value counts in both; a word that the line has already, that this kernel does not take, or that contradicts
+/// the line is not asked for.
+pub(crate) fn agree(findings: &mut [Finding], line: Option<&CommandLine>, full_ticks: bool) {
+    let mut wanted = Wanted { line: line.cloned().unwrap_or_default(), ..Wanted::default() };
+    for finding in findings.iter_mut() {
+        // A choice is nobody's plan: it neither binds others nor is bound.
+        let binds = finding.level() >= Level::Warn;
+        let fix = &mut finding.fix;
+        fix.persistent.retain_mut(|step| wanted.words(step, binds, full_ticks));
+        if binds {
+            fix.runtime.iter_mut().for_each(|step| wanted.settings(step));
+        }
+    }
+}
+
+#[derive(Default)]
+struct Wanted {
+    /// The line that was booted.
+    line: CommandLine,
+    add: Vec<Parameter>,
+    remove: Vec<Parameter>,
+    settings: BTreeMap<Place, String>,
+}
+
+impl Wanted {
+    fn settings(&mut self, step: &mut Step) {
+        let Action::Set(settings) = &mut step.action else { return };
+        for setting in settings {
+            let mut places = single(setting);
+            if let Some(value) = places.iter().find_map(|place| self.settings.get(place)) {
+                setting.value.clone_from(value);
+            }
+            for place in places.drain(..) {
+                self.settings.entry(place).or_insert_with(|| setting.value.clone());
+            }
+        }
+    }
+
+    /// Is there still something to do?
+    fn words(&mut self, step: &mut Step, binds: bool, full_ticks: bool) -> bool {
+        let Action::Arguments { add, remove } = &mut step.action else { return true };
+        let before = add.len();
+        let is_tick = |word: &Parameter| OF_TICKS.iter().any(|name| same_name(name, &word.name));
+        if !full_ticks {
+            add.retain(|word| !is_tick(word));
+            if before > 0 && add.is_empty() {
+                step.action = Action::Advise("boot a kernel with CONFIG_NO_HZ_FULL=y".to_owned());
+                return true;
+            }
+        }
+        if !binds {
+            return true;
+        }
+        for word in add.iter_mut() {
+            let earlier = self.add.iter().find(|earlier| same_name(&earlier.name, &word.name));
+            if let Some(earlier) = earlier.filter(|_| !repeats(word)) {
+                word.clone_from(earlier);
+            }
+        }
+        add.retain(|word| self.takes(word));
+        // What an earlier finding sets anew needs no removal.
+        remove.retain(|word| !self.add.iter().any(|earlier| same_name(&earlier.name, &word.name)));
+        self.add.extend(add.iter().cloned());
+        self.remove.extend(remove.iter().cloned());
+        !add.is_empty() || !remove.is_empty()
+    }
+
+    /// Does the line lack this word, and does it go together with the rest?
+    fn takes(&self, word: &Parameter) -> bool {
+        let of_name = self.line.last(&word.name);
+        let removed = |gone: &Parameter| same_name(&gone.name, &word.name) && gone.value == word.value;
+        if of_name.is_some_and(|last| last.value == word.value) || self.remove.iter().any(removed) {
+            return false;
+        }
+        let contradictions = |line: &CommandLine| {
+            let remarks = judge(line, &Context::default());
+            remarks.iter().filter(|remark| remark.kind == Kind::Contradiction).count()
+        };
+        let with: Vec<Parameter> = self.add.iter().chain([word]).cloned().collect();
+        let (before, after) = (merged(&self.line, &self.add, &self.remove), merged(&self.line, &with, &self.remove));
+        contradictions(&after) <= contradictions(&before)
+    }
+}
+
+fn repeats(word: &Parameter) -> bool {
+    table::find(&word.name).is_some_and(|known| known.repeats)
+}
+
+/// The places of a setting, one for each CPU.
+fn single(setting: &Setting) -> Vec<Place> {
+    match &setting.place {
+        Place::Cpus(cpus, what) => cpus.iter().map(|cpu| Place::Cpus([cpu].into(), *what)).collect(),
+        place => vec![place.clone()],
+    }
+}

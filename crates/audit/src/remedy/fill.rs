@@ -1,0 +1,94 @@
+//! The values of this host for the holes of a fix.
+
+use host::facts::CpuSet;
+
+use super::setting::words;
+use crate::{Context, Subject};
+
+/// The holes that a rule may leave in its fix.
+pub(crate) const HOLES: [&str; 10] = [
+    "{isolated}",
+    "{housekeeping}",
+    "{isolated-mask}",
+    "{housekeeping-mask}",
+    "{nic}",
+    "{cpu}",
+    "{cpu-words}",
+    "{idle-limit}",
+    "{irq}",
+    "{device}",
+];
+
+/// What fills the holes.
+pub(crate) struct Values<'a> {
+    pub subject: &'a Subject,
+    pub context: &'a Context,
+    pub housekeeping: &'a CpuSet,
+}
+
+/// Why a value is not known, and what makes it known.
+const NO_ISOLATED: &str = "rerun with --isolated: no CPU is known to be kept for the application";
+const NO_HOUSEKEEPING: &str =
+    "rerun with --isolated and leave at least one CPU of each node to housekeeping: no other CPU is known";
+const NO_NIC: &str = "rerun with --nic: the interface that matters is not known";
+const NO_CPUS: &str = "record the host anew (apus snapshot): its CPUs are not known";
+const NO_SUBJECT: &str = "see the evidence: it names what is meant";
+
+impl<'a> Values<'a> {
+    /// Of a subject on a host.
+    pub fn new(subject: &'a Subject, context: &'a Context, housekeeping: &'a CpuSet) -> Self {
+        Self { subject, context, housekeeping }
+    }
+
+    /// The line with its values; where one is not known, what makes it known.
+    pub fn fill(&self, line: &str) -> Result<String, &'static str> {
+        let mut filled = line.to_owned();
+        for hole in HOLES {
+            if filled.contains(hole) {
+                filled = filled.replace(hole, &self.value(hole)?);
+            }
+        }
+        Ok(filled)
+    }
+
+    fn value(&self, hole: &str) -> Result<String, &'static str> {
+        let (isolated, housekeeping) = (&self.context.isolated.value, self.housekeeping);
+        let own = match self.subject {
+            Subject::Cpus(cpus) => cpus,
+            // Where no CPU is isolated, all of them matter.
+            _ if isolated.is_empty() => housekeeping,
+            _ => isolated,
+        };
+        let some = |set: &'a CpuSet, why: &'static str| if set.is_empty() { Err(why) } else { Ok(set) };
+        // Without isolated CPUs there is no housekeeping; and what leaves none of it is never written.
+        let isolated = || some(isolated, NO_ISOLATED).and_then(|set| some(housekeeping, NO_HOUSEKEEPING).and(Ok(set)));
+        match hole {
+            "{isolated}" => isolated().map(ToString::to_string),
+            "{isolated-mask}" => isolated().map(CpuSet::to_mask),
+            "{housekeeping}" => isolated().map(|_| housekeeping.to_string()),
+            "{housekeeping-mask}" => isolated().map(|_| housekeeping.to_mask()),
+            "{cpu}" => some(own, NO_CPUS).map(ToString::to_string),
+            "{cpu-words}" => some(own, NO_CPUS).map(words),
+            "{idle-limit}" => Ok(idle_limit(self.context)),
+            "{nic}" => match self.subject {
+                Subject::Link(name) => Ok(name.clone()),
+                _ => self.context.nics.value.first().cloned().ok_or(NO_NIC),
+            },
+            "{irq}" => match self.subject {
+                Subject::Irq(number, _) => Ok(number.to_string()),
+                _ => Err(NO_SUBJECT),
+            },
+            _ => match self.subject {
+                Subject::Device(address) => Ok(address.clone()),
+                _ => Err(NO_SUBJECT),
+            },
+        }
+    }
+}
+
+/// What `pm_qos_resume_latency_us` is to hold: the exit latency that the goal leaves to one cause, and never more than
+/// without a goal, for other causes need their part of it. Zero is written `n/a` (power/pm_qos_interface.rst).
+fn idle_limit(context: &Context) -> String {
+    let limit = context.budget().min(Context::DEFAULT_BUDGET);
+    host::knob::ResumeLatency::AtMost(limit).value().to_string()
+}

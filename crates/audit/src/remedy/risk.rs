@@ -1,0 +1,122 @@
+//! What a fix puts at risk.
+
+use std::fmt;
+
+use super::Action;
+use super::setting::{OfNetwork, Place, Setting};
+
+/// What a fix puts at risk.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Risk {
+    /// It acts after a reboot only.
+    Reboot,
+    /// It interrupts the traffic of an interface: the driver restarts it, the link goes down, or its flows move.
+    Network,
+    /// It weakens a protection of the host.
+    Security,
+}
+
+impl Risk {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Reboot, Self::Network, Self::Security];
+
+    /// Its name in documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Reboot => "reboot",
+            Self::Network => "network",
+            Self::Security => "security",
+        }
+    }
+
+    /// For people.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Reboot => "needs a reboot",
+            Self::Network => "interrupts the interface's traffic",
+            Self::Security => "weakens a protection",
+        }
+    }
+}
+
+impl fmt::Display for Risk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Kernel parameters that weaken a protection, with the value that does; `None` is any.
+/// Source: Linux Documentation/admin-guide/kernel-parameters.txt and admin-guide/hw-vuln; `iommu=pt` gives the
+/// kernel's own devices the whole memory (x86/iommu.rst).
+const OPEN: &[(&str, Option<&str>)] = &[
+    ("apparmor", Some("0")),
+    ("audit", Some("0")),
+    ("enforcing", Some("0")),
+    ("init_on_alloc", Some("0")),
+    ("init_on_free", Some("0")),
+    ("intel_iommu", Some("off")),
+    ("iommu", None),
+    ("kvm.nx_huge_pages", None),
+    ("mce", Some("off")),
+    ("mitigations", Some("off")),
+    ("nokaslr", None),
+    ("nopti", None),
+    ("nospectre_v1", None),
+    ("nospectre_v2", None),
+    ("retbleed", Some("off")),
+    ("selinux", Some("0")),
+    ("spec_rstack_overflow", Some("off")),
+    ("spec_store_bypass_disable", Some("off")),
+    ("spectre_v2", Some("off")),
+];
+
+/// Parts of commands that weaken a protection: the audit trail, pages of guests, the firewall's connection tracking,
+/// updates of firmware, stored secrets that leave memory limits.
+const OPEN_COMMANDS: &[&str] = &["auditctl -e 0", "kvm/parameters/nx_huge_pages", "notrack", "fwupd"];
+
+/// Parts of commands that interrupt an interface. ethtool's options restart the port in the common drivers (Linux
+/// drivers/net/ethernet/intel: e1000e, igb, ixgbe, i40e and ice stop and start it for rings, channels, pause, private
+/// flags and most features); MTU and EEE likewise; the rest takes the interface away.
+const DOWN_COMMANDS: &[&str] = &[
+    "--set-fec",
+    "--set-eee",
+    "--set-priv-flags",
+    "ethtool -X",
+    "ethtool -s ",
+    "ethtool -L",
+    "ip link set",
+    "tc qdisc replace",
+    "dpdk-devbind.py -b",
+    "driverctl set-override",
+    "rmmod",
+    "flash the firmware",
+    "reseat",
+    "mtu ",
+    "/devlink",
+];
+
+/// What an action puts at risk. `reboot`: it acts from the next boot.
+pub(super) fn of(action: &Action, reboot: bool) -> std::collections::BTreeSet<Risk> {
+    let says = |words: &[&str]| match action {
+        Action::Run(text) | Action::Advise(text) => words.iter().any(|word| text.contains(word)),
+        Action::Set(settings) => super::commands(settings).iter().any(|text| words.iter().any(|w| text.contains(w))),
+        Action::Arguments { .. } | Action::Rerun(_) => false,
+    };
+    let restarts =
+        |setting: &Setting| matches!(&setting.place, Place::Network(_, group, _) if *group != OfNetwork::Coalesce);
+    let opens = match action {
+        Action::Arguments { add, .. } => add.iter().any(|word| {
+            let value = word.value.as_deref();
+            let same = |name: &str| host::facts::same_name(&word.name, name);
+            OPEN.iter().any(|(name, open)| same(name) && (open.is_none() || *open == value))
+        }),
+        _ => says(OPEN_COMMANDS) || says(&["mitigations=off"]),
+    };
+    let interrupts = match action {
+        Action::Set(settings) if settings.iter().any(restarts) => true,
+        _ => says(DOWN_COMMANDS),
+    };
+    let reboots = !matches!(action, Action::Rerun(_)) && (reboot || matches!(action, Action::Arguments { .. }));
+    let all = [(Risk::Reboot, reboots), (Risk::Network, interrupts), (Risk::Security, opens)];
+    all.into_iter().filter(|(_, is)| *is).map(|(risk, _)| risk).collect()
+}

@@ -1,0 +1,299 @@
+//! A setting as `apus tune` makes it: its place, its value, the key of a profile that sets it, and the command that
+//! does the same by hand.
+
+use host::facts::CpuSet;
+
+/// A setting that `apus tune` makes and rolls back.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Setting {
+    /// What is set.
+    pub place: Place,
+    /// What it is set to, in a profile's words: `performance`, `10us`, `0-1`.
+    pub value: String,
+}
+
+/// What is set. Two settings of one place with different values contradict each other.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Place {
+    /// A sysctl by its dotted name.
+    Sysctl(String),
+    /// A file below /sys.
+    File(String),
+    /// One thing of these CPUs.
+    Cpus(CpuSet, OfCpus),
+    /// A bound of the uncore frequency.
+    Uncore(Bound),
+    /// Memory management.
+    Memory(OfMemory),
+    /// CPUs of interrupts.
+    Interrupts(OfInterrupts),
+    /// CPUs of kernel work that is bound to no CPU.
+    Workqueues(OfWorkqueues),
+    /// A field of an interface, by ethtool's words.
+    Network(String, OfNetwork, String),
+}
+
+/// What can be set for a CPU, in the order in which it must be set: the governor resets the preference.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[allow(missing_docs)]
+pub enum OfCpus {
+    Governor,
+    MinFrequency,
+    MaxFrequency,
+    /// The energy-performance preference.
+    Preference,
+    /// PM QoS: the exit latency allowed.
+    ResumeLatency,
+}
+
+/// A bound of a range.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[allow(missing_docs)]
+pub enum Bound {
+    Lowest,
+    Highest,
+}
+
+/// Settings of memory management.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[allow(missing_docs)]
+pub enum OfMemory {
+    TransparentHugePages,
+    Defrag,
+    SamePageMerging,
+}
+
+/// Settings of interrupts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum OfInterrupts {
+    /// CPUs of interrupts to come.
+    Default,
+    /// CPUs of all interrupts that can be moved.
+    All,
+    /// CPUs that irqbalance keeps away from.
+    Banned,
+}
+
+/// Settings of workqueues.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[allow(missing_docs)]
+pub enum OfWorkqueues {
+    All,
+    Writeback,
+}
+
+/// Groups of fields of an interface.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[allow(missing_docs)]
+pub enum OfNetwork {
+    PrivateFlags,
+    Channels,
+    Rings,
+    Features,
+    Pause,
+    Coalesce,
+}
+
+impl OfNetwork {
+    const ALL: [Self; 6] =
+        [Self::PrivateFlags, Self::Channels, Self::Rings, Self::Features, Self::Pause, Self::Coalesce];
+
+    /// Its option of ethtool(8), and its key in a profile.
+    pub(super) const fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::PrivateFlags => ("--set-priv-flags", "private_flags"),
+            Self::Channels => ("-L", "channels"),
+            Self::Rings => ("-G", "rings"),
+            Self::Features => ("-K", "features"),
+            Self::Pause => ("-A", "pause"),
+            Self::Coalesce => ("-C", "coalesce"),
+        }
+    }
+
+    pub(super) fn of_option(option: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|group| group.names().0 == option)
+    }
+}
+
+impl OfCpus {
+    /// Its key in a profile.
+    pub(super) const fn key(self) -> &'static str {
+        match self {
+            Self::Governor => "governor",
+            Self::MinFrequency => "min_frequency",
+            Self::MaxFrequency => "max_frequency",
+            Self::Preference => "preference",
+            Self::ResumeLatency => "resume_latency",
+        }
+    }
+}
+
+impl OfMemory {
+    pub(super) const ALL: [Self; 3] = [Self::TransparentHugePages, Self::Defrag, Self::SamePageMerging];
+
+    /// Its file, and its key in a profile.
+    pub(super) const fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::TransparentHugePages => ("/sys/kernel/mm/transparent_hugepage/enabled", "transparent_huge_pages"),
+            Self::Defrag => ("/sys/kernel/mm/transparent_hugepage/defrag", "defrag"),
+            Self::SamePageMerging => ("/sys/kernel/mm/ksm/run", "same_page_merging"),
+        }
+    }
+}
+
+impl OfWorkqueues {
+    pub(super) const ALL: [Self; 2] = [Self::All, Self::Writeback];
+
+    /// Its file, and its key in a profile.
+    pub(super) const fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::All => ("/sys/devices/virtual/workqueue/cpumask", "cpus"),
+            Self::Writeback => ("/sys/devices/virtual/workqueue/writeback/cpumask", "writeback"),
+        }
+    }
+}
+
+/// CPUs of interrupts to come.
+pub(super) const DEFAULT_AFFINITY: &str = "/proc/irq/default_smp_affinity";
+
+impl Setting {
+    /// Its section, its key and its value in a profile, as they stand in TOML.
+    pub fn toml(&self) -> (String, String, String) {
+        let value = &self.value;
+        let plain = |section: &str, key: &str| (section.to_owned(), key.to_owned(), quoted(value));
+        match &self.place {
+            Place::Sysctl(name) => ("sysctl".into(), quoted(name), scalar(value)),
+            Place::File(path) => ("sysfs".into(), quoted(path), scalar(value)),
+            Place::Cpus(cpus, what) => plain(&format!("cpus.{}", quoted(&cpus.to_string())), what.key()),
+            Place::Uncore(Bound::Lowest) => plain("power", "uncore_min"),
+            Place::Uncore(Bound::Highest) => plain("power", "uncore_max"),
+            Place::Memory(what) => ("memory".into(), what.names().1.into(), scalar(value)),
+            Place::Interrupts(OfInterrupts::Default) => plain("interrupts", "default"),
+            Place::Interrupts(OfInterrupts::All) => plain("interrupts", "all"),
+            Place::Interrupts(OfInterrupts::Banned) => plain("interrupts", "banned"),
+            Place::Workqueues(what) => plain("workqueues", what.names().1),
+            Place::Network(interface, group, field) => {
+                let section = format!("network.{}.{}", quoted(interface), group.names().1);
+                (section, quoted(field), scalar(value))
+            }
+        }
+    }
+
+    /// What goes into one command with another setting has the same stem.
+    fn stem(&self) -> Option<String> {
+        match &self.place {
+            Place::Sysctl(_) => Some("sysctl -w".into()),
+            Place::Cpus(cpus, OfCpus::MinFrequency | OfCpus::MaxFrequency | OfCpus::Governor) => {
+                Some(format!("cpupower -c {cpus} frequency-set"))
+            }
+            Place::Network(interface, group, _) => Some(format!("ethtool {} {interface}", group.names().0)),
+            _ => None,
+        }
+    }
+
+    /// What stands behind the stem.
+    fn word(&self) -> String {
+        let value = &self.value;
+        match &self.place {
+            Place::Sysctl(name) => format!("{name}={value}"),
+            Place::Cpus(_, OfCpus::MinFrequency) => format!("-d {value}"),
+            Place::Cpus(_, OfCpus::MaxFrequency) => format!("-u {value}"),
+            Place::Cpus(_, OfCpus::Governor) => format!("-g {value}"),
+            Place::Network(_, OfNetwork::Coalesce, field) if field.starts_with("adaptive-") => {
+                format!("{field} {}", if value == "0" { "off" } else { "on" })
+            }
+            Place::Network(_, _, field) => format!("{field} {value}"),
+            _ => String::new(),
+        }
+    }
+
+    /// The command that makes it, where it has one for itself.
+    fn own_command(&self) -> String {
+        const CPU: &str = "/sys/devices/system/cpu";
+        let value = &self.value;
+        let mask = || CpuSet::parse_list(value).map_or_else(|_| value.clone(), |cpus| cpus.to_mask());
+        match &self.place {
+            Place::File(path) => format!("echo {value} > {path}"),
+            Place::Cpus(cpus, OfCpus::Preference) => {
+                let file = "cpufreq/energy_performance_preference";
+                format!("for n in {}; do echo {value} > {CPU}/cpu$n/{file}; done", words(cpus))
+            }
+            Place::Cpus(cpus, OfCpus::ResumeLatency) => {
+                let limit: host::knob::ResumeLatency = value.parse().unwrap_or(host::knob::ResumeLatency::NoLimit);
+                let (limit, file) = (limit.value(), "power/pm_qos_resume_latency_us");
+                format!("for n in {}; do echo {limit} > {CPU}/cpu$n/{file}; done", words(cpus))
+            }
+            Place::Uncore(bound) => {
+                let end = if *bound == Bound::Lowest { "min" } else { "max" };
+                format!(
+                    "for n in {CPU}/intel_uncore_frequency/*/; do cat $n/initial_{value}_freq_khz > $n/{end}_freq_khz; done"
+                )
+            }
+            Place::Memory(what) => format!("echo {value} > {}", what.names().0),
+            Place::Interrupts(OfInterrupts::Default) => format!("echo {} > {DEFAULT_AFFINITY}", mask()),
+            Place::Interrupts(OfInterrupts::All) => {
+                format!("for i in /proc/irq/[0-9]*; do echo {value} > $i/smp_affinity_list; done")
+            }
+            Place::Interrupts(OfInterrupts::Banned) => format!(
+                "for f in /etc/default/irqbalance /etc/sysconfig/irqbalance; do if [ -f $f ]; then \
+                 echo IRQBALANCE_BANNED_CPULIST={value} >> $f; fi; done; systemctl restart irqbalance"
+            ),
+            Place::Workqueues(what) => format!("echo {} > {}", mask(), what.names().0),
+            Place::Sysctl(_) | Place::Cpus(..) | Place::Network(..) => {
+                format!("{} {}", self.stem().unwrap_or_default(), self.word())
+            }
+        }
+    }
+}
+
+/// The command, or commands, that make settings by hand.
+pub fn commands(settings: &[Setting]) -> Vec<String> {
+    let mut commands: Vec<(Option<String>, String)> = Vec::new();
+    for setting in settings {
+        let stem = setting.stem();
+        match commands.last_mut() {
+            Some((last, command)) if stem.is_some() && *last == stem => {
+                command.push(' ');
+                command.push_str(&setting.word());
+            }
+            _ => commands.push((stem, setting.own_command())),
+        }
+    }
+    commands.into_iter().map(|(_, command)| command).collect()
+}
+
+/// CPUs as the words of a shell's loop: `2 3 4`, and `$(seq 2 31)` for many in a row.
+pub(super) fn words(cpus: &CpuSet) -> String {
+    let list = cpus.to_string();
+    let range = |part: &str| {
+        let ends = part.split_once('-').and_then(|(a, b)| Some((a.parse::<u32>().ok()?, b.parse::<u32>().ok()?)));
+        match ends {
+            Some((first, last)) if last - first >= 8 => format!("$(seq {first} {last})"),
+            Some((first, last)) => (first..=last).map(|cpu| cpu.to_string()).collect::<Vec<_>>().join(" "),
+            None => part.to_owned(),
+        }
+    };
+    list.split(',').map(range).collect::<Vec<_>>().join(" ")
+}
+
+/// A TOML string (TOML 1.0, basic strings).
+pub(crate) fn quoted(text: &str) -> String {
+    let mut safe = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => safe.extend(['\\', c]),
+            c if c.is_control() => safe.push_str(&format!("\\u{:04X}", u32::from(c))),
+            c => safe.push(c),
+        }
+    }
+    safe.push('"');
+    safe
+}
+
+/// A number as it is, all else as a string.
+fn scalar(text: &str) -> String {
+    match text.parse::<i64>() {
+        Ok(number) => number.to_string(),
+        Err(_) => quoted(text),
+    }
+}
