@@ -136,7 +136,7 @@ fn fetching_adds_to_m_g_1_what_the_recursion_says() {
         let nic = &scenario.host.nic;
         let (expected, noise) = replicate(20, |seed| {
             let mut random = Random::stream(seed, 77);
-            // In units of 0.1 ns: whole numbers, and finer than the world's.
+            // Gaps are drawn in units of 0.1 ps, finer than the world's.
             let (mut arrival, mut free_in, mut free_out, mut waited) = (0.0f64, 0.0f64, 0.0f64, 0.0f64);
             let frames = 200_000;
             for _ in 0..frames {
@@ -166,7 +166,7 @@ fn fetching_adds_to_m_g_1_what_the_recursion_says() {
 /// distance varies. The distance is sleep, lateness, exit, and the switch back to the thread.
 #[test]
 fn a_sleeping_loop_is_late_by_half_its_period_and_saves_its_idle_time() {
-    let (sleep, rate) = (20_000.0, 10_000.0);
+    let (sleep, rate) = (20_000.0f64, 10_000.0);
     let text = "[[traffic]]\nkind = \"poisson\"\nrate = \"10kpps\"\n[worker]\ndriver = \"user\"\nwait = \"backoff\"\n\
                 sleep_max = \"20us\"\npoll = \"1cycles\"\nburst = \"1cycles\"\nframe = \"1cycles\"\n[idle]\ndeepest = \"C1\"\n";
     let scenario = quiet("1s", text);
