@@ -288,13 +288,14 @@ fn companions(line: &CommandLine, intent: &Context, present: Option<&CpuSet>) ->
     let mut remarks: Vec<Remark> = Vec::new();
     for entry in COMPANIONS.iter().filter(|entry| (entry.missing)(line, intent)) {
         let add = fill(entry.add);
-        let add = match add.contains("{housekeeping}") {
-            true => {
-                let housekeeping = present.map(|present| present.difference(&isolated));
-                let housekeeping = housekeeping.filter(|set| !set.is_empty()).map(|set| set.to_string());
-                add.replace("{housekeeping}", housekeeping.as_deref().unwrap_or("HOUSEKEEPING-CPUS"))
+        let housekeeping = present.map(|present| present.difference(&isolated));
+        let add = match housekeeping {
+            // Of all CPUs none may be isolated further.
+            Some(none) if none.is_empty() && entry.add.contains('{') => {
+                "isolate fewer CPUs: at least one of each node must be left to housekeeping".to_owned()
             }
-            false => add,
+            Some(housekeeping) => add.replace("{housekeeping}", &housekeeping.to_string()),
+            None => add.replace("irqaffinity={housekeeping}", "irqaffinity= with the CPUs that do housekeeping"),
         };
         remarks.push(Remark {
             kind: Kind::Missing,

@@ -7,6 +7,7 @@
 use host::Facts;
 use host::facts::{Generation, Vendor};
 
+use crate::rules::common::{PER_CPU, PER_CPU_POLL};
 use crate::{
     Applies, Context, Fix, Group, How, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
 };
@@ -38,7 +39,7 @@ const SETTINGS: &[Rule] = &[
             typical: None,
             source: "Linux kernel/sched/core.c, get_nohz_timer_target",
         },
-        fix: Fix::both("sysctl kernel.timer_migration=0", "/etc/sysctl.d/90-latency.conf: kernel.timer_migration=0"),
+        fix: Fix::runtime("sysctl -w kernel.timer_migration=0"),
         cost: "With 0, housekeeping CPUs sleep less; with 1, isolated CPUs can get timers of others where nohz_full does not protect them.",
         references: &[TUNED, NTO],
         conflicts: &["0: tuned", "1: OpenShift node tuning operator, whose hosts have nohz_full"],
@@ -74,7 +75,7 @@ const SETTINGS: &[Rule] = &[
             typical: None,
             source: "Linux Documentation/admin-guide/sysctl/kernel.rst, numa_balancing; the size is general knowledge",
         },
-        fix: Fix::both("sysctl kernel.numa_balancing=0", "/etc/sysctl.d/90-latency.conf: kernel.numa_balancing=0"),
+        fix: Fix::runtime("sysctl -w kernel.numa_balancing=0"),
         cost: "Programs that nobody placed keep remote memory.",
         references: &["tuned profile network-latency", "Mellanox mlnx-tools, mlnx_tune", PERFSPECT],
         conflicts: &["0: tuned, mlnx_tune", "1: intel/PerfSpect"],
@@ -110,7 +111,7 @@ const SETTINGS: &[Rule] = &[
             typical: None,
             source: "arithmetic: slots x 1538 octets x 8 / rate (IEEE 802.3)",
         },
-        fix: Fix::runtime("ethtool -G {nic} rx N # by math.rx-ring-time"),
+        fix: Fix::look("apus audit --explain math.rx-ring-time # how long a ring may be"),
         cost: "Short: loss after a short absence. Long: delay, and cache.",
         references: &[
             "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)",
@@ -154,10 +155,7 @@ const POWER: &[Rule] = &[
             typical: None,
             source: "Interrupt-mode DPDK slides (2017), table of idle states; Linux Documentation/timers/no_hz.rst warns",
         },
-        fix: Fix::runtime_or_boot(
-            "for n in {cpu-words}; do echo n/a > /sys/devices/system/cpu/cpu$n/power/pm_qos_resume_latency_us; done # after a boot without idle=poll",
-            "no idle=poll",
-        ),
+        fix: Fix::runtime_or_boot(PER_CPU_POLL, "remove idle=poll"),
         cost: "Without it, 1 to 2 us for a wake-up from C1.",
         references: &[FLEXRAN, "Linux Documentation/timers/no_hz.rst", NTO],
         conflicts: &[
@@ -201,7 +199,7 @@ const POWER: &[Rule] = &[
             typical: None,
             source: GUIDE,
         },
-        fix: Fix::runtime("cpupower frequency-set -g performance # with the same lowest and highest frequency"),
+        fix: Fix::runtime("cpupower -c {cpu} frequency-set -d {steady} -u {steady} -g performance"),
         cost: "Fixed: power. Scaled: variation.",
         references: &[GUIDE, PLATFORM],
         conflicts: &[
@@ -222,9 +220,7 @@ const POWER: &[Rule] = &[
             typical: None,
             source: "Interrupt-mode DPDK slides (2017), table of idle states; intel/pepc, data of icx2s0",
         },
-        fix: Fix::runtime(
-            "for n in {cpu-words}; do echo 2 > /sys/devices/system/cpu/cpu$n/power/pm_qos_resume_latency_us; done",
-        ),
+        fix: Fix::runtime(PER_CPU),
         cost: "Without them, power; with them, the exit.",
         references: &[ENABLE, PLATFORM],
         conflicts: &["there: DPDK enable_func, power library", "not there: DPDK nic_perf_intel_platform"],

@@ -139,6 +139,12 @@ impl Work<'_> {
     ) -> Result<(), Error> {
         use crate::knob::Setting as _;
         let setting = setting.into();
+        let wanted = match &setting {
+            AnySetting::Features(features) => {
+                features.meant(self.access, wanted).map_err(|error| layer.wrong(place, error))?
+            }
+            _ => wanted,
+        };
         // What this machine refuses is shown in the plan.
         if let Err(error @ KnobError::Invalid { .. }) = setting.check(self.access, &wanted) {
             return Err(layer.wrong(place, error));

@@ -46,7 +46,7 @@ pub const RULES: &[Rule] = &[
             typical: Some(Nanos::from_nanos(500)),
             source: "Linux Documentation/admin-guide/kernel-parameters.txt, iommu.passthrough, names the mechanism; the size is general knowledge",
         },
-        fix: Fix::boot("intel_iommu=on iommu=pt"),
+        fix: Fix::boot("iommu=pt"),
         cost: "A device of the kernel's can reach all memory.",
         references: &[
             "DPDK guide Getting Started for Linux, Linux Drivers, VFIO",

@@ -4,7 +4,7 @@ use host::Facts;
 use host::facts::{KernelVersion, Vendor};
 use units::Nanos;
 
-use crate::rules::common::{any_cpu, given, line, see_parameter};
+use crate::rules::common::{PER_CPU_POLL, any_cpu, given, line, see_parameter};
 use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const X86: &[Vendor] = &[Vendor::Intel, Vendor::Amd, Vendor::Hygon];
@@ -28,10 +28,7 @@ pub const RULES: &[Rule] = &[
             typical: None,
             source: SLIDES,
         },
-        fix: Fix::runtime_or_boot(
-            "for n in {cpu-words}; do echo n/a > /sys/devices/system/cpu/cpu$n/power/pm_qos_resume_latency_us; done # after a boot without idle=poll",
-            "remove idle=poll",
-        ),
+        fix: Fix::runtime_or_boot(PER_CPU_POLL, "remove idle=poll"),
         cost: "Without it the housekeeping CPUs sleep and take some microseconds to wake up.",
         references: &[
             CPUIDLE,
@@ -53,7 +50,7 @@ pub const RULES: &[Rule] = &[
             typical: Some(Nanos::from_micros(133)),
             source: LATENCIES,
         },
-        fix: Fix::boot("intel_idle.max_cstate=1, or intel_idle.max_cstate=0 processor.max_cstate=1"),
+        fix: Fix::boot("intel_idle.max_cstate=1"),
         cost: "All CPUs stay in C1: more power, less turbo.",
         references: &[CPUIDLE, SLIDES],
         conflicts: &[],
@@ -70,7 +67,7 @@ pub const RULES: &[Rule] = &[
             typical: Some(Nanos::from_micros(73)),
             source: SLIDES,
         },
-        fix: Fix::boot("processor.max_cstate=1 with acpi_idle, intel_idle.max_cstate=1 with intel_idle"),
+        fix: Fix::boot("processor.max_cstate=1"),
         cost: "All CPUs stay in C1: more power, less turbo.",
         references: &[CPUIDLE, SLIDES],
         conflicts: &[],

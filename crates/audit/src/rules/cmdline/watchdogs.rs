@@ -129,7 +129,7 @@ pub const RULES: &[Rule] = &[
             typical: None,
             source: "Linux Documentation/RCU/stallwarn.rst",
         },
-        fix: Fix::boot("rcutree.kthread_prio=11, with the application's priorities below it"),
+        fix: Fix::boot("rcutree.kthread_prio=11 # with the application's priorities below it"),
         cost: "RCU's threads interrupt the application when they have work.",
         references: &[
             "Linux Documentation/RCU/stallwarn.rst",

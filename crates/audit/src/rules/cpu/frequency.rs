@@ -5,7 +5,7 @@ use host::facts::{Generation, Vendor};
 use units::Nanos;
 
 use crate::rules::choices::{Side, choose};
-use crate::rules::common::{by_cpu, megahertz};
+use crate::rules::common::{PREFERENCE, by_cpu, megahertz};
 use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const GUIDE: &str = "Intel P-state guide 637284-001US";
@@ -28,7 +28,7 @@ pub const RULES: &[Rule] = &[
             typical: Some(Nanos::from_micros(500)),
             source: GUIDE,
         },
-        fix: Fix::both("cpupower -c {cpu} frequency-set -g performance", "tuned-adm profile network-latency"),
+        fix: Fix::runtime("cpupower -c {cpu} frequency-set -g performance"),
         cost: "More power: about 1.8 W for each core between 800 MHz and 2.2 GHz (Xeon 6338N, Intel P-state guide).",
         references: &[GUIDE, "Linux Documentation/admin-guide/pm/cpufreq.rst", "tuned profile network-latency"],
         conflicts: &[
@@ -47,10 +47,7 @@ pub const RULES: &[Rule] = &[
             typical: Some(STOP),
             source: GUIDE,
         },
-        fix: Fix::both(
-            "cpupower -c {cpu} frequency-set -d BASE -u BASE # the base frequency, as 2.2GHz",
-            "a systemd unit that runs the same at boot",
-        ),
+        fix: Fix::runtime("cpupower -c {cpu} frequency-set -d {steady} -u {steady}"),
         cost: "No saving when idle, no turbo above the bound.",
         references: &[GUIDE, "FlexRAN real-time platform slides (2018), Processor Optimizations"],
         conflicts: &[],
@@ -67,10 +64,7 @@ pub const RULES: &[Rule] = &[
             typical: Some(STOP),
             source: GUIDE,
         },
-        fix: Fix::both(
-            "cpupower frequency-set -g performance # with the same lowest and highest frequency",
-            "fix the frequency in the firmware's settings",
-        ),
+        fix: Fix::runtime("cpupower -c {cpu} frequency-set -d {steady} -u {steady}"),
         cost: "No saving when idle.",
         references: &[GUIDE],
         conflicts: &[],
@@ -88,10 +82,7 @@ pub const RULES: &[Rule] = &[
             typical: Some(Nanos::from_micros(500)),
             source: GUIDE,
         },
-        fix: Fix::both(
-            "for n in {cpu-words}; do echo performance > /sys/devices/system/cpu/cpu$n/cpufreq/energy_performance_preference; done",
-            "tuned-adm profile network-latency",
-        ),
+        fix: Fix::runtime(PREFERENCE),
         cost: "More power when little is to be done.",
         references: &[
             "Linux Documentation/admin-guide/pm/intel_pstate.rst, Energy Performance Hints",

@@ -4,15 +4,13 @@ use host::Facts;
 use host::facts::{Cpu, IdleState, ResumeLatency};
 use units::Nanos;
 
-use crate::rules::common::by_cpu;
+use crate::rules::common::{PER_CPU, by_cpu};
 use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency";
 /// The same, with the states of Ice Lake.
 const LATENCIES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency; Linux drivers/idle/intel_idle.c, icx_cstates (C6 170 us)";
 const CPUIDLE: &str = "Linux Documentation/admin-guide/pm/cpuidle.rst";
-const PER_CPU: &str =
-    "for n in {cpu-words}; do echo 2 > /sys/devices/system/cpu/cpu$n/power/pm_qos_resume_latency_us; done";
 
 /// The rules.
 pub const RULES: &[Rule] = &[
@@ -29,7 +27,7 @@ pub const RULES: &[Rule] = &[
             typical: Some(Nanos::from_micros(133)),
             source: LATENCIES,
         },
-        fix: Fix::both(PER_CPU, "tuned: [cpu] force_latency=2, or a systemd unit"),
+        fix: Fix::runtime(PER_CPU),
         cost: "The application's CPUs use more power, and leave less of it for turbo of the others.",
         references: &[SLIDES, CPUIDLE, "Linux drivers/idle/intel_idle.c"],
         conflicts: &["DPDK guide, power library: C3 and C6 are needed for saving power"],
@@ -46,7 +44,7 @@ pub const RULES: &[Rule] = &[
             typical: Some(Nanos::from_micros(133)),
             source: SLIDES,
         },
-        fix: Fix::both(PER_CPU, "tuned: [cpu] force_latency=2"),
+        fix: Fix::runtime(PER_CPU),
         cost: "More power.",
         references: &[CPUIDLE],
         conflicts: &[],
@@ -64,7 +62,9 @@ pub const RULES: &[Rule] = &[
             typical: None,
             source: SLIDES,
         },
-        fix: Fix::boot("remove intel_idle.max_cstate=0"),
+        fix: Fix::boot(
+            "remove intel_idle.max_cstate\nboot a kernel whose intel_idle knows this processor, with the idle states enabled in the firmware",
+        ),
         cost: "Deeper states appear: limit them per CPU.",
         references: &[CPUIDLE, "Linux Documentation/admin-guide/pm/intel_idle.rst"],
         conflicts: &[],
@@ -81,7 +81,7 @@ pub const RULES: &[Rule] = &[
             typical: Some(Nanos::from_micros(133)),
             source: LATENCIES,
         },
-        fix: Fix::both("tuned-adm profile network-latency", "tuned: [cpu] force_latency=cstate.id_no_zero:1|2"),
+        fix: Fix::runtime(PER_CPU),
         cost: "All CPUs use more power; a limit per CPU (pm_qos_resume_latency_us) costs less.",
         references: &["Linux Documentation/power/pm_qos_interface.rst", "tuned profile latency-performance"],
         conflicts: &[],
@@ -99,7 +99,7 @@ pub const RULES: &[Rule] = &[
             typical: Some(Nanos::from_micros(133)),
             source: LATENCIES,
         },
-        fix: Fix::both(PER_CPU, "tuned: [cpu] pm_qos_resume_latency_us, or a systemd unit"),
+        fix: Fix::runtime(PER_CPU),
         cost: "These CPUs use more power.",
         references: &["Linux Documentation/ABI/testing/sysfs-devices-power", CPUIDLE],
         conflicts: &[],
