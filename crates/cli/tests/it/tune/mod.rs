@@ -1,5 +1,7 @@
 //! `apus tune` and `apus power`.
 
+/// What `apus audit --fix` writes for recorded hosts, planned on them.
+mod fixes;
 /// Transactions that end by themselves.
 mod guard;
 /// Every profile in a network namespace on the running kernel, as root.
