@@ -14,9 +14,9 @@ build: ## Build target/release/apus
 	@tools/setup.sh run
 	$(CARGO) build --release --bin apus
 
-test: ## All tests; those of the lab run as root and say so where they cannot
+test: ## All tests; what was skipped, and why, is listed at the end (APUS_REQUIRE=all: a skip fails)
 	@tools/setup.sh test
-	$(CARGO) test --workspace
+	@tools/test.sh
 
 test-vm: ## The tests that boot emulated machines with power hardware (docs/vmlab.md): some minutes, no privilege
 	@tools/setup.sh vm || true

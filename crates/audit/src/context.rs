@@ -113,6 +113,16 @@ impl Context {
         self.goal.map_or(Self::DEFAULT_BUDGET, |goal| goal.latency)
     }
 
+    /// Did anybody say, or does the host show, what it is for: a goal, CPUs that are isolated, or an application that
+    /// polls or runs in real time?
+    pub fn has_intent(&self) -> bool {
+        self.goal.is_some()
+            || !self.isolated.value.is_empty()
+            || self.workloads.how == How::Given
+            || self.is(Workload::Poll)
+            || self.is(Workload::Rt)
+    }
+
     /// The CPUs for everything else: all that are online and not isolated.
     pub fn housekeeping(&self, facts: &Facts) -> CpuSet {
         facts.cpus.all().difference(&self.isolated.value)

@@ -6,7 +6,7 @@ use units::Nanos;
 
 use crate::remedy::{Remedy, Values};
 use crate::wording::singular;
-use crate::{Context, Judgement, Rule, Verdict};
+use crate::{Context, Effect, Judgement, Rule, Verdict};
 
 /// A judgement with its rule, and its fix with concrete values.
 #[derive(Clone, Debug)]
@@ -17,8 +17,10 @@ pub struct Finding {
     pub judgement: Judgement,
     /// What mends it, with values and paths filled in; empty for what needs no mending.
     pub fix: Remedy,
-    /// What it takes from one late packet, where that is known.
+    /// How long one packet waits for it; `None` where nothing waits ([`Self::slower`]) or no size is known.
     pub effect: Option<Nanos>,
+    /// Does the work on a packet take longer, although none waits?
+    pub slower: bool,
     /// Is it a known one that a baseline accepts?
     pub accepted: bool,
 }
@@ -39,8 +41,18 @@ impl Finding {
         let wrong = judgement.verdict.weight() >= Verdict::SourcesDisagree.weight();
         let values = Values::new(&judgement.subject, context, housekeeping, facts);
         let fix = if wrong { Remedy::new(rule, &judgement, &values) } else { Remedy::default() };
-        let effect = if wrong { judgement.effect.or(rule.magnitude.typical) } else { None };
-        Self { rule, judgement, fix, effect, accepted: false }
+        let effect = if wrong { judgement.effect.unwrap_or(rule.magnitude.effect) } else { Effect::Unsized };
+        Self { rule, judgement, fix, effect: effect.lateness(), slower: effect == Effect::Slower, accepted: false }
+    }
+
+    /// What it does to a packet, in documents: `late` or `slower`; `None` where no size is known.
+    pub fn effect_name(&self) -> Option<&'static str> {
+        let effect = match (self.effect, self.slower) {
+            (Some(time), _) => Effect::Late(time),
+            (None, true) => Effect::Slower,
+            (None, false) => Effect::Unsized,
+        };
+        effect.name()
     }
 
     /// What names it from one audit to the next: rule and subject.
@@ -78,7 +90,7 @@ mod tests {
         use std::process::{Command, Stdio};
         let shell = Command::new("sh").arg("-n").stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let Ok(mut shell) = shell else {
-            println!("SKIPPED: there is no sh");
+            testkit::skip("there is no sh");
             return None;
         };
         shell.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();

@@ -5,7 +5,7 @@ use std::fmt;
 use host::facts::{CpuSet, Fact, Source, Why};
 use units::Nanos;
 
-use crate::Verdict;
+use crate::{Effect, Verdict};
 
 /// What a judge returns: a judgement of each subject, or why there is none.
 pub type Judged = Result<Vec<Judgement>, Skip>;
@@ -74,8 +74,8 @@ pub struct Judgement {
     pub now: Vec<String>,
     /// What mends it for good, with concrete values; empty takes the rule's.
     pub for_good: Vec<String>,
-    /// What it takes from one late packet here; `None` takes the rule's typical value.
-    pub effect: Option<Nanos>,
+    /// What it does to one packet here; `None` takes what the rule says.
+    pub effect: Option<Effect>,
 }
 
 impl Judgement {
@@ -160,8 +160,14 @@ impl Judgement {
         self
     }
 
-    /// What it takes from one late packet here.
-    pub fn takes(mut self, effect: Nanos) -> Self {
+    /// One packet waits this long here.
+    pub fn takes(mut self, lateness: Nanos) -> Self {
+        self.effect = Some(Effect::Late(lateness));
+        self
+    }
+
+    /// What it does to one packet here.
+    pub fn with_effect(mut self, effect: Effect) -> Self {
         self.effect = Some(effect);
         self
     }

@@ -39,5 +39,5 @@ pub use judgement::{Evidence, Judged, Judgement, Skip, Subject, known, settled};
 pub use plan::{KernelLine, Plan, Planned, plan};
 pub use remedy::{Action, Remedy, Risk, Setting, Step};
 pub use report::{Level, Report, Selection, Selector, Tally, audit, audit_with};
-pub use rule::{Fix, Group, Magnitude, Rule};
+pub use rule::{Effect, Fix, Group, Magnitude, Rule};
 pub use verdict::Verdict;

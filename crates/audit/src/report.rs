@@ -281,7 +281,9 @@ mod tests {
         let report = audit_with(&facts(), &intent(), &selection);
         assert_eq!(ids(&report, Level::Warn), ["clk.source", "wq.global-cpumask"]);
         assert_eq!(ids(&report, Level::Fail), ["clk.source"]);
-        assert_eq!(report.budget()[0].1, Nanos::from_micros(1));
+        // A slow clock makes work slower, and no packet late; neither rule has a lateness to add up.
+        assert!(report.budget().is_empty());
+        assert!(report.findings.iter().any(|finding| finding.slower));
         let goal = crate::Goal { quantile: units::Quantile::P99, latency: Nanos::from_micros(50) };
         let report = audit_with(&facts(), &Intent { goal: Some(goal), ..intent() }, &selection);
         assert_eq!(ids(&report, Level::Warn), ["clk.source", "wq.global-cpumask"]);

@@ -35,14 +35,45 @@ pub struct Rule {
     pub conflicts: &'static [&'static str],
 }
 
+/// What a mechanism does to a packet. Only lateness can be added up to a latency: work that is slower is slower by its
+/// length, which no setting shows.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Effect {
+    /// No document gives its size, or it has none in time.
+    Unsized,
+    /// Nothing waits, but the work on each packet takes longer: a lower frequency, a miss of a cache, a slower clock.
+    Slower,
+    /// The packet waits this long, and nothing is done for it meanwhile: an exit from an idle state, a held-back
+    /// interrupt, a CPU that does something else.
+    Late(Nanos),
+}
+
+impl Effect {
+    /// How long one packet waits; `None` where nothing waits, or no size is known.
+    pub const fn lateness(self) -> Option<Nanos> {
+        match self {
+            Self::Late(time) => Some(time),
+            Self::Slower | Self::Unsized => None,
+        }
+    }
+
+    /// Its name in documents; `None` where no size is known.
+    pub const fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Late(_) => Some("late"),
+            Self::Slower => Some("slower"),
+            Self::Unsized => None,
+        }
+    }
+}
+
 /// How much a mechanism takes from a packet's latency budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Magnitude {
     /// In words, with numbers: "C6 takes 133 us to leave on Xeon E5 v3, 170 us on Ice Lake".
     pub text: &'static str,
-    /// What it takes from one late packet where the judge knows no better: a typical value of the source. `None` if
-    /// it has no size in time.
-    pub typical: Option<Nanos>,
+    /// What it does to one packet where the judge knows no better: a typical value of the source.
+    pub effect: Effect,
     /// Who measured or says so.
     pub source: &'static str,
 }

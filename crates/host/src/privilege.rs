@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn what_is_given_up_is_gone() {
         if !rustix::process::geteuid().is_root() {
-            println!("SKIPPED: needs root");
+            testkit::skip("needs root");
             return;
         }
         // In a thread of its own: capabilities are the thread's.

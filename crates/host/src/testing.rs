@@ -48,7 +48,7 @@ impl Drop for Folder {
 /// namespace ends with the thread.
 pub(crate) fn in_own_namespace(test: impl FnOnce() + Send) {
     if !rustix::process::geteuid().is_root() {
-        println!("SKIPPED: a network namespace needs root");
+        testkit::skip("a network namespace needs root");
         return;
     }
     std::thread::scope(|scope| {

@@ -19,7 +19,7 @@ use units::Nanos;
 
 #[test]
 fn frames_arrive_whole_in_order_and_stamped() {
-    if !is_root("frames_arrive_whole_in_order_and_stamped") {
+    if !is_root() {
         return;
     }
     for mode in [XdpMode::Native, XdpMode::Generic] {
@@ -55,7 +55,7 @@ fn frames_arrive_whole_in_order_and_stamped() {
 
 #[test]
 fn swapped_frames_go_back() {
-    if !is_root("swapped_frames_go_back") {
+    if !is_root() {
         return;
     }
     let lab = Lab::new("");
@@ -91,7 +91,7 @@ fn swapped_frames_go_back() {
 
 #[test]
 fn two_ports_forward_within_one_pool() {
-    if !is_root("two_ports_forward_within_one_pool") {
+    if !is_root() {
         return;
     }
     // va | vb, wb | wa: the middle namespace (b of both pairs' ends) holds vb and wb.
@@ -134,7 +134,7 @@ fn two_ports_forward_within_one_pool() {
 
 #[test]
 fn the_filter_takes_what_is_ours_and_the_kernel_the_rest() {
-    if !is_root("the_filter_takes_what_is_ours_and_the_kernel_the_rest") {
+    if !is_root() {
         return;
     }
     let eth = |ethertype: u16, payload: &[u8]| {
@@ -217,7 +217,7 @@ fn the_filter_takes_what_is_ours_and_the_kernel_the_rest() {
 
 #[test]
 fn jumbo_frames_arrive_in_one_piece() {
-    if !is_root("jumbo_frames_arrive_in_one_piece") {
+    if !is_root() {
         return;
     }
     let lab = Lab::new("mtu 9000");
@@ -246,7 +246,7 @@ fn jumbo_frames_arrive_in_one_piece() {
 
 #[test]
 fn two_workers_share_an_interface() {
-    if !is_root("two_workers_share_an_interface") {
+    if !is_root() {
         return;
     }
     let lab = Lab::new("numtxqueues 2 numrxqueues 2");
@@ -280,7 +280,7 @@ fn two_workers_share_an_interface() {
 
 #[test]
 fn overload_loses_frames_but_counts_each() {
-    if !is_root("overload_loses_frames_but_counts_each") {
+    if !is_root() {
         return;
     }
     let lab = Lab::new("");
@@ -320,7 +320,7 @@ fn overload_loses_frames_but_counts_each() {
 
 #[test]
 fn a_frame_ends_a_block() {
-    if !is_root("a_frame_ends_a_block") {
+    if !is_root() {
         return;
     }
     let lab = Lab::new("");
@@ -345,7 +345,7 @@ fn a_frame_ends_a_block() {
 
 #[test]
 fn busy_polling_says_whether_it_has_an_effect() {
-    if !is_root("busy_polling_says_whether_it_has_an_effect") {
+    if !is_root() {
         return;
     }
     let lab = Lab::new("");
@@ -366,7 +366,7 @@ fn busy_polling_says_whether_it_has_an_effect() {
 
 #[test]
 fn the_state_of_the_port_is_seen() {
-    if !is_root("the_state_of_the_port_is_seen") {
+    if !is_root() {
         return;
     }
     let lab = Lab::new("");
@@ -407,7 +407,7 @@ fn the_state_of_the_port_is_seen() {
 
 #[test]
 fn a_second_instance_is_told_who_is_first() {
-    if !is_root("a_second_instance_is_told_who_is_first") {
+    if !is_root() {
         return;
     }
     let lab = Lab::new("");
@@ -433,7 +433,7 @@ fn a_second_instance_is_told_who_is_first() {
 
 #[test]
 fn wrong_use_is_told_apart_from_what_is_lacking() {
-    if !is_root("wrong_use_is_told_apart_from_what_is_lacking") {
+    if !is_root() {
         return;
     }
     let lab = Lab::new("");
@@ -467,7 +467,7 @@ fn a_child_without_permission() {
 
 #[test]
 fn no_permission_is_told() {
-    if !is_root("no_permission_is_told") {
+    if !is_root() {
         return;
     }
     let output = Command::new("setpriv")
@@ -490,7 +490,7 @@ fn the_loop_over_sockets_never_calls_the_allocator() {
     use live::telemetry::{Identity, Reader, Telemetry};
     use live::worker::{Finish, Stop, Worker};
 
-    if !is_root("the_loop_over_sockets_never_calls_the_allocator") {
+    if !is_root() {
         return;
     }
     let lab = Lab::new("");

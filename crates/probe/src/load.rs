@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn a_load_that_dies_is_told() {
         let Ok(mut running) = Load::Cpu.start(Nanos::from_secs(1)) else {
-            println!("SKIPPED: no stress-ng");
+            testkit::skip("stress-ng is not installed (apt-get install stress-ng)");
             return;
         };
         let child = running.0.as_mut().unwrap();
@@ -161,7 +161,7 @@ mod tests {
         let running = match Load::Cpu.start(Nanos::from_secs(1)) {
             Ok(running) => running,
             Err(error) => {
-                println!("SKIPPED: {error}");
+                testkit::skip(error.to_string());
                 return;
             }
         };

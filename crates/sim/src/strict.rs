@@ -427,7 +427,7 @@ impl Section {
 }
 
 /// "did you mean …?", or all there are.
-fn suggestion(typed: &str, known: &[&str]) -> String {
+pub(crate) fn suggestion(typed: &str, known: &[&str]) -> String {
     let nearest = known.iter().map(|name| (distance(typed, name), *name)).min();
     match nearest {
         // Half of the letters, and never all of them.

@@ -6,28 +6,91 @@ use std::str::FromStr;
 
 use serde::de::{Deserializer, Error as _, Visitor};
 use serde::{Deserialize, de::DeserializeOwned};
+use toml::de::{DeTable, DeValue};
 use units::Microwatts;
 
-/// A text that is no valid document: where, and what would be right.
+/// A text that is no valid document: where, what is wrong, and what would be right.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{place}:{line}: {what}")]
+#[error("{place}:{line}: {what}; {fix}")]
 pub struct TextError {
     /// The file's or machine's name.
     pub place: String,
     /// The line, from 1; 1 if the error concerns the whole.
     pub line: usize,
-    /// What is wrong, and what would be right.
+    /// What is wrong, with the key's full name.
     pub what: String,
+    /// What would be right.
+    pub fix: String,
 }
 
 /// Reads a document of type `T`, whose unknown keys are errors if its types say so
 /// (`deny_unknown_fields`). `place` is what errors call it.
 pub fn from_toml<T: DeserializeOwned>(text: &str, place: &str) -> Result<T, TextError> {
-    toml::from_str(text).map_err(|error| TextError {
-        place: place.to_owned(),
-        line: error.span().map_or(1, |span| line_of(text, span.start)),
-        what: error.message().to_owned(),
+    toml::from_str(text).map_err(|error| {
+        let offset = error.span().map_or(0, |span| span.start);
+        let key = error.span().and_then(|_| key_at(text, offset));
+        let (what, fix) = explained(error.message(), key.as_deref());
+        TextError { place: place.to_owned(), line: line_of(text, offset), what, fix }
     })
+}
+
+/// What serde says of a document, with the key's full name, parted into what is wrong and what would be right. What it
+/// says in words of its own stays as it is.
+fn explained(message: &str, key: Option<&str>) -> (String, String) {
+    let quoted = |text: &str| text.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+    let name = key.map_or_else(|| "the file".to_owned(), |key| format!("`{key}`"));
+    if let Some(rest) = message.strip_prefix("unknown field ") {
+        let mut names = quoted(rest).into_iter();
+        let typed = names.next().unwrap_or_default();
+        let known: Vec<String> = names.collect();
+        let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        return (format!("unknown key {name}"), crate::strict::suggestion(&typed, &known));
+    }
+    if let Some(missing) = message.strip_prefix("missing field ").map(quoted).and_then(|names| names.into_iter().next())
+    {
+        let full = key.map_or_else(|| missing.clone(), |key| format!("{key}.{missing}"));
+        let fix = match missing.as_str() {
+            "source" => {
+                "add source = \"...\": the document and section that the value is from, or how it was made".into()
+            }
+            _ => format!("add {missing}, as the built-in machines have it: apus sim machines NAME"),
+        };
+        return (format!("`{full}` is missing"), fix);
+    }
+    if let Some((what, expected)) = message.split_once(", expected ") {
+        let what = what.strip_prefix("invalid type: ").or(what.strip_prefix("invalid value: ")).unwrap_or(what);
+        return (format!("{name} is {what}"), format!("expected {expected}"));
+    }
+    match message.split_once(": expected ") {
+        Some((value, expected)) => (format!("{name} is {value}"), format!("expected {expected}")),
+        None => (format!("{name}: {}", message.trim_end()), "write it as TOML, as the built-in machines are".into()),
+    }
+}
+
+/// The full name of the key at `offset`, or that of the table whose header is there.
+fn key_at(text: &str, offset: usize) -> Option<String> {
+    fn within(table: &DeTable<'_>, offset: usize, path: &str) -> Option<String> {
+        table.iter().find_map(|(key, value)| {
+            let name = key.get_ref();
+            let path = if path.is_empty() { name.to_string() } else { format!("{path}.{name}") };
+            let deeper = match value.get_ref() {
+                DeValue::Table(table) => within(table, offset, &path),
+                DeValue::Array(items) => items.iter().enumerate().find_map(|(number, item)| {
+                    let DeValue::Table(table) = item.get_ref() else { return None };
+                    let name = match table.get("name").map(|name| name.get_ref()) {
+                        Some(DeValue::String(name)) => name.to_string(),
+                        _ => number.to_string(),
+                    };
+                    let path = format!("{path}.{name}");
+                    within(table, offset, &path).or_else(|| item.span().contains(&offset).then_some(path))
+                }),
+                _ => None,
+            };
+            let here = key.span().contains(&offset) || value.span().contains(&offset);
+            deeper.or_else(|| here.then_some(path))
+        })
+    }
+    within(DeTable::parse(text).ok()?.get_ref(), offset, "")
 }
 
 /// The line, from 1, of the octet at `offset`.
@@ -166,7 +229,7 @@ mod tests {
             let error = from_toml::<Document>(text, "a.toml").unwrap_err();
             assert_eq!((error.line, error.place.as_str()), (line, "a.toml"), "{error}");
             for part in parts {
-                assert!(error.what.contains(part), "{text:?}: {error}");
+                assert!(error.to_string().contains(part), "{text:?}: {error}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What the tests of every crate share, and no product code may use: saying what a test lacks.
+//! What the tests of every crate share and no product code may use: a test says what it lacks, and whether it had to retry.
 //!
 //! **Law:** a dev-dependency only; it never enters the binary (`laws.rs` compares the edges).
 #![forbid(unsafe_code)]
@@ -24,9 +24,85 @@ pub fn skip(why: impl AsRef<str>) {
     let line = format!("SKIPPED {test}: {}\n", why.as_ref());
     // `eprint!` would be captured; a write to the stream itself is not.
     let _ = std::io::stderr().write_all(line.as_bytes());
-    if let Some(path) = std::env::var_os(SKIPS) {
-        let file = OpenOptions::new().create(true).append(true).open(&path);
-        file.and_then(|mut file| file.write_all(line.as_bytes())).expect("the file that APUS_SKIPS names is writable");
-    }
+    append(SKIPS, &line);
     assert!(std::env::var_os(REQUIRE).is_none_or(|value| value != "all"), "{REQUIRE}=all, but {line}");
+}
+
+/// The variable that names the file to which first attempts are appended, for CI's account of retries.
+pub const ATTEMPTS: &str = "APUS_FIRST_ATTEMPTS";
+
+/// Says how the first attempt of a test that retries without evidence of a disturbance ended. `tools/attempts.sh` counts
+/// them: where more than one in ten failed, the retries hide a fault.
+pub fn first_attempt(passed: bool) {
+    let current = std::thread::current();
+    let test = current.name().unwrap_or("a thread of a test");
+    let line = format!("{test}\t{}\n", if passed { "passed" } else { "failed" });
+    append(ATTEMPTS, &line);
+}
+
+/// Appends `line` to the file that the environment variable `variable` names; does nothing where it names none.
+fn append(variable: &str, line: &str) {
+    let Some(path) = std::env::var_os(variable) else { return };
+    let file = OpenOptions::new().create(true).append(true).open(&path);
+    file.and_then(|mut file| file.write_all(line.as_bytes()))
+        .unwrap_or_else(|error| panic!("{variable} names {}: {error}", path.display()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::{Path, PathBuf};
+    use std::process::{Command, Output};
+
+    fn file(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("apus-testkit-{}-{name}", std::process::id()))
+    }
+
+    #[test]
+    #[ignore = "started by the other tests"]
+    fn one_that_lacks_something() {
+        skip("a physical NIC");
+        first_attempt(false);
+    }
+
+    /// Runs the test above in a process of its own.
+    fn started(require: &str, kept: &Path) -> Output {
+        let name = "tests::one_that_lacks_something";
+        let mut test = Command::new(std::env::current_exe().unwrap());
+        test.args(["--ignored", "--exact", name]).env(REQUIRE, require).env(SKIPS, kept).env(ATTEMPTS, kept);
+        test.output().unwrap()
+    }
+
+    #[test]
+    fn a_skip_is_heard_kept_and_a_failure_where_nothing_may_be_missing() {
+        const LINE: &str = "SKIPPED tests::one_that_lacks_something: a physical NIC\n";
+        let kept = file("skips");
+        let skipped = started("", &kept);
+        assert!(skipped.status.success());
+        assert!(String::from_utf8_lossy(&skipped.stderr).contains(LINE), "past the runner's capture: {skipped:?}");
+        let text = std::fs::read_to_string(&kept).unwrap();
+        assert_eq!(text, format!("{LINE}tests::one_that_lacks_something\tfailed\n"));
+        let required = started("all", &kept);
+        assert!(!required.status.success());
+        assert!(String::from_utf8_lossy(&required.stdout).contains("APUS_REQUIRE=all, but SKIPPED"), "{required:?}");
+        std::fs::remove_file(kept).unwrap();
+    }
+
+    #[test]
+    fn more_than_one_failed_first_attempt_in_ten_is_a_failure() {
+        let kept = file("attempts");
+        let judged = |passed: usize, failed: usize| {
+            std::fs::write(&kept, "a\tpassed\n".repeat(passed) + &"b\tfailed\n".repeat(failed)).unwrap();
+            let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/attempts.sh");
+            let output = Command::new(script).arg(&kept).output().unwrap();
+            (output.status.code(), String::from_utf8(output.stdout).unwrap())
+        };
+        assert_eq!(judged(0, 0), (Some(0), "first attempts: none recorded\n".into()));
+        assert_eq!(judged(4, 2).0, Some(0), "too few to judge");
+        assert_eq!(judged(9, 1), (Some(0), "first attempts: 10, failed: 1\n  b: 1 of 1 failed\n".into()));
+        let (status, said) = judged(9, 2);
+        assert_eq!(status, Some(1));
+        assert!(said.contains("first attempts: 11, failed: 2") && said.contains("hide a fault"), "{said}");
+        std::fs::remove_file(kept).unwrap();
+    }
 }

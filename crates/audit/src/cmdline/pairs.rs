@@ -248,9 +248,14 @@ pub(super) const COMPANIONS: &[Companion] = &[
         source: "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms",
     },
     Companion {
-        missing: |line, context| isolates(line, context) && !line.has("nmi_watchdog") && !line.has("nowatchdog"),
+        // The watchdog leaves out the CPUs of nohz_full= by itself (kernel/watchdog.c, lockup_detector_init).
+        missing: |line, context| {
+            let full = set_of(line, "nohz_full").unwrap_or_default();
+            let watched = !intended(line, context).is_subset(&full);
+            isolates(line, context) && watched && !line.has("nmi_watchdog") && !line.has("nowatchdog")
+        },
         add: "nmi_watchdog=0",
-        why: "the hard-lockup detector interrupts each CPU and occupies a performance counter",
+        why: "the hard-lockup detector interrupts each CPU that is not in nohz_full=, and occupies a performance counter",
         source: "Linux Documentation/admin-guide/lockup-watchdogs.rst",
     },
     Companion {
@@ -273,6 +278,11 @@ pub(super) fn intended(line: &CommandLine, context: &Context) -> CpuSet {
     }
     let of = |name: &str| line.last(name).and_then(|parameter| parameter.cpu_set(&CpuSet::new()).ok());
     ["isolcpus", "nohz_full", "rcu_nocbs"].into_iter().filter_map(of).find(|set| !set.is_empty()).unwrap_or_default()
+}
+
+/// The CPUs that a parameter names.
+fn set_of(line: &CommandLine, name: &str) -> Option<CpuSet> {
+    line.last(name)?.cpu_set(&CpuSet::new()).ok()
 }
 
 fn is_only(context: &Context, workload: Workload) -> bool {

@@ -2,7 +2,6 @@
 
 use host::Facts;
 use host::facts::{CpuSet, ResctrlGroup, Vendor};
-use units::Nanos;
 
 use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
@@ -15,7 +14,7 @@ const X86: Applies = Applies::LINUX.made_by(&[Vendor::Intel, Vendor::Amd]).on_ha
 
 const MISS: Magnitude = Magnitude {
     text: "about 80 ns more for each line that a neighbour has evicted to memory",
-    typical: Some(Nanos::from_nanos(80)),
+    effect: crate::Effect::Slower,
     source: "general knowledge of memory latency; FlexRAN real-time platform slides (2018) ask for cache allocation without a number",
 };
 
@@ -63,7 +62,7 @@ const ALLOCATION: &[Rule] = &[
               where its CPUs are in the throttled group.",
         magnitude: Magnitude {
             text: "a delay for each miss that grows with the throttling; at 10 % memory is many times slower",
-            typical: None,
+            effect: crate::Effect::Slower,
             source: "Linux Documentation/filesystems/resctrl.rst, Memory bandwidth Allocation, warns that it also lowers performance of the cache; no size is given",
         },
         fix: Fix::for_good(

@@ -3,7 +3,6 @@
 mod tsc;
 
 use host::Facts;
-use units::Nanos;
 
 use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, known};
 
@@ -22,7 +21,7 @@ const SOURCE: &[Rule] = &[Rule {
           stable TSC too.",
     magnitude: Magnitude {
         text: "about 1 us a reading with hpet or acpi_pm, about 20 ns with the TSC",
-        typical: Some(Nanos::from_micros(1)),
+        effect: crate::Effect::Slower,
         source: "general knowledge; the order of magnitude follows from an uncached device read",
     },
     fix: Fix::runtime_or_boot(

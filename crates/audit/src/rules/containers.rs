@@ -28,7 +28,7 @@ const KUBELET: &[Rule] = &[
               or is what is really in force.",
         magnitude: Magnitude {
             text: "a time slice of other pods, up to 3 ms, and the quota's stop, up to 100 ms",
-            typical: Some(Nanos::from_millis(3)),
+            effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice; Documentation/scheduler/sched-bwc.rst",
         },
         fix: Fix::runtime_or_boot(
@@ -49,7 +49,7 @@ const KUBELET: &[Rule] = &[
               network function can be on one socket, its CPUs and huge pages on another.",
         magnitude: Magnitude {
             text: "60 to 100 ns more for each line of another node, some lines a packet",
-            typical: Some(Nanos::from_nanos(300)),
+            effect: crate::Effect::Slower,
             source: "OpenShift node tuning operator asks for it; the size is general knowledge",
         },
         fix: Fix::boot("kubelet configuration: topologyManagerPolicy: single-numa-node (or restricted)"),
@@ -72,7 +72,7 @@ const PODS: &[Rule] = &[
               cpu-quota.crio.io: disable, with its runtime class, takes the quota away.",
         magnitude: Magnitude {
             text: "the rest of the period: up to 100 ms with the default period, less the quota",
-            typical: Some(Nanos::from_millis(100)),
+            effect: crate::Effect::Late(Nanos::from_millis(100)),
             source: "Linux Documentation/scheduler/sched-bwc.rst",
         },
         fix: Fix::boot(
@@ -93,7 +93,7 @@ const PODS: &[Rule] = &[
               of the scheduler's domains.",
         magnitude: Magnitude {
             text: "a time slice of others, up to 3 ms",
-            typical: Some(Nanos::from_millis(3)),
+            effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice",
         },
         fix: Fix::boot(
@@ -113,7 +113,7 @@ const PODS: &[Rule] = &[
               interrupt masks and bans them for irqbalance while the pod runs.",
         magnitude: Magnitude {
             text: "a few us for each interrupt, and what its softirqs do after it",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
         },
         fix: Fix::boot(
@@ -133,7 +133,7 @@ const PODS: &[Rule] = &[
               pod on a CPU that is not isolated has all of its noise.",
         magnitude: Magnitude {
             text: "a time slice of others, up to 3 ms; 60 to 100 ns for each line of another node",
-            typical: Some(Nanos::from_millis(3)),
+            effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice; the nanoseconds are general knowledge",
         },
         fix: Fix::boot(

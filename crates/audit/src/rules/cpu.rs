@@ -1,6 +1,6 @@
 //! CPU frequency, idle states, uncore, threads of a core, topology.
 
-mod frequency;
+pub(super) mod frequency;
 mod hwp;
 pub(super) mod idle;
 mod limits;

@@ -14,7 +14,7 @@ const HARDWARE: &str = "Linux Documentation/core-api/real-time/hardware.rst";
 
 const SMI: Magnitude = Magnitude {
     text: "tens of microseconds to milliseconds, on all CPUs at once",
-    typical: Some(Nanos::from_micros(100)),
+    effect: crate::Effect::Late(Nanos::from_micros(100)),
     source: "Linux Documentation/trace/hwlat_detector.rst names the mechanism; the size is general knowledge",
 };
 
@@ -78,7 +78,7 @@ const STATE: &[Rule] = &[
         why: "CPUs of different revisions differ in mitigations and in timing; the kernel trusts that they do not.",
         magnitude: Magnitude {
             text: "by revision: some mitigations change the cost of each system call by hundreds of nanoseconds",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/arch/x86/microcode.rst names the mechanism; the size is general knowledge",
         },
         fix: Fix::boot("install the distribution's microcode package, and rebuild the initrd"),
@@ -95,7 +95,7 @@ const STATE: &[Rule] = &[
         why: "Vendors mend system management interrupts, tables of idle states and memory training in updates.",
         magnitude: Magnitude {
             text: "not known beforehand: as much as what the updates mend",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms, asks for the latest; no size is given",
         },
         fix: Fix::boot("update the firmware, and compare its settings before and after"),
@@ -116,7 +116,7 @@ const STATE: &[Rule] = &[
               in software, it stops CPUs.",
         magnitude: Magnitude {
             text: "some tens of nanoseconds for an access that meets it; much more where the firmware does it",
-            typical: Some(Nanos::from_nanos(50)),
+            effect: crate::Effect::Slower,
             source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
         },
         fix: Fix::boot("firmware setting Patrol Scrub: disabled"),
@@ -148,7 +148,7 @@ const STATE: &[Rule] = &[
         why: "A message of a temperature above threshold is the trace of a CPU that was slowed down.",
         magnitude: Magnitude {
             text: "milliseconds at a fraction of the speed for each event",
-            typical: Some(Nanos::from_millis(1)),
+            effect: crate::Effect::Slower,
             source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
         },
         fix: Fix::boot("mend fans and air flow").after("ipmitool sdr type Temperature; ipmitool sel list"),
@@ -166,7 +166,7 @@ const STATE: &[Rule] = &[
               wrong hints at the rest.",
         magnitude: Magnitude {
             text: "by bug: from nothing to another clock source (1 us a time stamp)",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux include/linux/printk.h, FW_BUG; no size can be given",
         },
         fix: Fix::boot("update the firmware"),

@@ -25,7 +25,7 @@ const POWER: &[Rule] = &[
               dev.cpu.0.cx_lowest changes CPU 0 alone; hw.acpi.cpu.cx_lowest is for all.",
         magnitude: Magnitude {
             text: "2 us from C1, 33 us from C3, 133 us from C6 on a Xeon E5 v3",
-            typical: Some(Nanos::from_micros(133)),
+            effect: crate::Effect::Late(Nanos::from_micros(133)),
             source: "Interrupt-mode DPDK slides (2017), table of idle states",
         },
         fix: Fix::both("sysctl hw.acpi.cpu.cx_lowest=C1", "rc.conf: performance_cx_lowest=\"C1\""),
@@ -43,7 +43,7 @@ const POWER: &[Rule] = &[
               a burst are worked on slowly.",
         magnitude: Magnitude {
             text: "work takes up to the ratio of the frequencies longer, for the 250 ms of a polling interval",
-            typical: None,
+            effect: crate::Effect::Slower,
             source: "FreeBSD manual, powerd(8), option -p",
         },
         fix: Fix::both(
@@ -64,7 +64,7 @@ const POWER: &[Rule] = &[
               performance, 100 for energy.",
         magnitude: Magnitude {
             text: "the clock rises later and less far the higher the number is",
-            typical: None,
+            effect: crate::Effect::Slower,
             source: "FreeBSD manual, hwpstate_intel(4), dev.hwpstate_intel.%d.epp",
         },
         fix: Fix::both(
@@ -89,7 +89,7 @@ const MODERATION: &[Rule] = &[
               default of 62 is 124 us, 8,000 interrupts a second.",
         magnitude: Magnitude {
             text: "116 us flood ping on an XL710 at 8,000 a second, 17 us on a 10G card in the same machines",
-            typical: Some(Nanos::from_micros(124)),
+            effect: crate::Effect::Late(Nanos::from_micros(124)),
             source: THREAD,
         },
         fix: Fix::boot("loader.conf: hw.ixl.rx_itr=\"10\" # 20 us, 50,000 a second"),
@@ -108,7 +108,7 @@ const MODERATION: &[Rule] = &[
               40 Gbit/s, which the thread calls dangerously close.",
         magnitude: Magnitude {
             text: "the sender stops for the rest of the interval",
-            typical: Some(Nanos::from_micros(244)),
+            effect: crate::Effect::Late(Nanos::from_micros(244)),
             source: THREAD,
         },
         fix: Fix::boot("loader.conf: hw.ixl.tx_itr=\"10\" # 20 us: well within half of 256 slots, 39 us at 40 Gbit/s"),
@@ -125,7 +125,7 @@ const MODERATION: &[Rule] = &[
         why: "iflib gathers frames before it tells the controller; net.iflib.min_tx_latency makes it tell each.",
         magnitude: Magnitude {
             text: "a frame waits for the next ones of its batch",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "FreeBSD manual, iflib(4), net.iflib.min_tx_latency",
         },
         fix: Fix::both("sysctl net.iflib.min_tx_latency=1", "sysctl.conf: net.iflib.min_tx_latency=1"),
@@ -142,7 +142,7 @@ const MODERATION: &[Rule] = &[
         why: "A receiver that is behind stops the sender with pause frames, and with it all other traffic on the link.",
         magnitude: Magnitude {
             text: "up to 65,535 times 512 bit times a pause frame: 840 us at 40 Gbit/s",
-            typical: Some(Nanos::from_micros(840)),
+            effect: crate::Effect::Late(Nanos::from_micros(840)),
             source: "IEEE 802.3, Annex 31B",
         },
         fix: Fix::both("sysctl dev.ixl.0.fc=0", "sysctl.conf: dev.ixl.0.fc=0"),
@@ -159,7 +159,7 @@ const MODERATION: &[Rule] = &[
         why: "Above this many interrupts a second from one source in a row the kernel takes it for broken and throttles it.",
         magnitude: Magnitude {
             text: "a throttled source is served once a clock tick: 1 ms at 1000 Hz",
-            typical: Some(Nanos::from_millis(1)),
+            effect: crate::Effect::Late(Nanos::from_millis(1)),
             source: "FreeBSD manual, ixl(4), section on interrupt storms; FreeBSD sys/kern/kern_intr.c",
         },
         fix: Fix::both("sysctl hw.intr_storm_threshold=0", "sysctl.conf: hw.intr_storm_threshold=0"),
@@ -177,7 +177,7 @@ const MODERATION: &[Rule] = &[
               saves PCIe writes, and can delay what is seen as sent.",
         magnitude: Magnitude {
             text: "not published; measure both",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "FreeBSD manual, ixl(4), hw.ixl.enable_head_writeback",
         },
         fix: Fix::boot("loader.conf: hw.ixl.enable_head_writeback=\"0\" # compare with 1"),
@@ -198,7 +198,7 @@ const QUEUES: &[Rule] = &[
         why: "One queue a CPU spreads flows over both sockets and wakes many CPUs for a little work each.",
         magnitude: Magnitude {
             text: "a cache line from the other socket costs about 100 ns, each woken CPU its idle exit",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: THREAD,
         },
         fix: Fix::boot("loader.conf: dev.ixl.0.iflib.override_nrxqs=\"4\", dev.ixl.0.iflib.override_ntxqs=\"4\""),
@@ -216,7 +216,7 @@ const QUEUES: &[Rule] = &[
               the rate. 1024 slots at 40 Gbit/s are 315 us.",
         magnitude: Magnitude {
             text: "about 300 us with 1024 slots at 40 Gbit/s, a quarter of that with 256",
-            typical: Some(Nanos::from_micros(315)),
+            effect: crate::Effect::Late(Nanos::from_micros(315)),
             source: THREAD,
         },
         fix: Fix::boot("loader.conf: dev.ixl.0.iflib.override_nrxds=\"256\", dev.ixl.0.iflib.override_ntxds=\"256\""),
@@ -232,7 +232,11 @@ const QUEUES: &[Rule] = &[
         judge: offloads,
         why: "Segmentation and receive offloads gather frames. Drivers had faults in them that cost more than they saved, \
               so the thread's advice is to switch all off on both sides, measure, and switch them on one at a time.",
-        magnitude: Magnitude { text: "depends on driver and traffic; measure", typical: None, source: THREAD },
+        magnitude: Magnitude {
+            text: "depends on driver and traffic; measure",
+            effect: crate::Effect::Unsized,
+            source: THREAD,
+        },
         fix: Fix::both(
             "ifconfig ixl0 -tso4 -tso6 -lro -rxcsum -txcsum # on both sides, then one at a time",
             "rc.conf: ifconfig_ixl0=\"... -tso4 -tso6 -lro\"",
@@ -251,7 +255,7 @@ const QUEUES: &[Rule] = &[
               port was at 51 % for 3.4 Gbit/s, while the 10G port needed 8 % for 9.4 Gbit/s.",
         magnitude: Magnitude {
             text: "waiting grows with 1 / (1 - load): twice the work's time at 50 %",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "M/M/1 queue; the loads are of the thread",
         },
         fix: Fix::both(
@@ -272,7 +276,7 @@ const QUEUES: &[Rule] = &[
               wait for each other.",
         magnitude: Magnitude {
             text: "a cold cache after each move: some microseconds",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "FreeBSD manual, cpuset(1), names the mechanism; the size is general knowledge",
         },
         fix: Fix::both(
@@ -293,7 +297,7 @@ const QUEUES: &[Rule] = &[
               complain about a name that nobody reads: the setting looks made and is not.",
         magnitude: Magnitude {
             text: "the default is in force instead: 62 x 2 us of moderation, a queue a CPU, 1024 slots",
-            typical: Some(Nanos::from_micros(124)),
+            effect: crate::Effect::Late(Nanos::from_micros(124)),
             source: IFLIB,
         },
         fix: Fix::boot("loader.conf: replace each by what is named here"),

@@ -22,7 +22,7 @@ const GUIDE: &str = "Intel P-state guide (637284-001US, 2021), appendix A";
 /// What one interrupt takes from the CPU, about.
 const ONE_INTERRUPT: Magnitude = Magnitude {
     text: "a few microseconds for each interrupt, and what its softirqs do after it; usually the main cause of outliers",
-    typical: Some(Nanos::from_micros(5)),
+    effect: crate::Effect::Late(Nanos::from_micros(5)),
     source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
 };
 
@@ -86,7 +86,7 @@ const WHAT: &[Rule] = &[
         why: "Softirqs run where the interrupt came that asked for them, after it, for up to 2 ms at a time.",
         magnitude: Magnitude {
             text: "up to 2 ms and 10 rounds in a row",
-            typical: Some(Nanos::from_micros(50)),
+            effect: crate::Effect::Late(Nanos::from_micros(50)),
             source: "Linux kernel/softirq.c, MAX_SOFTIRQ_TIME and MAX_SOFTIRQ_RESTART; the typical value is an estimate",
         },
         fix: Fix::runtime_or_boot(

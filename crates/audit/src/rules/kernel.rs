@@ -23,7 +23,7 @@ const CONFIGURATION: &[Rule] = &[
         why: "Without CONFIG_NO_HZ_FULL the parameter nohz_full= is ignored, and each busy CPU ticks.",
         magnitude: Magnitude {
             text: "100 to 1000 interruptions a second, some microseconds each",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/timers/no_hz.rst; the length of one tick is general knowledge",
         },
         fix: OTHER,
@@ -40,7 +40,7 @@ const CONFIGURATION: &[Rule] = &[
         why: "Without CONFIG_RCU_NOCB_CPU callbacks run on the CPU that queued them.",
         magnitude: Magnitude {
             text: "tens of microseconds a batch of callbacks",
-            typical: Some(Nanos::from_micros(20)),
+            effect: crate::Effect::Late(Nanos::from_micros(20)),
             source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is general knowledge",
         },
         fix: OTHER,
@@ -59,7 +59,7 @@ const CONFIGURATION: &[Rule] = &[
         why: "Without high-resolution timers each sleep and each timeout ends at a tick.",
         magnitude: Magnitude {
             text: "up to one tick: 1 to 10 ms",
-            typical: Some(Nanos::from_millis(4)),
+            effect: crate::Effect::Late(Nanos::from_millis(4)),
             source: "Linux Documentation/timers/highres.rst",
         },
         fix: OTHER,
@@ -79,7 +79,7 @@ const CONFIGURATION: &[Rule] = &[
         why: "isolcpus=, nohz_full= and isolated cpuset partitions need CONFIG_CPU_ISOLATION and CONFIG_CPUSETS.",
         magnitude: Magnitude {
             text: "without them other work gets time slices of 3 ms on the application's CPUs",
-            typical: Some(Nanos::from_millis(3)),
+            effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux Documentation/admin-guide/cpu-isolation.rst; the time slice: kernel/sched/fair.c, sysctl_sched_base_slice",
         },
         fix: OTHER,
@@ -97,7 +97,7 @@ const CONFIGURATION: &[Rule] = &[
               coarse, a fast one disturbs more.",
         magnitude: Magnitude {
             text: "10 ms of grain at 100 Hz, 4 ms at 250 Hz, 1 ms at 1000 Hz",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/timers/no_hz.rst; the grain is the tick's inverse",
         },
         fix: OTHER,
@@ -114,7 +114,7 @@ const CONFIGURATION: &[Rule] = &[
         why: "Checks of locks, memory and preemption make everything slower, and some run with interrupts off for long.",
         magnitude: Magnitude {
             text: "KASAN makes the kernel about three times slower; lock checking can hold interrupts off for hundreds of microseconds",
-            typical: Some(Nanos::from_micros(100)),
+            effect: crate::Effect::Slower,
             source: "Linux lib/Kconfig.kasan, KASAN_GENERIC (about three times slower); the rest is general knowledge",
         },
         fix: Fix::boot("boot the distribution's kernel without -debug"),
@@ -139,7 +139,7 @@ const RUNNING: &[Rule] = &[
               kernel preemptible.",
         magnitude: Magnitude {
             text: "with all fixes together the longest forwarding delay fell from 418 to 21 us; a real-time kernel costs up to 30 % of throughput",
-            typical: Some(Nanos::from_micros(400)),
+            effect: crate::Effect::Late(Nanos::from_micros(400)),
             source: "Interrupt-mode DPDK slides (2017); the throughput: OpenShift documentation",
         },
         fix: Fix::boot("boot a PREEMPT_RT kernel, or preempt=full on a kernel with PREEMPT_DYNAMIC"),
@@ -160,7 +160,7 @@ const RUNNING: &[Rule] = &[
               them brings the tick of CPUs in nohz_full back.",
         magnitude: Magnitude {
             text: "about 1000 interrupts and 30 softirqs a second on isolated CPUs, none after the fix",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "NVIDIA/NV-Kernels pull request 400; the length of one is general knowledge",
         },
         fix: Fix::runtime("for n in {cpu-words}; do echo 0 > /sys/kernel/debug/sched/fair_server/cpu$n/runtime; done"),

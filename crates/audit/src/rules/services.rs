@@ -32,7 +32,7 @@ const TUNERS: &[Rule] = &[
               says so.",
         magnitude: Magnitude {
             text: "the settings of the profile: powersave lets idle states of 100 us and more come back",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "redhat-performance/tuned, profiles and issue 851",
         },
         fix: Fix::both(
@@ -53,7 +53,7 @@ const TUNERS: &[Rule] = &[
               and wins again after each event of the others.",
         magnitude: Magnitude {
             text: "the settings of another profile, from one moment to the next",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "redhat-performance/tuned, README: incompatible with cpupower and power-profiles-daemon",
         },
         fix: Fix::for_good("stop and disable all but one of the services that are named"),
@@ -71,7 +71,7 @@ const TUNERS: &[Rule] = &[
               in the way of interrupts and RCU; without isolation they are in the way of packets.",
         magnitude: Magnitude {
             text: "runs of some ms now and then, on whichever CPU they may use",
-            typical: Some(Nanos::from_millis(1)),
+            effect: crate::Effect::Late(Nanos::from_millis(1)),
             source: "Mellanox mlnx-tools, mlnx_tune, which stops twenty such services; the size is an estimate",
         },
         fix: Fix::for_good("stop and disable the services that are named, or give systemd CPUAffinity={housekeeping}"),
@@ -93,7 +93,7 @@ const MONITORS: &[Rule] = &[
               to every CPU in turn, isolated ones too.",
         magnitude: Magnitude {
             text: "some us for each register, CPU and interval",
-            typical: Some(Nanos::from_micros(10)),
+            effect: crate::Effect::Late(Nanos::from_micros(10)),
             source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are an estimate",
         },
         fix: Fix::for_good("run it on CPUs {housekeeping} alone (turbostat --cpu), or not at all"),
@@ -111,7 +111,7 @@ const MONITORS: &[Rule] = &[
               by interrupting each CPU.",
         magnitude: Magnitude {
             text: "1 to 5 us a sample, 1,000 to 4,000 a second on each CPU",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "perf-record(1), -F, default 4000; the microseconds are general knowledge",
         },
         fix: Fix::for_good("run it on CPUs {housekeeping} alone (perf record -C), or not at all"),
@@ -129,7 +129,7 @@ const MONITORS: &[Rule] = &[
               register unless --msr asks for it.",
         magnitude: Magnitude {
             text: "with --msr some us for each register and CPU, once",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Intel P-state guide (637284-001US, 2021), appendix A",
         },
         fix: Fix::runtime("taskset -c {housekeeping} apus audit"),
@@ -151,7 +151,7 @@ const EVIDENCE: &[Rule] = &[
               off. Which messages go there the console's log level decides.",
         magnitude: Magnitude {
             text: "87 us a character at 115,200 baud: 7 ms for a line of 80",
-            typical: Some(Nanos::from_millis(7)),
+            effect: crate::Effect::Late(Nanos::from_millis(7)),
             source: "ten bits a character over 115,200 bits a second",
         },
         fix: Fix::runtime_or_boot("dmesg -n 1 # emergencies only", "loglevel=1 # or no serial console"),
@@ -172,7 +172,7 @@ const EVIDENCE: &[Rule] = &[
               one of them nothing is.",
         magnitude: Magnitude {
             text: "none for packets; the memory that is reserved",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/kdump/kdump.rst",
         },
         fix: Fix::runtime_or_boot("systemctl start kdump", "crashkernel=512M\nsystemctl enable kdump").decided(),

@@ -1,5 +1,5 @@
 //! Recorded hosts of others: each is audited, and its golden findings are there. The recordings lie beside the checkout;
-//! where they are not, this says SKIPPED.
+//! where they are not, the test says that it is skipped.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ fn recording(name: &str) -> Option<PathBuf> {
     let file = here.ancestors().map(|folder| folder.join("shared/hosts").join(format!("{name}.tar.gz")));
     let found = file.into_iter().find(|file| file.is_file());
     if found.is_none() {
-        println!("SKIPPED: no recording of {name} (shared/hosts/{name}.tar.gz beside the checkout)");
+        testkit::skip(format!("no recording of {name} (shared/hosts/{name}.tar.gz beside the checkout)"));
     }
     found
 }
@@ -176,7 +176,7 @@ fn every_recording_is_audited() {
     std::fs::write(&file, commands).unwrap();
     match std::process::Command::new("sh").arg("-n").arg(&file).output() {
         Ok(said) => assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr)),
-        Err(error) => println!("SKIPPED: no sh: {error}"),
+        Err(error) => testkit::skip(format!("no sh: {error}")),
     }
     std::fs::remove_file(&file).unwrap();
 }

@@ -169,7 +169,7 @@ pub struct Export {
     /// The machine.
     #[command(flatten)]
     pub target: Target,
-    /// For which engine: tuned, systemd, cmdline, openshift, ansible.
+    /// For which engine: tuned, systemd, cmdline, openshift, openshift-tuned, ansible.
     #[arg(long, value_name = "ENGINE")]
     pub format: Format,
     /// Folder to write the files to [default: prints them].

@@ -114,7 +114,10 @@ pub struct Finding {
     pub magnitude: String,
     /// Who says so.
     pub magnitude_source: String,
-    /// What it takes from one late packet; `null` if it has no known size.
+    /// What it does to a packet: `late` (it waits, for `effect_ns`), `slower` (the work on it takes longer), or `null`
+    /// if neither has a known size.
+    pub effect: Option<String>,
+    /// How long one packet waits; `null` if none waits, or no size is known.
     pub effect_ns: Option<u64>,
     /// What mends it.
     pub fix: Fix,

@@ -16,7 +16,7 @@ fn name(test: &str) -> Option<String> {
     if rustix::process::geteuid().is_root() && cpus >= 2 {
         return Some(format!("{test}{}", std::process::id()));
     }
-    println!("SKIPPED demo::{test}: needs root and two CPUs");
+    testkit::skip("needs root and two CPUs");
     None
 }
 

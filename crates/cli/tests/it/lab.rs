@@ -12,7 +12,7 @@ use crate::support::{Root, Running, apus, bare, text, turn};
 /// A lab of a test's own; `None`, with a printed line, without the privilege.
 fn lab(name: &str) -> Option<Guard> {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: making network namespaces needs root");
+        testkit::skip("making network namespaces needs root");
         return None;
     }
     // Not `Lab::up`'s error, if it fails as root: that is a failure of the test.
@@ -212,7 +212,7 @@ fn dead_busy_polling_is_reported() {
 fn a_lab_goes_up_and_down() {
     let _turn = turn();
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: making network namespaces needs root");
+        testkit::skip("making network namespaces needs root");
         return;
     }
     let name = format!("updown{}", std::process::id());

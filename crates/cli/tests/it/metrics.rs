@@ -95,7 +95,7 @@ fn a_port_in_use_is_3_and_names_the_remedy() {
 #[test]
 fn a_real_prometheus_scrapes_a_running_instance() {
     if Command::new("prometheus").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
-        println!("skipped: no prometheus here; apt-get install prometheus");
+        testkit::skip("no prometheus here; apt-get install prometheus");
         return;
     }
     let root = Root::new();

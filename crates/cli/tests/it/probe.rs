@@ -127,7 +127,7 @@ fn what_a_file_holds_is_kept_until_there_is_something_to_write() {
 fn the_heading_names_the_load() {
     let _turn = turn();
     if Command::new("stress-ng").arg("--version").stdout(Stdio::null()).status().is_err() {
-        println!("SKIPPED the_heading_names_the_load: stress-ng is not installed");
+        testkit::skip("stress-ng is not installed (apt-get install stress-ng)");
         return;
     }
     let output = probe(&["timer", "--duration", "100ms", "--load", "memory"]);
@@ -138,7 +138,7 @@ fn the_heading_names_the_load() {
 #[test]
 fn a_host_without_frequencies_says_so() {
     if PathBuf::from("/sys/devices/system/cpu/cpufreq/policy0").exists() {
-        println!("SKIPPED a_host_without_frequencies_says_so: this one has some");
+        // Not a lack: there the command measures, which crates/probe/tests/it/power.rs covers.
         return;
     }
     let output = probe(&["frequency"]);
@@ -213,7 +213,7 @@ fn files_are_imported_compared_and_reported() {
 #[test]
 fn a_profile_has_every_probe_or_says_why_not() {
     if !rustix::process::geteuid().is_root() {
-        println!("SKIPPED a_profile_has_every_probe_or_says_why_not: needs root (the lab)");
+        testkit::skip("needs root (the lab)");
         return;
     }
     let _turn = turn();

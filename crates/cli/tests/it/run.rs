@@ -104,7 +104,7 @@ fn an_unknown_interface_is_3() {
 #[test]
 fn nobody_is_told_what_is_needed() {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can become nobody");
+        testkit::skip("only root can become nobody");
         return;
     }
     // The binary and the telemetry may lie where nobody may not look.
@@ -182,7 +182,7 @@ fn workers_have_a_source_each() {
     let root = Root::new();
     let cpus = std::thread::available_parallelism().unwrap().get();
     if cpus < 2 {
-        println!("skipped: two CPUs are needed");
+        testkit::skip("two CPUs are needed");
         return;
     }
     let document = document(&root, &["run", "macswap", "memory:64,frames=1000", "--cpu", "0,1", "--json"]);

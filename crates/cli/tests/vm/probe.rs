@@ -85,7 +85,7 @@ fn slow_down(tid: u32, frequency: Hertz) {
 
 fn frequency() {
     if !rustix::process::geteuid().is_root() {
-        println!("SKIPPED probe::a_pstate_that_slows_the_cpu_is_seen_and_put_back: needs root (SCHED_DEADLINE)");
+        testkit::skip("needs root (SCHED_DEADLINE)");
         return;
     }
     let program = env!("CARGO_BIN_EXE_apus");

@@ -200,6 +200,31 @@ impl Access {
         Ok(Some(names))
     }
 
+    /// Where a symbolic link points, as it is written in it; `None` if there is none.
+    pub(crate) fn link(&self, path: &str) -> Result<Option<String>, Error> {
+        let link = self.open(path, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty());
+        match link.and_then(|link| Ok(rustix::fs::readlinkat(link, "", Vec::new())?)) {
+            Ok(target) => Ok(Some(target.to_string_lossy().into_owned())),
+            Err(error) => match Error::of(format!("look at {}", self.show(path)), &error) {
+                Error::NotThere { .. } | Error::Refused { .. } => Ok(None),
+                error => Err(error),
+            },
+        }
+    }
+
+    /// The permissions of a file; `None` if there is none.
+    pub(crate) fn mode(&self, path: &str) -> Result<Option<u32>, Error> {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = |file: File| Ok(file.metadata()?.permissions().mode());
+        match self.open(path, OFlags::PATH, Mode::empty()).and_then(mode) {
+            Ok(mode) => Ok(Some(mode)),
+            Err(error) => match Error::of(format!("look at {}", self.show(path)), &error) {
+                Error::NotThere { .. } => Ok(None),
+                error => Err(error),
+            },
+        }
+    }
+
     /// The numbers `N` of the entries `prefixN` of a folder, ascending; none if there is no folder.
     pub fn numbered(&self, path: &str, prefix: &str) -> Result<Vec<u32>, Error> {
         let names = self.list(path)?.unwrap_or_default();

@@ -222,12 +222,12 @@ mod tests {
     fn a_request_holds_as_long_as_its_file() {
         let access = Access::live().unwrap();
         let Ok(Some(before)) = DmaLatency::effective(&access) else {
-            println!("SKIPPED: {DEVICE} cannot be read here");
+            testkit::skip(format!("{DEVICE} cannot be read here"));
             return;
         };
         let limit = Nanos::from_micros(1_999_999_999);
         match hold_here(&access, limit) {
-            Err(error) => println!("SKIPPED: {error}"),
+            Err(error) => testkit::skip(error.to_string()),
             Ok(held) => {
                 assert!(DmaLatency::effective(&access).unwrap().unwrap() <= limit);
                 drop(held);

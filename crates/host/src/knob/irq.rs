@@ -40,9 +40,45 @@ impl IrqAffinity {
         format!("{FOLDER}/{}/{name}", self.irq)
     }
 
-    /// Where it is served now; `None` where the kernel does not say.
+    /// Where it is served now; empty if it is not in use, `None` where the kernel does not say.
     pub fn effective(&self, access: &Access) -> Result<Option<Cpus>, Error> {
         Ok(access.line(&self.file("effective_affinity_list"))?.and_then(|list| list.parse().ok()))
+    }
+
+    /// Why it cannot be moved, where the machine shows that before a write is tried.
+    ///
+    /// From Linux 6.11 on, the files of such interrupts are read-only (kernel/irq/proc.c, `register_irq_proc`). Before
+    /// that, two of every PC are known by number and name: the timer (arch/x86/kernel/time.c, `IRQF_NOBALANCING`) and
+    /// the link of the second interrupt controller (arch/x86/kernel/i8259.c), which never arrives.
+    pub fn fixed(&self, access: &Access) -> Result<Option<&'static str>, Error> {
+        let of_kernel = |name: &str| access.line(&format!("/sys/kernel/irq/{}/{name}", self.irq));
+        let platform = match self.irq {
+            0 => of_kernel("actions")?.as_deref() == Some("timer"),
+            2 => of_kernel("chip_name")?.as_deref() == Some("XT-PIC"),
+            _ => false,
+        };
+        if platform {
+            return Ok(Some("it belongs to the platform"));
+        }
+        let read_only =
+            access.is_live() && access.mode(&self.file("smp_affinity_list"))?.is_some_and(|m| m & 0o222 == 0);
+        Ok(read_only
+            .then_some("its driver spreads its queues itself (a managed interrupt), or it belongs to the platform"))
+    }
+
+    /// Whether it is served by `cpus` alone, or by none.
+    pub fn is_within(&self, access: &Access, cpus: &Cpus) -> Result<bool, Error> {
+        Ok(self.effective(access)?.is_some_and(|effective| effective.within(cpus)))
+    }
+
+    fn refused(&self, why: &str) -> Error {
+        Error::Refused {
+            what: format!("move interrupt {}", self.irq),
+            why: why.into(),
+            fix: "boot with isolcpus=managed_irq,domain,CPUS, which keeps managed interrupts off those CPUs, or give the \
+                  device fewer queues"
+                .into(),
+        }
     }
 }
 
@@ -57,19 +93,24 @@ impl Setting for IrqAffinity {
 
     fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
         let list = text(&self.label(), value)?;
-        access.write(&self.file("smp_affinity_list"), list).map_err(|error| match error {
-            Error::Refused { what, why, .. } => Error::Refused {
-                what,
-                why,
-                fix: "a managed interrupt cannot be moved: boot with isolcpus=managed_irq, or give the device fewer queues"
-                    .into(),
-            },
-            other => other,
-        })
+        let Err(error) = access.write(&self.file("smp_affinity_list"), list) else { return Ok(()) };
+        let Error::Refused { why, .. } = &error else { return Err(error) };
+        // EIO: the kernel lets nobody move it (kernel/irq/proc.c, write_irq_affinity). Where it stays counts.
+        if let Ok(cpus) = list.parse()
+            && self.is_within(access, &cpus)?
+        {
+            let why = format!("it cannot be moved, and stays within CPUs {cpus}");
+            return Err(Error::NotThere { what: format!("move interrupt {}", self.irq), why });
+        }
+        Err(self.refused(&format!("{why}: the kernel does not let it be moved")))
     }
 
-    fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
-        check_list(&self.label(), value)
+    fn check(&self, access: &Access, value: &Value) -> Result<(), Error> {
+        check_list(&self.label(), value)?;
+        match self.fixed(access)? {
+            Some(why) => Err(self.refused(why)),
+            None => Ok(()),
+        }
     }
 
     fn same(&self, _: Option<&str>, a: &str, b: &str) -> bool {
@@ -154,6 +195,24 @@ mod tests {
     use super::*;
     use crate::knob::Knob;
     use crate::testing::Folder;
+
+    #[test]
+    fn what_cannot_be_moved_is_known_before_it_is_tried() {
+        let folder = Folder::new(&[
+            ("sys/kernel/irq/0/actions", "timer\n"),
+            ("proc/irq/0/effective_affinity_list", "0\n"),
+            ("proc/irq/2/effective_affinity_list", "\n"),
+            ("sys/kernel/irq/2/chip_name", "XT-PIC\n"),
+            ("proc/irq/24/effective_affinity_list", "3\n"),
+        ]);
+        let access = folder.access();
+        for (irq, fixed, within) in [(0, true, true), (2, true, true), (24, false, false)] {
+            let irq = IrqAffinity::new(irq);
+            assert_eq!(irq.fixed(&access).unwrap().is_some(), fixed, "{}", irq.label());
+            assert_eq!(irq.is_within(&access, &"0-1".parse().unwrap()).unwrap(), within, "{}", irq.label());
+            assert_eq!(irq.check(&access, &Value::text("0-1")).is_err(), fixed, "{}", irq.label());
+        }
+    }
 
     #[test]
     fn affinities_are_sets() {

@@ -23,7 +23,8 @@ impl Sysctl {
         Self { name: name.into() }
     }
 
-    fn path(&self) -> String {
+    /// Its file.
+    pub fn path(&self) -> String {
         let swapped = self.name.chars().map(|c| match c {
             '.' => '/',
             '/' => '.',

@@ -18,6 +18,10 @@ pub struct ProfileFile {
     /// Profiles that come before this one, by their name, or by a file's path relative to this one.
     #[serde(default)]
     pub include: Vec<Spanned<String>>,
+    /// Texts that `{NAME}` stands for in this file and in those that it includes, unless whoever includes this one, or
+    /// the command line, says otherwise.
+    #[serde(default)]
+    pub variables: BTreeMap<String, Spanned<Scalar>>,
     /// Kernel parameters: `"kernel.nmi_watchdog" = 0`.
     #[serde(default)]
     pub sysctl: BTreeMap<String, Spanned<Scalar>>,
@@ -36,10 +40,11 @@ pub struct ProfileFile {
     /// Kernel work that is bound to no CPU.
     #[serde(default)]
     pub workqueues: WorkqueueSection,
-    /// Threads, by the beginning of their name.
+    /// Threads, by the beginning of their name, or by a pattern: `irq/*-mlx5*`.
     #[serde(default)]
     pub threads: BTreeMap<String, ThreadSection>,
-    /// Interfaces, by name; `*` is all that were named, or all with a device.
+    /// Interfaces, by name, by a pattern (`ens*`; `*` is all that were named, or all with a device), or by their driver
+    /// (`driver:ice`).
     #[serde(default)]
     pub network: BTreeMap<String, NetworkSection>,
     /// Memory.
@@ -225,9 +230,56 @@ pub struct Layer {
     text: String,
 }
 
+/// Variables, by their name.
+pub type Variables = BTreeMap<String, String>;
+
+/// What is read of a file before its variables are known.
+#[derive(Deserialize)]
+struct Head {
+    #[serde(default)]
+    variables: BTreeMap<String, Spanned<Scalar>>,
+}
+
+/// Names that the machine gives its meaning: they are filled in later.
+pub(super) const OF_MACHINE: [&str; 2] = ["isolated", "housekeeping"];
+
+/// Refuses what would not stay one word of the file, or one variable.
+pub(super) fn check_variable(name: &str, value: &str) -> Result<(), String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if name.is_empty() || !name.chars().all(plain) {
+        return Err(format!("{name:?}: a variable's name has letters, digits, - and _"));
+    }
+    if OF_MACHINE.contains(&name) {
+        return Err(format!("{name} is what the machine has; use --isolated"));
+    }
+    if value.contains(['"', '\'', '\\', '{', '}']) || value.chars().any(char::is_control) {
+        return Err("the value of a variable has no quotes, backslashes, braces or control characters".into());
+    }
+    Ok(())
+}
+
 impl Layer {
     /// Reads a profile's text.
     pub fn parse(name: &str, folder: Option<&Path>, text: &str) -> Result<Self, Error> {
+        Self::parse_with(name, folder, text, &Variables::new())
+    }
+
+    /// The same, with variables that go before its own.
+    pub fn parse_with(name: &str, folder: Option<&Path>, text: &str, outer: &Variables) -> Result<Self, Error> {
+        // One that is no TOML is refused below, with its place.
+        let own = toml::from_str::<Head>(text).map(|head| head.variables).unwrap_or_default();
+        let mut filled = text.to_owned();
+        for (variable, value) in &own {
+            let at = Some(value.span().start);
+            let value = value.get_ref().to_string();
+            check_variable(variable, &value).map_err(|why| Error { place: place(name, text, at), why })?;
+            // Values have no line ends, so places stay right.
+            filled = filled.replace(&format!("{{{variable}}}"), outer.get(variable).unwrap_or(&value));
+        }
+        for (variable, value) in outer.iter().filter(|(variable, _)| !own.contains_key(*variable)) {
+            filled = filled.replace(&format!("{{{variable}}}"), value);
+        }
+        let text = filled.as_str();
         let file = toml::from_str(text).map_err(|e: toml::de::Error| Error {
             place: place(name, text, e.span().map(|span| span.start)),
             why: e.message().trim().replace('\n', "; "),

@@ -2,6 +2,7 @@
 
 mod cpu;
 mod network;
+mod pattern;
 
 use toml::Spanned;
 
@@ -51,8 +52,13 @@ impl Profile {
             None => isolated(access).map_err(of_machine)?,
         };
         let housekeeping = all.without(&isolated);
-        let resolved =
-            Resolved { plan: Plan::new(&self.name), arguments: Vec::new(), isolated, housekeeping, notes: Vec::new() };
+        let resolved = Resolved {
+            plan: Plan::new(&self.name),
+            arguments: Vec::new(),
+            isolated,
+            housekeeping,
+            notes: self.notes.clone(),
+        };
         let mut work = Work { access, purpose, all, resolved };
         work.sound(&self.name)?;
         for layer in &self.layers {
@@ -94,10 +100,12 @@ impl Work<'_> {
     fn layer(&mut self, layer: &Layer) -> Result<(), Error> {
         let file = &layer.file;
         for (name, value) in &file.sysctl {
-            self.add(layer, value, Sysctl::new(name), Value::text(value.get_ref()))?;
+            let text = self.fill(&value.get_ref().to_string());
+            self.add(layer, value, Sysctl::new(name), Value::text(text))?;
         }
         for (path, value) in &file.sysfs {
-            self.add(layer, value, File::new(path), Value::text(value.get_ref()))?;
+            let text = self.fill(&value.get_ref().to_string());
+            self.add(layer, value, File::new(path), Value::text(text))?;
         }
         for (selector, section) in &file.cpus {
             self.cpus_section(layer, selector, section)?;
@@ -139,6 +147,11 @@ impl Work<'_> {
     ) -> Result<(), Error> {
         use crate::knob::Setting as _;
         let setting = setting.into();
+        let texts =
+            wanted.as_text().into_iter().chain(wanted.as_fields().into_iter().flatten().map(|(_, text)| text.as_str()));
+        if let Some(variable) = texts.into_iter().find_map(unfilled) {
+            return Err(layer.wrong(place, format!("there is no variable {variable}; define it under [variables]")));
+        }
         let wanted = match &setting {
             AnySetting::Features(features) => {
                 features.meant(self.access, wanted).map_err(|error| layer.wrong(place, error))?
@@ -151,6 +164,13 @@ impl Work<'_> {
         }
         self.resolved.plan.push(Item { setting, wanted, on_refusal, from: Some(layer.place(place)) });
         Ok(())
+    }
+
+    /// Fills in the lists of CPUs that the machine has.
+    fn fill(&self, text: &str) -> String {
+        let Resolved { isolated, housekeeping, .. } = &self.resolved;
+        let text = text.replace("{isolated}", &isolated.to_string());
+        text.replace("{housekeeping}", &housekeeping.to_string())
     }
 
     fn note(&mut self, layer: &Layer, place: &Spanned<impl Sized>, why: &str) {
@@ -206,7 +226,13 @@ impl Work<'_> {
             && let Some(cpus) = self.cpus(layer, text)?
         {
             for irq in irqs(self.access).map_err(|e| layer.wrong(text, e))? {
-                self.add_as(layer, text, IrqAffinity::new(irq), Value::text(&cpus), OnRefusal::Report)?;
+                let irq = IrqAffinity::new(irq);
+                let fixed = irq.fixed(self.access).map_err(|e| layer.wrong(text, e))?.is_some();
+                // One that cannot be moved, and serves none of the other CPUs, is where it should be.
+                if fixed && irq.is_within(self.access, &cpus).map_err(|e| layer.wrong(text, e))? {
+                    continue;
+                }
+                self.add_as(layer, text, irq, Value::text(&cpus), OnRefusal::Report)?;
             }
         }
         if let Some(text) = &section.banned {
@@ -253,13 +279,17 @@ impl Work<'_> {
 
     fn threads(&mut self, layer: &Layer, prefix: &str, section: &super::file::ThreadSection) -> Result<(), Error> {
         let Some(any) = section.cpus.as_ref().or(section.class.as_ref()) else { return Ok(()) };
-        if prefix.is_empty() {
-            return Err(layer.wrong(any, "needs the beginning of a name, such as ksoftirqd/"));
+        // A pattern is looked for by what stands before its first star.
+        let is_pattern = pattern::is_pattern(prefix);
+        let start = if is_pattern { prefix.split(['*', '?']).next().unwrap_or_default() } else { prefix };
+        if prefix.trim_matches(['*', '?']).is_empty() {
+            return Err(layer.wrong(any, "needs the beginning of a name, such as ksoftirqd/, or a pattern: *-mlx5*"));
         }
-        let found = if self.access.is_live() { threads(self.access, prefix) } else { Ok(Vec::new()) };
-        let found = found.map_err(|e| layer.wrong(any, e))?;
+        let found = if self.access.is_live() { threads(self.access, start) } else { Ok(Vec::new()) };
+        let mut found = found.map_err(|e| layer.wrong(any, e))?;
+        found.retain(|thread| !is_pattern || pattern::matches(prefix, &thread.name));
         if found.is_empty() {
-            self.note(layer, any, &format!("there is no thread whose name begins with {prefix}"));
+            self.note(layer, any, &format!("no thread's name is {prefix} or begins with it"));
         }
         for thread in found {
             if let Some(text) = &section.cpus
@@ -314,8 +344,7 @@ impl Work<'_> {
             self.note(layer, argument, "no CPU is isolated: name some with --isolated");
             return Ok(());
         }
-        let text = text.replace("{isolated}", &self.resolved.isolated.to_string());
-        let text = text.replace("{housekeeping}", &self.resolved.housekeeping.to_string());
+        let text = self.fill(text);
         if text.split_whitespace().count() != 1 || text.contains(['{', '}']) {
             return Err(layer.wrong(
                 argument,
@@ -338,6 +367,14 @@ impl Work<'_> {
         let setting = AnySetting::from(BootFragment {});
         self.resolved.plan.push(Item { setting, wanted, on_refusal: OnRefusal::RollBack, from });
     }
+}
+
+/// The first `{NAME}` of a text.
+fn unfilled(text: &str) -> Option<&str> {
+    let (start, _) = text.match_indices('{').next()?;
+    let end = start + text[start..].find('}')?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    (end > start + 1 && text[start + 1..end].chars().all(plain)).then(|| &text[start..=end])
 }
 
 /// A scalar that may be a time: `200us` becomes nanoseconds.

@@ -8,7 +8,7 @@ fn layer(text: &str) -> Result<Layer, Error> {
 }
 
 fn profile(text: &str) -> Profile {
-    Profile { name: "p".into(), summary: "".into(), layers: vec![layer(text).unwrap()] }
+    Profile { name: "p".into(), summary: "".into(), layers: vec![layer(text).unwrap()], notes: Vec::new() }
 }
 
 fn machine() -> Folder {
@@ -64,7 +64,7 @@ fn errors_have_file_and_line() {
         ("summary = \n", "p.toml:1", ""),
     ] {
         let error = layer(text).and_then(|layer| {
-            let profile = Profile { name: "p".into(), summary: "".into(), layers: vec![layer] };
+            let profile = Profile { name: "p".into(), summary: "".into(), layers: vec![layer], notes: Vec::new() };
             profile.resolve(&machine().access(), &Purpose::default())
         });
         let error = error.expect_err(text);
@@ -119,7 +119,7 @@ fn later_layers_override_earlier_ones() {
     assert_eq!(resolved.arguments, ["y", "x=2"]);
     folder.put("p/loop.toml", "summary = \"l\"\ninclude = [\"./loop.toml\"]\n");
     let error = Profile::load(folder.path("p/loop.toml").to_str().unwrap()).unwrap_err();
-    assert!(error.why.contains("include itself") && error.place.ends_with("loop.toml:2"), "{error}");
+    assert!(error.why.contains("cannot include itself") && error.place.ends_with("loop.toml:2"), "{error}");
     assert!(Profile::load("nothing").unwrap_err().why.contains("powersave"));
     assert!(Profile::load("./nothing.toml").unwrap_err().why.contains("cannot read"));
 }

@@ -46,7 +46,7 @@ fn no_register_is_read_unless_asked_for() {
 fn cpus_that_are_named_are_not_interrupted() {
     let online = Facts::read(&Root::live()).cpus.all();
     let Some(last) = online.iter().last().filter(|last| *last > 0) else {
-        println!("SKIPPED: this test needs two CPUs");
+        testkit::skip("this test needs two CPUs");
         return;
     };
     let reading = Reading { isolated: CpuSet::from([last]), ..Reading::default() };
@@ -74,7 +74,7 @@ fn two_readings_give_rates() {
 #[test]
 fn as_nobody_less_is_known_and_nothing_is_false() {
     if !rustix::process::geteuid().is_root() {
-        println!("SKIPPED: only root can become nobody");
+        testkit::skip("only root can become nobody");
         return;
     }
     let test = std::env::current_exe().unwrap();

@@ -9,7 +9,7 @@ use crate::support::recorded_hosts;
 /// The facts of one recorded host; `None`, said aloud, where the recordings are not there.
 fn host(name: &str) -> Option<Facts> {
     let Some(folder) = recorded_hosts() else {
-        println!("SKIPPED: there are no recorded hosts (a folder shared/hosts beside the checkout)");
+        testkit::skip("there are no recorded hosts (a folder shared/hosts beside the checkout)");
         return None;
     };
     let root = Root::open(folder.join(format!("{name}.tar.gz"))).unwrap();

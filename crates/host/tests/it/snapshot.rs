@@ -167,7 +167,7 @@ fn the_script_takes_what_the_program_takes() {
 fn the_script_is_one_for_every_shell() {
     for shell in ["sh", "dash", "bash"] {
         let Ok(output) = Command::new(shell).arg("-n").arg(script()).output() else {
-            println!("SKIPPED: there is no {shell}");
+            testkit::skip(format!("there is no {shell}"));
             continue;
         };
         assert!(output.status.success(), "{shell}: {}", String::from_utf8_lossy(&output.stderr));
@@ -244,7 +244,7 @@ fn of_a_freebsd_host_by_the_script() {
 #[test]
 fn a_snapshot_of_a_recording_is_the_recording() {
     let Some(folder) = crate::support::recorded_hosts() else {
-        println!("SKIPPED: there are no recorded hosts (a folder shared/hosts beside the checkout)");
+        testkit::skip("there are no recorded hosts (a folder shared/hosts beside the checkout)");
         return;
     };
     let root = Root::open(folder.join("icx2s0.tar.gz")).unwrap();

@@ -118,7 +118,7 @@ pub fn snapshot(root: &Path) -> BTreeMap<PathBuf, (u32, Option<Vec<u8>>)> {
 pub fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        println!("SKIPPED: needs root");
+        testkit::skip("needs root");
     }
     root
 }

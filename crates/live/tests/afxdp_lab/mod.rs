@@ -14,10 +14,10 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use units::{Instant, Monotonic};
 
 /// Whether these tests can run; says so if not.
-pub fn is_root(test: &str) -> bool {
+pub fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        println!("SKIPPED {test}: needs root, for network namespaces and XDP");
+        testkit::skip("needs root, for network namespaces and XDP");
     }
     root
 }

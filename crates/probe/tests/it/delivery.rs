@@ -73,7 +73,7 @@ fn parts(measured: &Measured) -> Vec<(&str, u64)> {
 
 #[test]
 fn every_way_of_waiting_is_measured() {
-    let Some((cpu, other)) = two_cpus("every_way_of_waiting_is_measured") else { return };
+    let Some((cpu, other)) = two_cpus() else { return };
     let _turn = turn();
     let of = |wait, sender| {
         let priority = Some(50);
@@ -100,7 +100,7 @@ fn every_way_of_waiting_is_measured() {
 
 #[test]
 fn a_port_that_brings_its_frames_back() {
-    let Some((cpu, other)) = two_cpus("a_port_that_brings_its_frames_back") else { return };
+    let Some((cpu, other)) = two_cpus() else { return };
     let _turn = turn();
     let guard = Lab::pair(&format!("port{}", std::process::id())).up().unwrap();
     let (opened, mac) = mpsc::channel();
@@ -163,7 +163,7 @@ fn the_testers_median(cpu: usize, other: usize, number: u32) -> Option<u64> {
 
 #[test]
 fn the_parts_add_up_to_the_round_trip_that_the_tester_sees() {
-    let Some((cpu, other)) = two_cpus("the_parts_add_up_to_the_round_trip_that_the_tester_sees") else { return };
+    let Some((cpu, other)) = two_cpus() else { return };
     let _turn = turn();
     let parts = || {
         let duration = Nanos::from_millis(300);

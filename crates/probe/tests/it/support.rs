@@ -10,15 +10,15 @@ pub fn turn() -> MutexGuard<'static, ()> {
 
 /// The CPU to measure on, and another one; `None`, and a line that says why, where there is no other or
 /// no privilege.
-pub fn two_cpus(test: &str) -> Option<(usize, usize)> {
+pub fn two_cpus() -> Option<(usize, usize)> {
     if !rustix::process::geteuid().is_root() {
-        println!("SKIPPED {test}: needs root (CAP_SYS_NICE, CAP_PERFMON)");
+        testkit::skip("needs root (CAP_SYS_NICE, CAP_PERFMON)");
         return None;
     }
     match place::allowed().unwrap()[..] {
         [first, .., last] => Some((last, first)),
         _ => {
-            println!("SKIPPED {test}: needs two CPUs");
+            testkit::skip("needs two CPUs");
             None
         }
     }

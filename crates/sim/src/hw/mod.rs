@@ -10,6 +10,7 @@
 //! ```
 
 pub mod aspm;
+pub mod cpufreq;
 pub mod cstate;
 pub mod governor;
 pub mod interrupt;

@@ -83,8 +83,8 @@ pub(super) fn read(text: &str, name: &str) -> Result<Machine, MachineError> {
     let processor = file.processor.map(|section| section.model()).transpose().map_err(model)?;
     let nic = file.nic.map(|section| section.model()).transpose().map_err(model)?;
     if processor.is_none() && nic.is_none() {
-        let what = "neither a [processor] nor a [nic]: describe at least one".to_owned();
-        return Err(TextError { place: name.to_owned(), line: 1, what }.into());
+        let (what, fix) = ("neither a [processor] nor a [nic]".to_owned(), "describe at least one of them".to_owned());
+        return Err(TextError { place: name.to_owned(), line: 1, what, fix }.into());
     }
     let mut parameters = Vec::new();
     collect(&from_toml::<Value>(text, name)?, String::new(), &mut parameters);

@@ -23,6 +23,7 @@ use crate::hw::scheduler::{BackgroundModel, ThrottleModel};
 use crate::hw::spread::Spread;
 use crate::hw::timer::TimerModel;
 use crate::hw::vcpu::VcpuModel;
+use crate::strict;
 use crate::units_text::TextError;
 
 /// A machine, or a part of one: a processor with its kernel's costs, a network controller, or both.
@@ -136,13 +137,28 @@ pub enum MachineError {
         error: ModelError,
     },
     /// It lacks what is wanted.
-    #[error("{name} has no {lacks}: name a machine that has")]
+    #[error("{name} has no {lacks}")]
     Lacks {
         /// The machine.
         name: String,
         /// "processor", "network controller".
         lacks: &'static str,
     },
+}
+
+impl MachineError {
+    /// Where in the machine's own file the error is, what is wrong there, and what to do about it; `None` if it is not
+    /// the file that is wrong.
+    pub fn in_file(&self) -> Option<strict::Error> {
+        let (file, line, what, fix) = match self {
+            Self::Text(TextError { place, line, what, fix }) => (place, *line, what.clone(), fix.clone()),
+            Self::Model { place, line, error } => {
+                (place, *line, error.to_string(), "change the values of this section".to_owned())
+            }
+            Self::Unknown { .. } | Self::Lacks { .. } => return None,
+        };
+        Some(strict::Error { place: strict::Place::Line { file: file.clone(), line }, what, fix })
+    }
 }
 
 impl Machine {
@@ -176,6 +192,11 @@ impl Machine {
     /// The parameter at `path`: `processor.pstates.block`.
     pub fn parameter(&self, path: &str) -> Option<&Parameter> {
         self.parameters.iter().find(|parameter| parameter.path == path)
+    }
+
+    /// The machines that are built in, as they are written: a beginning for one's own.
+    pub fn text(name: &str) -> Option<&'static str> {
+        BUILT_IN.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
     }
 
     fn lacks(&self, lacks: &'static str) -> MachineError {
@@ -222,16 +243,32 @@ mod tests {
     #[test]
     fn a_wrong_file_names_line_and_remedy() {
         let good = BUILT_IN.iter().find(|(name, _)| *name == "x540").unwrap().1;
-        for (from, to, needle) in [
-            ("\"10Gbps\"", "\"10GHz\"", "10Gbps"),
-            ("\"10Gbps\"", "10", "a text in quotes"),
-            ("rate =", "speed =", "speed"),
-            ("\"10Gbps\"", "\"0bps\"", "rate of 0"),
+        let line = |needle: &str| 1 + good.lines().position(|line| line.starts_with(needle)).unwrap();
+        for (from, to, at, needles) in [
+            (
+                "\"10Gbps\"",
+                "\"10GHz\"",
+                "rate",
+                ["`nic.rate.value` is \"10GHz\"", "expected a bit rate such as 10Gbps"],
+            ),
+            ("\"10Gbps\"", "10", "rate", ["`nic.rate.value` is integer `10`", "expected a text in quotes"]),
+            ("rate = {", "rat = {", "rate", ["unknown key `nic.rat`", "did you mean `rate`?"]),
+            ("phy = {", "\n#phy = {", "[nic]", ["`nic.phy` is missing", "apus sim machines"]),
+            (
+                "batch = { value = 1, source",
+                "batch = { value = 1, sauce",
+                "batch",
+                ["unknown key `nic.write_back.batch.sauce`", "`source`"],
+            ),
+            ("\"10Gbps\"", "\"0bps\"", "[nic]", ["link: a rate of 0", "change the values of this section"]),
         ] {
             let wrong = good.replacen(from, to, 1);
-            assert_ne!(wrong, good);
-            let error = Machine::from_toml(&wrong, "mine.toml").unwrap_err().to_string();
-            assert!(error.starts_with("mine.toml") && error.contains(needle), "{from} -> {to}: {error}");
+            assert_ne!(wrong, good, "{from}");
+            let error = Machine::from_toml(&wrong, "mine.toml").unwrap_err().in_file().unwrap().to_string();
+            assert!(error.starts_with(&format!("mine.toml:{}: ", line(at))), "{from} -> {to}: {error}");
+            for needle in needles {
+                assert!(error.contains(needle), "{from} -> {to}: {error:?} does not say {needle:?}");
+            }
         }
         assert!(Machine::from_toml("description = \"nothing\"", "x").is_err());
     }

@@ -18,7 +18,7 @@ use crate::world::kernel::Kernel;
 use crate::world::port::Port;
 use crate::world::tally::Tally;
 use crate::world::user::User;
-use crate::world::{Activity, Book, Moderated};
+use crate::world::{Activity, Book, Cycle, Moderated};
 
 /// What a run gave. Of the frames, those that arrived within the window count.
 #[derive(Clone, Debug)]
@@ -45,6 +45,8 @@ pub struct Outcome {
     pub package: Package,
     /// Frames whose terms would have been more than their delay. Always 0, or the world is wrong.
     pub unsound: u64,
+    /// What simulating took: events, steps of workers between them, and looks at queues.
+    pub steps: u64,
 }
 
 /// The frames and interrupts of one queue.
@@ -62,6 +64,8 @@ pub struct QueueOutcome {
     pub interrupts: u64,
     /// What became of its moderation, if the kernel drives it.
     pub moderation: Option<Moderated>,
+    /// Vacations and busy periods, if threads share it.
+    pub shared: Cycle,
 }
 
 /// What one core did within the window.
@@ -156,7 +160,7 @@ fn mean_power(femtojoules: u128, duration: Nanos) -> Microwatts {
     Microwatts::new(u64::try_from(mean).unwrap_or(u64::MAX))
 }
 
-/// A package's energy, in femtojoules.
+/// The energy in femtojoules of the packages that the cores are in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Package {
     /// The simulated cores.
@@ -247,6 +251,7 @@ impl Outcome {
                 in_flight: queue.in_flight,
                 interrupts: port.queues[number].interrupts,
                 moderation: moderated.next_if(|moderated| moderated.queue == number),
+                shared: port.queues[number].shared.cycles,
             })
             .collect();
         let departed = queues.iter().map(|queue| queue.departed).sum();
@@ -262,6 +267,7 @@ impl Outcome {
             queues,
             cores,
             unsound: tally.unsound,
+            steps: 0,
         }
     }
 
@@ -311,11 +317,19 @@ fn package(scenario: &Scenario, cores: &[CoreOutcome]) -> Package {
     let alike = u128::from(scenario.worker.alike());
     let idle = &host.processor.cstates;
     let resting = power.idle(idle.states[idle.deepest].gate, host.processor.pstates.lowest);
-    let others = u128::from(power.cores).saturating_sub(cores.len() as u128 + alike);
+    let busy = cores.len() as u64 + u64::from(scenario.worker.alike());
+    let packages = packages(scenario);
+    let others = u128::from((packages * u64::from(power.cores)).saturating_sub(busy));
     Package {
         simulated,
         alike: simulated * alike / (cores.len() as u128).max(1),
         others: u128::from(resting.as_microwatts()) * time * others,
-        uncore: u128::from(power.uncore(host.uncore).as_microwatts()) * time,
+        uncore: u128::from(power.uncore(host.uncore).as_microwatts()) * time * u128::from(packages),
     }
+}
+
+/// The packages that the simulated cores and those alike fill: cores that one package does not have are another's.
+pub fn packages(scenario: &Scenario) -> u64 {
+    let busy = u64::from(scenario.worker.cores()) + u64::from(scenario.worker.alike());
+    busy.div_ceil(u64::from(scenario.host.processor.power.cores.max(1))).max(1)
 }

@@ -47,15 +47,18 @@ pub struct Host {
     pub uncore: Hertz,
 }
 
+/// Where the machines are told.
+const OTHER: &str = "name another one: apus sim machines lists them";
+
 pub(super) fn read(root: &mut Section, load: Load<'_>) -> Result<Host, Error> {
     let spot = root.required::<String>("machine", "xeon-gold-6338n")?;
     let machine = named(&spot, &mut *load)?;
-    let processor = machine.processor().map_err(|why| spot.wrong(why.to_string(), "see apus sim machines"))?;
+    let processor = machine.processor().map_err(|why| spot.wrong(why.to_string(), OTHER))?;
     let mut processor = processor.clone();
     let (nic_name, nic) = match root.text::<String>("nic")? {
         Some(spot) => {
             let machine = named(&spot, load)?;
-            let nic = machine.nic().map_err(|why| spot.wrong(why.to_string(), "name a network controller"))?;
+            let nic = machine.nic().map_err(|why| spot.wrong(why.to_string(), OTHER))?;
             (machine.name.clone(), nic.clone())
         }
         None => {
@@ -114,7 +117,8 @@ fn named(spot: &Spot<String>, load: Load<'_>) -> Result<Machine, Error> {
     } else {
         built_in(name)
     };
-    found.map_err(|why| spot.wrong(why.to_string(), "a machine's file has [processor], [nic], or both"))
+    // What is wrong in a machine's file is wrong there, not in the scenario.
+    found.map_err(|why| why.in_file().unwrap_or_else(|| spot.wrong(why.to_string(), OTHER)))
 }
 
 /// A machine that is built in, read once in the program's life: its text never changes.

@@ -27,14 +27,15 @@
 //! [worker]
 //! driver = "user"                   # user: a loop that polls; kernel: interrupts and NAPI
 //! cores = 1
-//! wait = "adaptive"                 # poll, interrupt, backoff, hybrid300, adaptive
+//! wait = "adaptive"                 # poll, interrupt, backoff, hybrid300, adaptive, metronome
 //!
 //! [moderation]
 //! policy = "static"                 # nic (as its driver sets it), off, static, dim, goal
 //! delay = "8us"
 //!
 //! [frequency]
-//! policy = "fixed"                  # fixed, two-level, l3fwd-power, goal, toggle
+//! policy = "fixed"                  # fixed, two-level, l3fwd-power, goal, toggle, or a governor: performance, powersave,
+//!                                   # ondemand, conservative, schedutil, nmap
 //! at = "2.2GHz"
 //!
 //! [idle]
@@ -44,17 +45,21 @@
 //! class = "fifo"
 //! ```
 //! All keys, with their defaults, are those that the files here ask for: `machine.rs`, `traffic.rs`,
-//! `worker.rs`.
+//! `worker.rs`, `moderation.rs`, `frequency.rs`.
 
+mod frequency;
 mod machine;
+mod moderation;
 mod traffic;
 mod values;
 mod worker;
 
+pub use frequency::FrequencyPlan;
 pub use machine::Host;
+pub use moderation::ModerationPlan;
 pub use traffic::Stream;
-pub use values::{CycleCount, Percent};
-pub use worker::{FrequencyPlan, ModerationPlan, Wait, Worker};
+pub use values::{CycleCount, DimProfiles, Percent, Ratio};
+pub use worker::{Wait, Worker};
 
 use policy::Goal;
 use units::{Nanos, PacketRate};
@@ -63,6 +68,8 @@ use crate::strict::{self, Error, Override, Section};
 
 /// The longest simulated time, warm-up included: a day.
 pub const LONGEST: Nanos = Nanos::from_secs(86_400);
+/// The most queues, and so cores: those of the largest of these controllers, an XL710 (Intel 332464, 1.2).
+pub const QUEUES: u64 = 1_536;
 /// The seed, if none was given.
 pub const SEED: u64 = 1;
 /// What counts for nothing at the beginning, if nothing else was given.
@@ -127,10 +134,17 @@ impl Scenario {
         }
         let goal = root.section("goal")?.map(goal).transpose()?;
         let mut host = machine::read(&mut root, load)?;
+        let nic = &host.nic;
+        let alone = nic.link.latency * 2 + nic.receive + nic.transmit;
+        if duration.value <= alone {
+            let what = format!("`duration = \"{}\"`: no packet can arrive and leave within it", duration.value);
+            let fix = format!("expected more than {alone}, which a packet takes in the {} alone", host.nic_name);
+            return Err(duration.wrong(what, format!("{fix}; 1s is usual")));
+        }
         let queues = queues(&mut root, &mut host)?;
         let worker = worker::read(&mut root, &host, queues)?;
-        let moderation = worker::moderation(&mut root, &mut host, &worker, goal)?;
-        let frequency = worker::frequency(&mut root, &mut host, goal)?;
+        let moderation = moderation::moderation(&mut root, &mut host, &worker, goal)?;
+        let frequency = frequency::frequency(&mut root, &mut host, &worker, goal)?;
         let traffic = traffic::read(&mut root, &host.nic, queues, load)?;
         root.finish()?;
         let duration = duration.value;
@@ -166,8 +180,7 @@ fn goal(mut section: Section) -> Result<GoalPlan, Error> {
 /// `[queues]`: how many, what the rings hold, and how long descriptors wait for a batch.
 fn queues(root: &mut Section, host: &mut Host) -> Result<u32, Error> {
     let Some(mut section) = root.section("queues")? else { return Ok(1) };
-    // Queues of the largest of these controllers: 1,536 of an XL710.
-    let count = section.count("count", 1..=1_536)?.map_or(1, |spot| spot.value as u32);
+    let count = section.count("count", 1..=QUEUES)?.map_or(1, |spot| spot.value as u32);
     // A ring holds at most 2^16 descriptors in any driver.
     for (key, ring) in
         [("rx_descriptors", &mut host.nic.rx_descriptors), ("tx_descriptors", &mut host.nic.tx_descriptors)]

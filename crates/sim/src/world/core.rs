@@ -104,6 +104,8 @@ pub struct Core {
     /// When it is taken away next, and when it was last.
     disturbed_at: At,
     taken: (At, At),
+    /// Time that it was idle, since the world began.
+    idle: Nanos,
     /// Within the window:
     pub frequency_changes: u64,
     pub frequency_requests: u64,
@@ -121,6 +123,7 @@ impl Core {
             stall: (At::ORIGIN, At::ORIGIN),
             disturbed_at: NEVER,
             taken: (At::ORIGIN, At::ORIGIN),
+            idle: Nanos::ZERO,
             frequency_changes: 0,
             frequency_requests: 0,
             wakeups: 0,
@@ -138,6 +141,11 @@ impl Core {
     /// The frequency in force.
     pub fn frequency(&self) -> Hertz {
         self.frequency
+    }
+
+    /// Time that it was idle since the world began, a rest that is not over left out.
+    pub fn idle(&self) -> Nanos {
+        self.idle
     }
 
     /// The last time that the core stood still for a change of frequency.
@@ -325,7 +333,9 @@ impl Core {
                 let predicted = self.menu.predict(rest.bound);
                 let index = self.parts.cstate.enter(from, predicted, self.parts.latency_limit);
                 self.parts.ledger.set(from, Activity::Idle(index), asleep_at);
-                self.menu.observe(told.since(from).unwrap_or(Nanos::ZERO));
+                let idle = told.since(from).unwrap_or(Nanos::ZERO);
+                self.idle += idle;
+                self.menu.observe(idle);
                 Activity::Idle(index)
             }
             None if rest.idle_from.is_some() => Activity::Polling,

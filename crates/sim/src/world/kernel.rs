@@ -17,7 +17,7 @@ use policy::moderation::{self, Delays, Moderation, ModerationPolicy as _, Profil
 use policy::wait::{Action, Arrivals, Ended, Observation, Queue};
 use units::{Cycles, Nanos, Simulated};
 
-use super::Toggle;
+use super::Scaling;
 use super::core::{Core, Path, Whom};
 use super::ledger::Activity;
 use super::port::Port;
@@ -25,6 +25,7 @@ use super::queue::Waiting;
 use super::tally::{Shares, Tally};
 use super::user::{HEALTH_INTERVAL, Served, overlap};
 use crate::At;
+use crate::hw::cpufreq::Load;
 use crate::outcome::{Drop, Term};
 
 /// Frames of a queue that one poll takes: `NAPI_POLL_WEIGHT`, include/linux/netdevice.h.
@@ -63,7 +64,8 @@ pub struct Config {
     pub frequency: Option<Frequency<Simulated>>,
     pub model: KernelModel,
     pub stamps: bool,
-    pub toggle: Option<Toggle>,
+    /// Who else changes the frequency.
+    pub scaling: Option<Scaling>,
 }
 
 /// What the core did within the window.
@@ -81,6 +83,8 @@ struct Napi {
     queue: usize,
     policy: Moderation<Simulated>,
     scheduled: bool,
+    /// Whether it was polled since its last interrupt.
+    polled: bool,
     /// Totals, for the policy.
     events: u64,
     packets: u64,
@@ -135,6 +139,8 @@ pub struct Kernel {
     ran: bool,
     busy: Nanos,
     asleep: Nanos,
+    /// What a governor is shown of the packets.
+    load: Load,
 }
 
 impl Kernel {
@@ -144,6 +150,7 @@ impl Kernel {
             .map(|(queue, policy)| Napi {
                 queue,
                 scheduled: true,
+                polled: false,
                 events: 0,
                 packets: 0,
                 bytes: 0,
@@ -171,6 +178,7 @@ impl Kernel {
             ran: false,
             busy: Nanos::ZERO,
             asleep: Nanos::ZERO,
+            load: Load::default(),
         }
     }
 
@@ -196,7 +204,9 @@ impl Kernel {
     pub fn interrupted(&mut self, queue: usize, fired: At) -> Option<At> {
         for napi in self.napis.iter_mut().filter(|napi| napi.queue == queue) {
             napi.scheduled = true;
+            napi.polled = false;
             napi.events += 1;
+            self.load.polled_in_a_row = 0;
         }
         let State::Resting { began, .. } = self.state else {
             self.interrupts += 1;
@@ -250,6 +260,12 @@ impl Kernel {
         port.queues[queue].reclaim(now);
         let count = self.batch.len() as u64;
         self.spent += self.batch.len();
+        if std::mem::replace(&mut self.napis[index].polled, true) {
+            self.load.polled_packets += count;
+            self.load.polled_in_a_row += count;
+        } else {
+            self.load.interrupt_packets += count;
+        }
         let began = self.core.execute(now, poll, Activity::Working);
         let done = self.core.execute(began, Cycles::new(count * frame.count()), Activity::Working);
         self.busy += if count > 0 { done.since(now).unwrap_or(Nanos::ZERO) } else { Nanos::ZERO };
@@ -373,8 +389,8 @@ impl Kernel {
                 self.core.request(now, wanted);
             }
         }
-        if let Some(wanted) = self.config.toggle.as_mut().and_then(|toggle| toggle.due(now)) {
-            self.core.request(now, wanted);
+        if let Some(scaling) = &mut self.config.scaling {
+            scaling.steer(now, &mut self.core, self.load);
         }
     }
 

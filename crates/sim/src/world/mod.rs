@@ -6,7 +6,8 @@
 //!                  └─ send ─┴──────── User or Kernel ◄───────┘      all counted by Tally and Ledger
 //! ```
 //! What wants to act has a slot in the [`Agenda`]. A worker that polls goes on by itself as long as
-//! nobody else's turn comes first, so a busy loop costs no event.
+//! nobody else's turn comes first, so a busy loop costs no event. A frame concerns its own queue and worker
+//! alone, so the work that it takes does not grow with their number, but for the agenda's logarithm.
 //!
 //! **Limits.** One NIC with one port. Within one step a worker runs ahead of the others by the length of its
 //! batch; what two workers send at once leaves in the order of their steps. A response that makes room for
@@ -15,6 +16,7 @@
 mod core;
 pub(crate) mod kernel;
 mod ledger;
+mod metronome;
 pub(crate) mod port;
 mod queue;
 pub(crate) mod tally;
@@ -22,6 +24,8 @@ pub(crate) mod user;
 
 pub use kernel::{KernelModel, Moderated};
 pub use ledger::{Activity, Book, Residency};
+pub use metronome::{Cycle, MetronomeModel};
+pub use user::HEALTH_INTERVAL;
 
 use policy::frequency::{
     Fixed, Frequency, FrequencyPolicy as _, GoalFrequency, GoalFrequencyConfig, L3fwdPower, Platform, TwoLevel,
@@ -38,10 +42,11 @@ use crate::At;
 use crate::engine::{Agenda, Id};
 use crate::hw::ModelError;
 use crate::hw::aspm::Aspm;
+use crate::hw::cpufreq::{Governor, Load};
 use crate::hw::cstate::CState;
 use crate::hw::interrupt::DelayFrom;
 use crate::hw::pstate::PState;
-use crate::hw::scheduler::Scheduler;
+use crate::hw::scheduler::{Class, Scheduler};
 use crate::hw::timer::Timer;
 use crate::hw::vcpu::Vcpu;
 use crate::outcome::Outcome;
@@ -50,10 +55,11 @@ use crate::scenario::{FrequencyPlan, ModerationPlan, Scenario, Wait, Worker as W
 use crate::traffic::Source;
 use kernel::Kernel;
 use ledger::Ledger;
+use metronome::Thread;
 use port::{Feed, Port};
 use queue::QueuePair;
 use tally::Tally;
-use user::User;
+use user::{Scheme, User};
 
 /// Streams of random numbers: traffic from here on, one a kind...
 const TRAFFIC: u64 = 1_000;
@@ -89,6 +95,27 @@ impl Toggle {
     }
 }
 
+/// Who changes a core's frequency, if no policy does.
+#[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant)] // there is one a core
+pub(crate) enum Scaling {
+    Toggle(Toggle),
+    Governor(Governor),
+}
+
+impl Scaling {
+    /// Asks the core for what is due at `now`. `packets` is what a governor is shown of NAPI.
+    fn steer(&mut self, now: At, core: &mut Core, packets: Load) {
+        let wanted = match self {
+            Self::Toggle(toggle) => toggle.due(now),
+            Self::Governor(governor) => governor.decide(now, core.frequency(), &Load { idle: core.idle(), ..packets }),
+        };
+        if let Some(wanted) = wanted {
+            core.request(now, wanted);
+        }
+    }
+}
+
 /// One core's share of the world.
 #[derive(Debug)]
 enum Worker {
@@ -109,6 +136,8 @@ pub struct World {
     armed: Vec<bool>,
     armed_count: usize,
     end: At,
+    /// Events, steps of workers between them, and looks at queues: the simulator's own work.
+    steps: u64,
 }
 
 /// Runs a scenario to its end. `seed` in place of the scenario's own, if given.
@@ -149,6 +178,7 @@ impl World {
             armed: vec![false; queues],
             armed_count: 0,
             end: window.1,
+            steps: 0,
         };
         for number in 0..cores {
             let mut random = Random::stream(seed, CORES + number as u64);
@@ -176,18 +206,20 @@ impl World {
     fn run(&mut self) {
         let queues = self.armed.len();
         while let Some((now, id)) = self.agenda.next().filter(|(now, _)| *now < self.end) {
+            self.steps += 1;
             match id {
-                0 => {
-                    self.port.fetch(now, &mut self.tally);
-                    self.look_at_all();
-                }
+                0 => self.port.fetch(now, &mut self.tally),
                 id if id <= queues => self.interrupt(id - 1, now),
                 id if id <= 2 * queues => {
                     self.port.queues[id - 1 - queues].announce(now);
                     self.look_at(id - 1 - queues);
                 }
-                id => self.work(id - 1 - 2 * queues, now),
+                id => {
+                    self.work(id - 1 - 2 * queues, now);
+                    continue;
+                }
             }
+            self.tell();
         }
     }
 
@@ -196,36 +228,23 @@ impl World {
         let (id, mut now) = (self.worker_id(number), now);
         self.agenda.set(id, None);
         loop {
-            let horizon = self.horizon();
             let next = match &mut self.workers[number] {
-                Worker::User(user) => user.act(now, horizon, &mut self.port, &mut self.tally),
+                Worker::User(user) => user.act(now, &mut self.port, &mut self.tally),
                 Worker::Kernel(kernel) => kernel.act(now, &mut self.port, &mut self.tally),
             };
-            let mut queue = number;
-            while queue < self.armed.len() {
-                let armed = self.port.queues[queue].is_armed();
-                if armed != self.armed[queue] {
+            for queue in (number..self.armed.len()).step_by(self.workers.len()) {
+                if self.armed[queue] || self.port.queues[queue].is_armed() {
                     self.look_at(queue);
                 }
-                queue += self.workers.len();
             }
-            if self.armed_count > 0 {
-                self.look_at_all();
-            }
+            self.tell();
             if next >= self.end || !self.agenda.would_be_next(id, next) {
                 self.agenda.set(id, Some(next));
                 return;
             }
+            self.steps += 1;
             now = next;
         }
-    }
-
-    /// Until when nothing happens that a worker that runs could notice, besides frames that are already on
-    /// their way: another worker may answer a request, and a round trip later the next one is there.
-    fn horizon(&self) -> At {
-        let round_trip = self.port.round_trip().filter(|_| self.workers.len() > 1);
-        let next = round_trip.and_then(|round_trip| self.agenda.next().map(|(at, _)| at + round_trip));
-        next.map_or(self.end, |at| at.min(self.end))
     }
 
     /// The interrupt of `queue` fires.
@@ -242,18 +261,27 @@ impl World {
         self.look_at(queue);
     }
 
-    /// Sets the slots of all that waits for the port.
-    fn look_at_all(&mut self) {
-        for queue in 0..self.armed.len() {
-            if self.armed[queue] {
-                self.look_at(queue);
+    /// Tells those who wait for frames which have come, and the port when somebody wants the next. What this
+    /// takes goes by the frames, not by the queues.
+    fn tell(&mut self) {
+        while let Some(queue) = self.port.told.pop() {
+            self.look_at(queue);
+            let number = queue % self.workers.len();
+            let Worker::User(user) = &self.workers[number] else { continue };
+            let id = self.worker_id(number);
+            if let Some(at) = user.sees(queue, &self.port)
+                && self.agenda.get(id).is_none_or(|due| at < due)
+            {
+                self.agenda.set(id, Some(at));
             }
         }
-        self.agenda.set(0, if self.armed_count > 0 { self.port.next_due() } else { None });
+        let wanted = self.armed_count > 0 || self.port.is_watched();
+        self.agenda.set(0, if wanted { self.port.next_due() } else { None });
     }
 
-    /// Sets the slots of a queue, and that of the port.
+    /// Sets the slots of a queue.
     fn look_at(&mut self, queue: usize) {
+        self.steps += 1;
         let pair = &self.port.queues[queue];
         let (armed, interrupt) = (pair.is_armed(), pair.interrupt_at(self.with_tx));
         let sent = if self.with_tx { pair.next_completion() } else { None };
@@ -261,7 +289,6 @@ impl World {
         self.armed[queue] = armed;
         self.agenda.set(self.interrupt_id(queue), interrupt);
         self.agenda.set(self.sent_id(queue), sent);
-        self.agenda.set(0, if self.armed_count > 0 { self.port.next_due() } else { None });
     }
 
     fn finish(mut self, scenario: &Scenario, seed: u64) -> Outcome {
@@ -270,7 +297,10 @@ impl World {
         let mut cores = Vec::with_capacity(self.workers.len());
         for worker in self.workers {
             cores.push(match worker {
-                Worker::User(user) => crate::outcome::CoreOutcome::of_user(*user, self.end),
+                Worker::User(mut user) => {
+                    user.finish(self.end, &self.tally);
+                    crate::outcome::CoreOutcome::of_user(*user, self.end)
+                }
                 Worker::Kernel(mut kernel) => {
                     moderated.extend(kernel.finish(&mut self.tally));
                     crate::outcome::CoreOutcome::of_kernel(*kernel, self.end)
@@ -278,7 +308,7 @@ impl World {
             });
         }
         moderated.sort_by_key(|queue| queue.queue);
-        Outcome::new(scenario, seed, self.tally, &self.port, cores, moderated)
+        Outcome { steps: self.steps, ..Outcome::new(scenario, seed, self.tally, &self.port, cores, moderated) }
     }
 }
 
@@ -293,10 +323,15 @@ fn worker(
     let host = &scenario.host;
     let goal = scenario.goal.map(|goal| goal.latency);
     let frequency = frequency_policy(scenario, goal);
-    let (first, toggle) = match (&frequency, scenario.frequency) {
+    let (first, scaling) = match (&frequency, scenario.frequency) {
         (Some(policy), _) => (policy.requested(), None),
         (None, FrequencyPlan::Toggle { low, high, every }) => {
-            (high, Some(Toggle { next: (low, high), at: At::ORIGIN + every, every }))
+            (high, Some(Scaling::Toggle(Toggle { next: (low, high), at: At::ORIGIN + every, every })))
+        }
+        (None, FrequencyPlan::Governor(model, range)) => {
+            let governor = Governor::new(model, range, is_realtime(scenario));
+            let first = governor.requested();
+            (first, (!governor.is_fixed()).then_some(Scaling::Governor(governor)))
         }
         (None, _) => (host.processor.base, None),
     };
@@ -318,11 +353,20 @@ fn worker(
         random,
         window,
     });
-    let queues = (number..scenario.queues as usize).step_by(scenario.worker.cores() as usize);
+    let (cores, all) = (scenario.worker.cores() as usize, scenario.queues as usize);
+    let queues = (number..all).step_by(cores);
     Ok(match scenario.worker {
         Work::User { wait, interrupts, work, forward, stamps, .. } => {
-            let policy = wait_policy(scenario, wait, goal, interrupts);
-            let config = user::Config { queues: queues.collect(), policy, frequency, work, stamps, forward, toggle };
+            let (queues, scheme) = match wait {
+                Wait::Metronome(model) => {
+                    let queue = number % all;
+                    let threads = (queue..cores).step_by(all).count() as u64;
+                    (vec![queue], Scheme::Shared(Thread { model, threads, holds: false }))
+                }
+                wait => (queues.collect(), Scheme::Policy(wait_policy(scenario, wait, goal, interrupts))),
+            };
+            let alone = scenario.worker.cores() == 1;
+            let config = user::Config { queues, scheme, frequency, work, stamps, forward, scaling, alone };
             Worker::User(Box::new(User::new(config, core)))
         }
         Work::Kernel { model, stamps, .. } => {
@@ -335,7 +379,7 @@ fn worker(
                     Ok((queue, policy))
                 })
                 .collect::<Result<_, ModelError>>()?;
-            let config = kernel::Config { queues, frequency, model, stamps, toggle };
+            let config = kernel::Config { queues, frequency, model, stamps, scaling };
             Worker::Kernel(Box::new(Kernel::new(config, core)))
         }
     })
@@ -351,6 +395,15 @@ fn loss_bound(scenario: &Scenario) -> LossBound {
     LossBound { descriptors: nic.rx_descriptors, peak }
 }
 
+/// Whether a FIFO thread runs on the cores: the loop, or the application that the kernel hands packets to.
+fn is_realtime(scenario: &Scenario) -> bool {
+    let thread = match scenario.worker {
+        Work::User { .. } => true,
+        Work::Kernel { model, .. } => model.application.is_some(),
+    };
+    thread && scenario.host.scheduler.class == Class::Fifo
+}
+
 /// `None`: the world itself changes the frequency.
 fn frequency_policy(scenario: &Scenario, goal: Option<Goal>) -> Option<Frequency<Simulated>> {
     let pstates = scenario.host.processor.pstates;
@@ -363,7 +416,7 @@ fn frequency_policy(scenario: &Scenario, goal: Option<Goal>) -> Option<Frequency
             let config = GoalFrequencyConfig { goal, platform, loss: Some(loss_bound(scenario)) };
             Frequency::Goal(GoalFrequency::new(config).with_unseen(unseen(scenario)))
         }
-        FrequencyPlan::Toggle { .. } => return None,
+        FrequencyPlan::Governor(..) | FrequencyPlan::Toggle { .. } => return None,
     })
 }
 
@@ -380,7 +433,8 @@ fn unseen(scenario: &Scenario) -> Nanos {
 fn wait_policy(scenario: &Scenario, wait: Wait, goal: Option<Goal>, interrupts: bool) -> Policy<Simulated> {
     let loss = Some(loss_bound(scenario));
     match wait {
-        Wait::Poll => Policy::Poll(Poll),
+        // Threads that share a queue have no policy of their own.
+        Wait::Poll | Wait::Metronome(_) => Policy::Poll(Poll),
         Wait::Interrupt => Policy::Interrupt(Interrupt),
         Wait::Backoff(max) => Policy::Backoff(Backoff::new(max)),
         Wait::Hybrid300 => Policy::Hybrid300(Hybrid300::new()),
@@ -396,8 +450,8 @@ fn moderation_policy(scenario: &Scenario, goal: Option<Goal>) -> Result<moderati
         // A setting of one's own may throttle, which no profile says: the queue keeps it, whatever the
         // profile is called.
         ModerationPlan::Fixed => moderation::Moderation::Static(Static::new(nearest_profile(scenario))),
-        ModerationPlan::Dim { mode, index } => {
-            let dim = NetDim::new(Direction::Rx, mode, index);
+        ModerationPlan::Dim { index, profiles, .. } => {
+            let dim = NetDim::with_profiles(profiles, index);
             moderation::Moderation::NetDim(dim.ok_or_else(|| ModelError {
                 part: "moderation",
                 what: format!("DIM has no profile {index}: expected one of its table"),

@@ -9,6 +9,7 @@ use units::Nanos;
 use super::queue::{QueuePair, Waiting};
 use super::tally::Tally;
 use crate::At;
+use crate::engine::Agenda;
 use crate::hw::ModelError;
 use crate::hw::aspm::Aspm;
 use crate::hw::link::{Passage, Wire};
@@ -54,7 +55,15 @@ pub struct Port {
     pub nic: NicModel,
     pub queues: Vec<QueuePair>,
     feeds: Vec<Feed>,
-    round_trip: Option<Nanos>,
+    /// When the next frame of each feed comes.
+    order: Agenda,
+    /// Queues whose workers wait for the next frame, by polling or by interrupt, and that have got one: whoever
+    /// fetches tells the workers, and empties it.
+    pub told: Vec<usize>,
+    /// Queues whose workers left out polls until the next frame.
+    watched: usize,
+    /// Whether what arrives depends on what is sent.
+    closed: bool,
     line: Wire,
     out: Wire,
     aspm: Option<Aspm>,
@@ -80,8 +89,13 @@ impl Port {
         let (line, out) = (Wire::new(&nic.link)?, Wire::new(&nic.link)?);
         let last_due = At::ORIGIN;
         let bus = (0, Nanos::ZERO);
+        let mut order = Agenda::new(feeds.len());
+        feeds.iter().enumerate().for_each(|(feed, f)| order.set(feed, f.next.map(|frame| frame.at)));
         let mut port = Self {
-            round_trip: feeds.iter().filter_map(|feed| feed.source.round_trip()).min(),
+            order,
+            told: Vec::with_capacity(queues.len()),
+            watched: 0,
+            closed: feeds.iter().any(|feed| feed.source.round_trip().is_some()),
             nic,
             queues,
             feeds,
@@ -114,14 +128,7 @@ impl Port {
 
     /// Finds the frame that comes next.
     fn look(&mut self) {
-        let first = match &self.feeds[..] {
-            [only] => only.next.map(|frame| (0, frame)),
-            feeds => feeds
-                .iter()
-                .enumerate()
-                .filter_map(|(feed, f)| f.next.map(|frame| (feed, frame)))
-                .min_by_key(|(feed, frame)| (frame.at, *feed)),
-        };
+        let first = self.order.next().and_then(|(_, feed)| self.feeds[feed].next.map(|frame| (feed, frame)));
         self.coming = first.map(|(feed, frame)| {
             let mut line = self.line.clone();
             let passage = line.send(frame.at, frame.octets.into());
@@ -132,9 +139,22 @@ impl Port {
         });
     }
 
-    /// If what arrives depends on what is sent: the shortest time from an answer to the next request.
-    pub fn round_trip(&self) -> Option<Nanos> {
-        self.round_trip
+    /// The feed draws its next frame.
+    fn draw(&mut self, feed: usize) {
+        let source = &mut self.feeds[feed];
+        source.next = source.source.draw();
+        self.order.set(feed, source.next.map(|frame| frame.at));
+    }
+
+    /// Whether the worker of `queue` is to be told of the next frame, although its interrupt is masked.
+    pub fn watch(&mut self, queue: usize, watched: bool) {
+        let before = std::mem::replace(&mut self.queues[queue].watched, watched);
+        self.watched = self.watched + usize::from(watched) - usize::from(before);
+    }
+
+    /// Whether a worker is to be told of the next frame of its queue.
+    pub fn is_watched(&self) -> bool {
+        self.watched > 0
     }
 
     /// When the next frame will be in memory.
@@ -147,10 +167,12 @@ impl Port {
     #[inline]
     pub fn fetch(&mut self, now: At, tally: &mut Tally) {
         while self.coming.as_ref().is_some_and(|coming| coming.due <= now) {
-            if let Some((queue, waiting)) = self.receive(tally)
-                && !self.queues[queue].arrive(waiting)
-            {
+            let Some((queue, waiting)) = self.receive(tally) else { return };
+            let pair = &mut self.queues[queue];
+            if !pair.arrive(waiting) {
                 self.lose(queue, &waiting, Drop::RxFull, waiting.due, tally);
+            } else if pair.watched || pair.is_armed() {
+                self.told.push(queue);
             }
         }
     }
@@ -160,8 +182,8 @@ impl Port {
         let Coming { feed, frame, passage, due, line, aspm } = self.coming.take()?;
         (self.line, self.aspm, self.last_due) = (line, aspm, due);
         let queues = self.queues.len() as u64;
-        let source = &mut self.feeds[feed];
-        source.next = source.source.draw();
+        self.draw(feed);
+        let source = &self.feeds[feed];
         let queue = match frame.queue.or(source.queue) {
             Some(queue) => u64::from(queue) % queues,
             None if queues == 1 => 0,
@@ -189,7 +211,7 @@ impl Port {
 
     #[inline]
     fn feedback(&mut self, frame: &Waiting, tell: impl FnOnce(&mut Source)) {
-        if self.round_trip.is_none() {
+        if !self.closed {
             return;
         }
         let feed = &mut self.feeds[frame.feed as usize];
@@ -201,7 +223,7 @@ impl Port {
         if let (Source::Request(source), Some(drawn)) = (&mut feed.source, feed.next.take()) {
             source.put_back(drawn);
         }
-        feed.next = feed.source.draw();
+        self.draw(frame.feed as usize);
         self.look();
     }
 

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use policy::moderation::{PeriodMode, Profile};
 use units::Nanos;
 
+use super::metronome::Shared;
 use super::tally::Tally;
 use crate::At;
 use crate::hw::ModelError;
@@ -55,6 +56,10 @@ pub struct QueuePair {
     pub tx: Moderation,
     /// When the interrupts were last armed.
     armed_at: At,
+    /// Whether its worker left out polls until the next frame; see [`Port::watch`](super::port::Port::watch).
+    pub watched: bool,
+    /// The lock of threads that share it.
+    pub shared: Shared,
     /// Interrupts within the window.
     pub interrupts: u64,
 }
@@ -73,6 +78,8 @@ impl QueuePair {
             announced: 0,
             tx: Moderation::new(nic.tx_moderation),
             armed_at: At::ORIGIN,
+            watched: false,
+            shared: Shared::new(),
             interrupts: 0,
         };
         pair.rx.mask();

@@ -16,15 +16,17 @@
 //! by time, too. All other policies, of waiting or of frequency, count polls, and none is left out.
 
 use policy::frequency::{self, Frequency, FrequencyPolicy as _};
-use policy::wait::{Action, Arrivals, Ended, Observation, Policy, Queue, Reason, WaitKind, WaitPolicy as _};
+use policy::wait::{Action, Arrivals, Decision, Ended, Observation, Policy, Queue, Reason, WaitKind, WaitPolicy as _};
 use units::{Cycles, Nanos, Simulated};
 
 use super::core::{Core, Path, Whom};
 use super::ledger::Activity;
+use super::metronome::Thread;
 use super::port::Port;
 use super::queue::Waiting;
 use super::tally::{Shares, Tally};
 use crate::At;
+use crate::hw::cpufreq::Load;
 use crate::machine::WorkModel;
 use crate::outcome::{Drop, Term};
 
@@ -37,20 +39,32 @@ pub const STRIDE: Nanos = Nanos::from_nanos(500);
 /// A real-time throttle is asked at least so often.
 const THROTTLE_LOOK: Nanos = Nanos::from_micros(100);
 
+/// How a worker waits.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // there is one a worker
+pub enum Scheme {
+    /// By a policy, for queues of its own.
+    Policy(Policy<Simulated>),
+    /// As one of several threads that share its only queue.
+    Shared(Thread),
+}
+
 /// What a worker is to do.
 #[derive(Debug)]
 pub struct Config {
     /// The queues that it serves.
     pub queues: Vec<usize>,
-    pub policy: Policy<Simulated>,
+    pub scheme: Scheme,
     pub frequency: Option<Frequency<Simulated>>,
     pub work: WorkModel,
     /// Whether frames carry the time of their arrival.
     pub stamps: bool,
     /// Whether frames go out again; else they end with the work on them.
     pub forward: bool,
-    /// Whether the world itself changes the frequency now and then.
-    pub toggle: Option<super::Toggle>,
+    /// Who else changes the frequency.
+    pub scaling: Option<super::Scaling>,
+    /// Whether all frames are for this worker.
+    pub alone: bool,
 }
 
 /// What a worker did within the window.
@@ -78,6 +92,12 @@ enum Skip {
 #[derive(Debug)]
 enum State {
     Running,
+    /// Polls are left out: the first would have begun at `from`, and each takes `period` nanoseconds.
+    Skipping {
+        from: At,
+        period: u64,
+        reason: Reason,
+    },
     /// The queues are armed; polls once more before it blocks.
     Armed {
         action: Action<Simulated>,
@@ -119,12 +139,13 @@ pub struct User {
 
 impl User {
     pub fn new(config: Config, core: Core) -> Self {
-        let timeless = config.toggle.is_none() && !core.is_throttled();
-        let skip = match (&config.policy, &config.frequency) {
-            (Policy::Poll(_), None | Some(Frequency::Fixed(_))) if timeless => Skip::Exact,
-            (Policy::Poll(_) | Policy::Adaptive(_), None | Some(Frequency::Fixed(_) | Frequency::Goal(_))) => {
-                Skip::Stride
-            }
+        let timeless = config.scaling.is_none() && !core.is_throttled();
+        let skip = match (&config.scheme, &config.frequency) {
+            (Scheme::Policy(Policy::Poll(_)), None | Some(Frequency::Fixed(_))) if timeless => Skip::Exact,
+            (
+                Scheme::Policy(Policy::Poll(_) | Policy::Adaptive(_)),
+                None | Some(Frequency::Fixed(_) | Frequency::Goal(_)),
+            ) => Skip::Stride,
             _ => Skip::None,
         };
         let seen = Vec::with_capacity(config.queues.len());
@@ -145,19 +166,23 @@ impl User {
         }
     }
 
-    /// Acts at `now`; says when it wants to act next. `horizon`: nobody else does anything before then.
-    pub fn act(&mut self, now: At, horizon: At, port: &mut Port, tally: &mut Tally) -> At {
+    /// Acts at `now`; says when it wants to act next.
+    pub fn act(&mut self, now: At, port: &mut Port, tally: &mut Tally) -> At {
         match std::mem::replace(&mut self.state, State::Running) {
-            State::Running => {
-                let polled = self.poll(now, port, tally);
-                self.decide(now, polled, horizon, port, tally)
+            State::Running => self.poll_and_decide(now, port, tally),
+            State::Skipping { from, period, reason } => {
+                self.skipped(from, now, period, reason, tally);
+                if !self.config.alone {
+                    self.config.queues.iter().for_each(|queue| port.watch(*queue, false));
+                }
+                self.poll_and_decide(now, port, tally)
             }
             State::Armed { action, until } => {
                 let polled = self.poll(now, port, tally);
                 if self.received() > 0 {
                     self.disarm(port);
                     self.ended = None;
-                    return self.decide(now, polled, horizon, port, tally);
+                    return self.decide(now, polled, port, tally);
                 }
                 self.give_away(polled, action, until)
             }
@@ -171,10 +196,26 @@ impl User {
                 self.waited(action, began, now, tally);
                 self.path = Some(path);
                 self.ran_from = now;
-                let polled = self.poll(now, port, tally);
-                self.decide(now, polled, horizon, port, tally)
+                self.poll_and_decide(now, port, tally)
             }
         }
+    }
+
+    fn poll_and_decide(&mut self, now: At, port: &mut Port, tally: &mut Tally) -> At {
+        let mut now = now;
+        if let Scheme::Shared(thread) = &mut self.config.scheme
+            && !thread.holds
+        {
+            thread.holds = port.queues[self.config.queues[0]].shared.try_lock(now, tally.within(now));
+            let Thread { model, holds, .. } = *thread;
+            now = self.core.execute(now, model.lock, Activity::Working);
+            if !holds {
+                let until = now + model.timeout;
+                return self.give_away(now, Action::SleepUntil(until), Some(until));
+            }
+        }
+        let polled = self.poll(now, port, tally);
+        self.decide(now, polled, port, tally)
     }
 
     /// An interrupt for one of its queues fired: when it will act, if that wakes it.
@@ -183,6 +224,30 @@ impl User {
         let path = self.core.wake_by_interrupt(fired, Whom::Thread);
         self.state = State::Waking { action, began, path };
         Some(path.ready())
+    }
+
+    /// A frame has come to `queue`: when the poll begins that sees it, if polls were left out until then.
+    pub fn sees(&self, queue: usize, port: &Port) -> Option<At> {
+        let State::Skipping { from, period, .. } = self.state else { return None };
+        let ahead = port.queues[queue].next_visible()?.since(from).unwrap_or(Nanos::ZERO).as_nanos();
+        Some(from + Nanos::from_nanos(ahead.div_ceil(period) * period))
+    }
+
+    /// Closes the counts at the world's end.
+    pub fn finish(&mut self, end: At, tally: &Tally) {
+        if let State::Skipping { from, period, reason } = self.state {
+            self.skipped(from, end, period, reason, tally);
+        }
+    }
+
+    /// Counts the polls that were left out from `from` to `to`.
+    fn skipped(&mut self, from: At, to: At, period: u64, reason: Reason, tally: &Tally) {
+        if tally.within(from) {
+            let polls = to.since(from).unwrap_or(Nanos::ZERO).as_nanos().div_ceil(period);
+            self.counts.polls += polls;
+            self.counts.empty_polls += polls;
+            self.counts.reasons[reason as usize] += polls;
+        }
     }
 
     fn received(&self) -> u32 {
@@ -201,7 +266,8 @@ impl User {
         for index in 0..self.config.queues.len() {
             let queue = self.config.queues[index];
             port.fetch(at, tally);
-            let fill = port.queues[queue].take(at, BURST, &mut self.batch);
+            let burst = if matches!(self.config.scheme, Scheme::Shared(_)) { super::metronome::BURST } else { BURST };
+            let fill = port.queues[queue].take(at, burst, &mut self.batch);
             at = if self.batch.is_empty() {
                 self.seen.push(Queue { received: 0, fill: 0, arrivals: None });
                 self.core.execute(at, self.config.work.poll, Activity::Polling)
@@ -260,11 +326,21 @@ impl User {
 
     /// Asks the policies after the poll that began at `polled_at` and was done at `now`, and does what they
     /// say: when to act next.
-    fn decide(&mut self, polled_at: At, now: At, horizon: At, port: &mut Port, tally: &mut Tally) -> At {
+    fn decide(&mut self, polled_at: At, now: At, port: &mut Port, tally: &mut Tally) -> At {
         let seen = Observation { now, queues: &self.seen, ended: self.ended.take() };
         let empty = seen.received() == 0;
-        let decision = self.config.policy.decide(&seen);
         let counted = tally.within(now);
+        let decision = match &mut self.config.scheme {
+            Scheme::Policy(policy) => policy.decide(&seen),
+            // Until the queue is empty.
+            Scheme::Shared(_) if !empty => Decision { action: Action::Poll, reason: Reason::Traffic },
+            Scheme::Shared(thread) => {
+                thread.holds = false;
+                let shared = &mut port.queues[self.config.queues[0]].shared;
+                let sleep = shared.release(now, &thread.model, thread.threads, counted);
+                Decision { action: Action::SleepUntil(now + sleep), reason: Reason::Fixed }
+            }
+        };
         self.counts.reasons[decision.reason as usize] += u64::from(counted);
         if let Some(policy) = &mut self.config.frequency {
             let (busy, asleep) = (std::mem::take(&mut self.busy), std::mem::take(&mut self.asleep));
@@ -275,14 +351,14 @@ impl User {
                 self.core.request(now, wanted);
             }
         }
-        if let Some(wanted) = self.config.toggle.as_mut().and_then(|toggle| toggle.due(now)) {
-            self.core.request(now, wanted);
+        if let Some(scaling) = &mut self.config.scaling {
+            scaling.steer(now, &mut self.core, Load::default());
         }
         self.empty = if empty { self.empty.saturating_add(1) } else { 0 };
         match decision.action {
             Action::Poll => {
                 let now = self.go_on(now);
-                if empty { self.skip_ahead(polled_at, now, decision.reason, horizon, port, tally) } else { now }
+                if empty { self.skip_ahead(polled_at, now, decision.reason, port, tally) } else { now }
             }
             Action::Pause(span) => {
                 let until = now + span;
@@ -312,25 +388,19 @@ impl User {
 
     /// Leaves out polls that would find nothing: when the next one is that counts. The poll that began at
     /// `polled_at` was empty, and the next would begin at `now`.
-    fn skip_ahead(
-        &mut self,
-        polled_at: At,
-        now: At,
-        reason: Reason,
-        horizon: At,
-        port: &Port,
-        tally: &mut Tally,
-    ) -> At {
+    fn skip_ahead(&mut self, polled_at: At, now: At, reason: Reason, port: &mut Port, tally: &Tally) -> At {
         if self.skip == Skip::None {
             return now;
         }
         let period = now.since(polled_at).unwrap_or(Nanos::ZERO).as_nanos();
         let next_frame = self.config.queues.iter().filter_map(|queue| port.queues[*queue].next_visible());
-        let mut until = next_frame.chain(port.next_due()).fold(horizon, At::min);
-        // Nothing may happen to the core meanwhile, and counting begins and ends with the window.
-        until = self.core.undisturbed_until().map_or(until, |at| until.min(at));
+        // Where others have queues too, most frames on their way are theirs: the port tells which is ours.
+        let coming = if self.config.alone { port.next_due() } else { None };
+        // Counting begins and ends with the window.
         let boundary = if now < tally.window.0 { tally.window.0 } else { tally.window.1 };
-        until = until.min(boundary);
+        let mut until = next_frame.chain(coming).fold(boundary, At::min);
+        // Nothing may happen to the core meanwhile.
+        until = self.core.undisturbed_until().map_or(until, |at| until.min(at));
         if self.core.is_throttled() {
             until = until.min(now + THROTTLE_LOOK);
         }
@@ -347,10 +417,12 @@ impl User {
             }
             _ => ahead.div_ceil(period),
         };
-        if tally.within(now) {
-            self.counts.polls += polls;
-            self.counts.empty_polls += polls;
-            self.counts.reasons[reason as usize] += polls;
+        if polls == 0 {
+            return now;
+        }
+        self.state = State::Skipping { from: now, period, reason };
+        if !self.config.alone {
+            self.config.queues.iter().for_each(|queue| port.watch(*queue, true));
         }
         now + Nanos::from_nanos(polls * period)
     }

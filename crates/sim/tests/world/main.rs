@@ -9,5 +9,7 @@ mod random;
 /// The same scenario and seed give the same result, on any number of threads; one of each kind of
 /// traffic is pinned.
 mod same;
+/// What simulating takes goes by the frames, not by the cores.
+mod scale;
 /// What the tests share.
 mod support;

@@ -281,12 +281,12 @@ fn a_document_survives_json() {
 #[test]
 fn a_stopped_demo_takes_the_lab_down() {
     if !rustix::process::geteuid().is_root() {
-        println!("SKIPPED demo::a_stopped_demo_takes_the_lab_down: needs root");
+        testkit::skip("needs root");
         return;
     }
     let name = format!("stop{}", std::process::id());
     let Ok(config) = BedConfig::new(&name) else {
-        println!("SKIPPED demo::a_stopped_demo_takes_the_lab_down: needs two CPUs");
+        testkit::skip("needs two CPUs");
         return;
     };
     let plan = Plan::for_budget(Nanos::from_secs(8)).unwrap();

@@ -14,7 +14,7 @@ fn name_for_root(test: &str) -> Option<String> {
     if rustix::process::geteuid().is_root() {
         return Some(format!("{test}{}", std::process::id()));
     }
-    println!("SKIPPED lab::{test}: needs root (CAP_NET_ADMIN, CAP_SYS_ADMIN)");
+    testkit::skip("needs root (CAP_NET_ADMIN, CAP_SYS_ADMIN)");
     None
 }
 

@@ -26,9 +26,12 @@ pub(crate) fn run(shared: fn() -> Vm, on_shared: &[OnShared], alone: &[Alone]) -
         && !arguments.list
         && let Err(error) = Vm::new()
     {
-        let skipped = if error.lacks() { "SKIPPED " } else { "" };
-        println!("{skipped}VM lab: {error}");
-        return if error.lacks() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        if error.lacks() {
+            testkit::skip(format!("VM lab: {error}"));
+            return ExitCode::SUCCESS;
+        }
+        println!("VM lab: {error}");
+        return ExitCode::FAILURE;
     }
     let guest = Arc::new(Shared { vm: shared, guest: Mutex::new(None) });
     let on_shared = on_shared.iter().map(|&(name, test)| {

@@ -21,7 +21,7 @@ pub const RULES: &[Rule] = &[Rule {
           frequency can wait (GPSS), for the core works meanwhile, only slower.",
     magnitude: Magnitude {
         text: "host in interrupt mode 105 us mean and 418 us at most before its settings were mended, 14 and 21 after",
-        typical: None,
+        effect: crate::Effect::Unsized,
         source: "Interrupt-mode DPDK slides (2017)",
     },
     fix: Fix::look(
@@ -72,6 +72,7 @@ pub(crate) mod tests {
 
     use super::super::rings::tests::{exit, moderated, nic};
     use crate::testing::{Case, Host, host};
+    use crate::{Verdict, Workload};
 
     fn goal(host: Host) -> Host {
         host.goal(Nanos::from_micros(50))
@@ -90,6 +91,20 @@ pub(crate) mod tests {
         let judgement =
             goal(nic().edit(|f| moderated(f, 30, 0)).edit(|f| exit(f, 33))).judge("math.latency-budget").remove(0);
         assert_eq!(judgement.found, "idle state C6 33us + moderation 30us = 63us at its worst, and 50us is the goal");
-        assert_eq!(judgement.effect, Some(Nanos::from_micros(63)));
+        assert_eq!(judgement.effect, Some(crate::Effect::Late(Nanos::from_micros(63))));
+    }
+
+    /// A thread that polls wakes up from nothing, with an interface and without (live: DPDK hosts with C6 of 133 us).
+    #[test]
+    fn a_polling_application_waits_for_no_wake_up() {
+        let sleepy = |host: Host| goal(host).edit(|f| exit(f, 133));
+        assert_eq!(sleepy(host()).judge("math.latency-budget")[0].verdict, Verdict::Fail);
+        for poll in [host().workload(Workload::Poll), nic().without_uses().workload(Workload::Poll)] {
+            let judgement = sleepy(poll).judge("math.latency-budget").remove(0);
+            assert_eq!((&judgement.verdict, judgement.effect), (&Verdict::Pass, None), "{judgement:?}");
+        }
+        // One that also waits for interrupts does.
+        let both = host().workload(Workload::Poll).workload(Workload::Interrupt);
+        assert_eq!(sleepy(both).judge("math.latency-budget")[0].verdict, Verdict::Fail);
     }
 }

@@ -26,7 +26,7 @@ pub const RULES: &[Rule] = &[
               that is too narrow drops frames in its own buffer, whatever the rings are.",
         magnitude: Magnitude {
             text: "x8 at 8 GT/s carries 52 Gbit/s in payloads of 128 octets: two ports of 25 Gbit/s, and not one of 100",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "PCI Express Base Specification 6.0, 2.2, 3.6 and 4.2; DPDK Getting Started Guide for Linux, nic_perf_intel_platform",
         },
         fix: Fix::boot(
@@ -46,7 +46,7 @@ pub const RULES: &[Rule] = &[
               packet then crosses the link between the sockets, twice with DMA.",
         magnitude: Magnitude {
             text: "60 to 100 ns for each line of another node, and the link's bandwidth",
-            typical: Some(Nanos::from_nanos(100)),
+            effect: crate::Effect::Slower,
             source: "DPDK Getting Started Guide for Linux, nic_perf_intel_platform, names the mechanism; the size is general knowledge",
         },
         fix: Fix::boot("reserve on the card's node as many huge pages as the application asks for: hugepages=0:4,1:16 gives node 1 sixteen").after("grep . /sys/devices/system/node/node*/hugepages/hugepages-*/free_hugepages"),
@@ -65,7 +65,7 @@ pub const RULES: &[Rule] = &[
               capacity = their number x the time. Near the capacity, interrupts, timers, RCU and the shell all wait.",
         magnitude: Magnitude {
             text: "waiting grows with 1 / (1 - load): three times the work's time at 70 %, ten times at 90 %",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "M/M/1 queue; openshift/cluster-node-tuning-operator: \"reserved CPUs are not enough to handle networking interrupts\"",
         },
         fix: Fix::for_good("isolate fewer CPUs, or give the interface fewer queues (ethtool -L)"),
@@ -83,7 +83,7 @@ pub const RULES: &[Rule] = &[
               ones, so the order tells more than the sum.",
         magnitude: Magnitude {
             text: "100 us in a second are 0.01 %: every ten thousandth packet meets an interruption",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "arithmetic; the costs of each class are in the table COSTS of the code, estimates",
         },
         fix: Fix::look("apus irqs --cpu {isolated} --watch # then what irq.* and kthr.* say of the first one"),

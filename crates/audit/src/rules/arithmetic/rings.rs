@@ -29,7 +29,7 @@ pub const RULES: &[Rule] = &[
               the smallest if they come at line rate.",
         magnitude: Magnitude {
             text: "1024 slots last 307 us with 1500 octets at 40 Gbit/s, and 17 us with 64; what comes later is lost",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015); IEEE 802.3 for the octets around a frame",
         },
         fix: Fix::runtime("ethtool -G {nic} rx 4096"),
@@ -48,7 +48,11 @@ pub const RULES: &[Rule] = &[
         why: "Slots of the transmit ring come back at its interrupt, which waits tx-usecs or tx-frames, whichever is first. A \
               ring that fills before stops the sender: 4,000 interrupts a second are one each 250 us, and 1024 slots of 1500 \
               octets last 300 us at 40 Gbit/s, which the thread calls dangerously close.",
-        magnitude: Magnitude { text: "the sender stops for the rest of the interval", typical: None, source: THREAD },
+        magnitude: Magnitude {
+            text: "the sender stops for the rest of the interval",
+            effect: crate::Effect::Unsized,
+            source: THREAD,
+        },
         fix: Fix::runtime("ethtool -C {nic} tx-usecs 50"),
         cost: "More interrupts of transmission.",
         references: &[THREAD, ETHTOOL],
@@ -65,7 +69,7 @@ pub const RULES: &[Rule] = &[
               measured at 4 or 6.",
         magnitude: Magnitude {
             text: "1 us more or less than was set",
-            typical: Some(Nanos::from_micros(1)),
+            effect: crate::Effect::Late(Nanos::from_micros(1)),
             source: "Linux drivers/net/ethernet/intel/ice/ice_ethtool.c (\"only supports even values\"), i40e/i40e_txrx.h (ITR_REG_ALIGN)",
         },
         fix: Fix::for_good("choose even numbers of microseconds, or 0 (ethtool -C)"),
@@ -83,7 +87,7 @@ pub const RULES: &[Rule] = &[
               looks at the ring, and so long a packet can wait.",
         magnitude: Magnitude {
             text: "each packet up to gro_flush_timeout; a ring of 512 slots is full after 34 us of the smallest frames at 10 Gbit/s",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/networking/napi.rst, \"IRQ mitigation\"; IEEE 802.3 for the octets around a frame",
         },
         fix: Fix::runtime("echo 20000 > /sys/class/net/{nic}/gro_flush_timeout # nanoseconds"),
@@ -102,7 +106,7 @@ pub const RULES: &[Rule] = &[
               is dropped, counted as RcvbufErrors. It concerns sockets that did not ask for more with SO_RCVBUF.",
         magnitude: Magnitude {
             text: "212,992 octets, the default, hold 92 datagrams: 6 us of the smallest frames at 10 Gbit/s",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux include/linux/skbuff.h, SKB_TRUESIZE; net/core/sock.c, sysctl_rmem_default",
         },
         fix: Fix::runtime("sysctl -w net.core.rmem_default=4194304 net.core.rmem_max=4194304"),
@@ -413,7 +417,7 @@ pub(crate) mod tests {
     fn the_sum_is_told_with_its_terms_and_the_slots_that_would_last() {
         let host = nic().edit(|f| exit(f, 133)).edit(|f| moderated(f, 250, 0));
         let judgement = host.judge("math.rx-ring-time").remove(0);
-        assert_eq!(judgement.effect, Some(Nanos::from_micros(383)));
+        assert_eq!(judgement.effect, Some(crate::Effect::Late(Nanos::from_micros(383))));
         // 383 us at 40 Gbit/s: 1246 frames of 1538 octets on the wire.
         assert!(judgement.found.ends_with("1246 slots would last"), "{}", judgement.found);
         let seen: Vec<&str> = judgement.evidence.iter().map(|evidence| evidence.value.as_str()).collect();

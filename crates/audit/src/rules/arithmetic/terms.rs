@@ -1,17 +1,15 @@
 //! The parts of a packet's delay that a host's settings show.
 
 use host::Facts;
-use host::facts::{Generation, Link};
+use host::facts::Link;
 use units::Nanos;
 
-use crate::rules::cpu::idle;
+use crate::rules::cpu::{frequency, idle};
 use crate::{Context, Skip, Workload, known};
 
 /// The longest interval of adaptive moderation: lib/dim/net_dim.c of Linux, `NET_DIM_RX_EQE_PROFILES` (1, 8, 64, 128,
 /// 256 us).
 const LONGEST_DIM: Nanos = Nanos::from_micros(256);
-/// How long a core stops while its frequency changes, up to Cooper Lake: Intel P-state guide (637284-001US, 2021).
-const FREQUENCY_STOP: Nanos = Nanos::from_micros(12);
 /// From the interrupt to a thread that waits for it. An estimate; `apus probe` measures it.
 const WAKE: Nanos = Nanos::from_micros(5);
 /// The least that a system management interrupt takes: "tens of us to ms" (Linux
@@ -76,11 +74,13 @@ pub(super) fn absence(facts: &Facts, context: &Context, link: &Link) -> Terms {
     terms
 }
 
-/// The same without an interface: what a wake-up takes at the worst.
+/// The same without an interface: what a wake-up takes at the worst. A thread that polls does not wake up.
 pub(super) fn wake_up(facts: &Facts, context: &Context) -> Terms {
     let mut terms = Terms::default();
-    terms.add(idle_exit(facts, context));
-    terms.add(frequency_stop(facts, context));
+    if !polls(context) {
+        terms.add(idle_exit(facts, context));
+        terms.add(frequency_stop(facts, context));
+    }
     terms.add(smi(facts));
     terms
 }
@@ -156,7 +156,8 @@ fn idle_exit(facts: &Facts, context: &Context) -> Result<Option<Term>, Skip> {
 /// The stop of a core whose frequency changes, where the part is one that stops and the frequency is not fixed.
 fn frequency_stop(facts: &Facts, context: &Context) -> Result<Option<Term>, Skip> {
     let generation = *known(&facts.cpus.generation)?;
-    if generation > Generation::CooperLake {
+    let stops = frequency::stops(generation);
+    if stops == Some(false) {
         return Ok(None);
     }
     let mut varies = false;
@@ -165,11 +166,17 @@ fn frequency_stop(facts: &Facts, context: &Context) -> Result<Option<Term>, Skip
         let range = &cpu.frequency;
         varies |= known(&range.scaling_min)? < known(&range.scaling_max)?;
     }
-    Ok(varies.then(|| Term {
-        name: "change of frequency".into(),
-        time: FREQUENCY_STOP,
-        source: "Intel P-state guide (637284-001US, 2021)".into(),
-    }))
+    match (varies, stops) {
+        (false, _) => Ok(None),
+        (true, None) => {
+            Err(Skip::unknown(format!("no source says whether a change of frequency stops a core of {generation:?}")))
+        }
+        (true, _) => Ok(Some(Term {
+            name: "change of frequency".into(),
+            time: frequency::STOP,
+            source: "Intel P-state guide (637284-001US, 2021)".into(),
+        })),
+    }
 }
 
 /// The scheduling of a thread between the interrupt and its work: on a real-time kernel, or with threaded NAPI.

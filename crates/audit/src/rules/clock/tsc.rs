@@ -11,7 +11,7 @@ const X86: &[Vendor] = &[Vendor::Intel, Vendor::Amd, Vendor::Hygon];
 
 const READING: Magnitude = Magnitude {
     text: "about 1 us a reading with hpet or acpi_pm, about 20 ns with the TSC",
-    typical: Some(Nanos::from_micros(1)),
+    effect: crate::Effect::Slower,
     source: "general knowledge; the order of magnitude follows from an uncached device read",
 };
 
@@ -62,7 +62,7 @@ pub const RULES: &[Rule] = &[
               trust it.",
         magnitude: Magnitude {
             text: "some ten nanoseconds a reading more than the TSC, and an exit of each virtual CPU for an update every 5 minutes",
-            typical: Some(Nanos::from_nanos(30)),
+            effect: crate::Effect::Slower,
             source: "Linux arch/x86/kvm/x86.c, KVMCLOCK_SYNC_PERIOD (300 s); the cost of a reading is general knowledge",
         },
         fix: Fix::runtime_or_boot(
@@ -86,7 +86,7 @@ pub const RULES: &[Rule] = &[
               wake-up and queueing.",
         magnitude: Magnitude {
             text: "an error of tens of microseconds with stamps of the kernel, below 1 us with those of hardware",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/networking/timestamping.rst describes both; the sizes are general knowledge",
         },
         fix: Fix::for_good("keep ptp4l -i {nic} and phc2sys -s {nic} -w running as services")
@@ -104,7 +104,7 @@ pub const RULES: &[Rule] = &[
         why: "Two services that set the same clock pull it back and forth: time stamps jump, and timers fire early or late.",
         magnitude: Magnitude {
             text: "jumps of microseconds to milliseconds in time stamps",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "ptp4l(8) and chronyd(8) each assume to be alone; the size is general knowledge",
         },
         fix: Fix::both(

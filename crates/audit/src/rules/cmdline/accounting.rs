@@ -20,7 +20,7 @@ pub const RULES: &[Rule] = &[
         why: "With auditing each system call takes the slow way in and out of the kernel, and a full backlog makes callers wait for the daemon.",
         magnitude: Magnitude {
             text: "some hundred nanoseconds a system call; up to a minute where the backlog is full (backlog_wait_time)",
-            typical: Some(Nanos::from_nanos(300)),
+            effect: crate::Effect::Slower,
             source: "Linux kernel/audit.c, AUDIT_BACKLOG_WAIT_TIME (60 s); the cost of a call is general knowledge",
         },
         fix: Fix::runtime_or_boot("auditctl -e 0", "audit=0"),
@@ -38,7 +38,7 @@ pub const RULES: &[Rule] = &[
               a question of who runs code on this host, not of latency.",
         magnitude: Magnitude {
             text: "about 100 ns to 1 us a system call, interrupt or entry into a guest, by vulnerability and CPU",
-            typical: None,
+            effect: crate::Effect::Slower,
             source: "general knowledge; Linux Documentation/admin-guide/hw-vuln names the mechanism of each",
         },
         fix: Fix::boot("mitigations=auto, or mitigations=off on a closed host with one tenant"),
@@ -56,7 +56,7 @@ pub const RULES: &[Rule] = &[
               Kubernetes does not start.",
         magnitude: Magnitude {
             text: "tens of nanoseconds a page that is charged",
-            typical: None,
+            effect: crate::Effect::Slower,
             source: "general knowledge; the FlexRAN real-time platform slides (2018) set it without a number",
         },
         fix: Fix::boot("remove cgroup_disable=memory"),
@@ -73,7 +73,7 @@ pub const RULES: &[Rule] = &[
         why: "Pressure stall information is brought up to date at each switch of tasks, and its averages by a worker every 2 s.",
         magnitude: Magnitude {
             text: "some ten nanoseconds a switch of tasks",
-            typical: Some(Nanos::from_nanos(50)),
+            effect: crate::Effect::Slower,
             source: "Linux kernel/sched/psi.c names the places and the period; the size is general knowledge",
         },
         fix: Fix::boot("psi=0"),
@@ -94,7 +94,7 @@ pub const RULES: &[Rule] = &[
               host locks it never happens; no-kvmapf makes sure.",
         magnitude: Magnitude {
             text: "arbitrary delays: as long as the host's page takes, milliseconds from a disk",
-            typical: Some(Nanos::from_millis(1)),
+            effect: crate::Effect::Late(Nanos::from_millis(1)),
             source: "FlexRAN real-time platform slides (2018), Kernel and Operating System Level Optimization; the size is general knowledge",
         },
         fix: Fix::boot("no-kvmapf"),

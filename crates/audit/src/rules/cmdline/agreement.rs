@@ -18,7 +18,7 @@ pub const RULES: &[Rule] = &[
               the housekeeping of all others, and nothing says so.",
         magnitude: Magnitude {
             text: "as much as the setting that forgets the CPU: a tick, an interrupt, a time slice",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/cpu-isolation.rst, which asks for all of them together",
         },
         fix: Fix::boot(
@@ -38,7 +38,7 @@ pub const RULES: &[Rule] = &[
               slows the application on the other, and its interrupts wake the core from idle states.",
         magnitude: Magnitude {
             text: "up to half of the core's throughput while the sibling is busy",
-            typical: None,
+            effect: crate::Effect::Slower,
             source: "FlexRAN real-time platform slides (2018), Processor Optimizations, Hyper-Threading; the size is general knowledge",
         },
         fix: Fix::boot("isolate both threads of a core or none"),
@@ -59,7 +59,7 @@ pub const RULES: &[Rule] = &[
               housekeeping CPU, timers, RCU and reclaim of that node's memory run across the sockets.",
         magnitude: Magnitude {
             text: "100 to 200 ns more for each access to the other socket; what cannot leave CPU 0 takes microseconds",
-            typical: None,
+            effect: crate::Effect::Slower,
             source: "Linux Documentation/admin-guide/cpu-isolation.rst; the size of a remote access is general knowledge",
         },
         fix: Fix::boot("leave CPU 0, and at least one core of each node, out of isolcpus=, nohz_full= and rcu_nocbs="),
@@ -143,11 +143,15 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
     let mut source = None;
     for cpu in isolated.iter().filter_map(|id| facts.cpus.cpu(id)) {
         let siblings = known(&cpu.siblings)?;
-        source.get_or_insert(cpu.siblings.source());
         let others = siblings.intersection(&online).difference(isolated);
+        // The file that shows it: that of the first CPU whose core is split, else of the first one.
         if !others.is_empty() {
+            if split.is_empty() {
+                source = Some(cpu.siblings.source());
+            }
             split.push((cpu.id, others));
         }
+        source.get_or_insert(cpu.siblings.source());
     }
     let source = source.ok_or_else(|| Skip::unknown("the isolated CPUs are not among those that are known"))?;
     let judgement = match split.as_slice() {

@@ -21,7 +21,7 @@ pub const RULES: &[Rule] = &[
               TLB; with fewer than asked for the application does not start.",
         magnitude: Magnitude {
             text: "a page walk of tens of nanoseconds up to some hundred for each buffer that is not in the TLB",
-            typical: Some(Nanos::from_nanos(100)),
+            effect: crate::Effect::Slower,
             source: "general knowledge of page walks; DPDK asks for 1 GB pages (Getting Started for Linux)",
         },
         fix: Fix::runtime_or_boot(
@@ -43,7 +43,7 @@ pub const RULES: &[Rule] = &[
               In pass-through mode the kernel's drivers use an identity mapping, while vfio-pci still gets its own.",
         magnitude: Magnitude {
             text: "some hundred nanoseconds a packet for the mapping, more for each flush",
-            typical: Some(Nanos::from_nanos(500)),
+            effect: crate::Effect::Slower,
             source: "Linux Documentation/admin-guide/kernel-parameters.txt, iommu.passthrough, names the mechanism; the size is general knowledge",
         },
         fix: Fix::boot("iommu=pt"),
@@ -64,7 +64,7 @@ pub const RULES: &[Rule] = &[
               use them.",
         magnitude: Magnitude {
             text: "compaction takes milliseconds; each collapsed page flushes TLBs by inter-processor interrupts",
-            typical: Some(Nanos::from_millis(1)),
+            effect: crate::Effect::Late(Nanos::from_millis(1)),
             source: "Linux Documentation/admin-guide/mm/transhuge.rst names the stalls; the size is general knowledge",
         },
         fix: Fix::runtime_or_boot(
@@ -85,7 +85,7 @@ pub const RULES: &[Rule] = &[
               interrupts.",
         magnitude: Magnitude {
             text: "tens of milliseconds of work in a worker thread for each resume",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/driver-api/usb/power-management.rst names the mechanism; the size is general knowledge",
         },
         fix: Fix::runtime_or_boot("echo -1 > /sys/module/usbcore/parameters/autosuspend", "usbcore.autosuspend=-1"),
@@ -105,7 +105,7 @@ pub const RULES: &[Rule] = &[
         why: "vfio-pci puts a device that nobody uses into D3hot. To open it takes the way back to D0, with a reset of many devices.",
         magnitude: Magnitude {
             text: "10 ms and more for the way from D3hot to D0, when the device is opened",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "PCI Express Base Specification, section 5.9, PCI Function Power State Transitions: 10 ms from D3hot",
         },
         fix: Fix::boot("options vfio-pci disable_idle_d3=1 in /etc/modprobe.d/vfio.conf"),
@@ -122,9 +122,9 @@ pub const RULES: &[Rule] = &[
         why: "A link in L1 must be trained awake before the next packet's descriptor can cross it. pcie_aspm=off does not switch this off: it makes \
               the kernel leave what the firmware chose.",
         magnitude: Magnitude {
-            text: "2 to 4 us for L1, tens of microseconds for its substates",
-            typical: Some(Nanos::from_micros(4)),
-            source: "PCI Express Base Specification, L1 Exit Latency field of Link Capabilities; real devices differ",
+            text: "the exit latency of the link, which each device states in its Link Capabilities (lspci -vv, LnkCap)",
+            effect: crate::Effect::Unsized,
+            source: "PCI Express Base Specification, 7.5.3.6, L0s and L1 Exit Latency fields",
         },
         fix: Fix::runtime_or_boot(
             "echo performance > /sys/module/pcie_aspm/parameters/policy",
@@ -148,7 +148,7 @@ pub const RULES: &[Rule] = &[
               kernels leave these services off; efi=runtime switches them on.",
         magnitude: Magnitude {
             text: "hundreds of microseconds and more for a write of a variable",
-            typical: Some(Nanos::from_micros(500)),
+            effect: crate::Effect::Late(Nanos::from_micros(500)),
             source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
         },
         fix: Fix::runtime_or_boot(
@@ -256,12 +256,18 @@ fn aspm(facts: &Facts, _: &Context) -> Judged {
     let policy = &facts.pci.aspm_policy;
     let off = facts.cmdline.value().is_some_and(|line| line.value("pcie_aspm") == Some("off"));
     let judgement = match known(policy)?.as_str() {
-        "performance" => Judgement::pass(Subject::Host, "links stay awake"),
-        "default" if off => Judgement::warn(Subject::Host, "pcie_aspm=off leaves links as the firmware set them"),
-        "default" => Judgement::warn(Subject::Host, "links sleep as the firmware chose"),
-        policy => Judgement::warn(Subject::Host, format!("links sleep by the policy {policy}")),
+        "performance" if !off => Judgement::pass(Subject::Host, "links stay awake"),
+        // What the firmware chose shows in the devices' Link Control alone: pci.aspm reads it.
+        "default" => return Err(as_the_firmware_chose(policy, "the policy default")),
+        _ if off => return Err(as_the_firmware_chose(policy, "pcie_aspm=off")),
+        policy => Judgement::warn(Subject::Host, format!("the policy is {policy}: links may sleep")),
     };
     see_parameter(judgement.see(policy), facts, "pcie_aspm").alone()
+}
+
+fn as_the_firmware_chose(policy: &host::Fact<String>, by: &str) -> Skip {
+    let source = policy.source();
+    Skip::unknown(format!("{source}: {by} leaves links as the firmware set them; pci.aspm looks at each device"))
 }
 
 fn efi(facts: &Facts, context: &Context) -> Judged {
@@ -335,7 +341,9 @@ pub(crate) mod tests {
         Case::warn("cmd.vfio-d3", || poll("").file(D3, "N\n")),
         Case::unknown("cmd.vfio-d3", || poll("")),
         Case::pass("cmd.pcie-aspm", || host().file(ASPM, "default [performance] powersave\n")),
-        Case::warn("cmd.pcie-aspm", || host().file(ASPM, "[default] performance powersave\n").cmdline("pcie_aspm=off")),
+        Case::warn("cmd.pcie-aspm", || host().file(ASPM, "default performance [powersave]\n")),
+        Case::unknown("cmd.pcie-aspm", || host().file(ASPM, "[default] performance powersave\n")),
+        Case::unknown("cmd.pcie-aspm", || host().file(ASPM, "default [performance]\n").cmdline("pcie_aspm=off")),
         Case::unknown("cmd.pcie-aspm", host),
         Case::pass("cmd.efi-runtime", || rt().cmdline("quiet")),
         Case::warn("cmd.efi-runtime", || rt().cmdline("efi=runtime").file(EFI, "ff\n")),

@@ -4,7 +4,7 @@ use host::Facts;
 use host::facts::{KernelVersion, Vendor};
 use units::Nanos;
 
-use crate::rules::common::{PER_CPU_POLL, any_cpu, given, line, see_parameter};
+use crate::rules::common::{PER_CPU_POLL, any_cpu, given, line, listed, see_parameter};
 use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const X86: &[Vendor] = &[Vendor::Intel, Vendor::Amd, Vendor::Hygon];
@@ -25,7 +25,7 @@ pub const RULES: &[Rule] = &[
               gets half a core, and throttling may follow. In a guest it takes a physical CPU from the others for nothing.",
         magnitude: Magnitude {
             text: "saves 2 us (C1) to 133 us (C6) a wake-up on Xeon E5 v3, costs all power saving of all CPUs",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: SLIDES,
         },
         fix: Fix::runtime_or_boot(PER_CPU_POLL, "remove idle=poll"),
@@ -46,8 +46,8 @@ pub const RULES: &[Rule] = &[
         why: "The parameter discards deeper states of the driver intel_idle. 0 does not mean none: it switches the driver off, and acpi_idle \
               takes over with all states that the firmware offers.",
         magnitude: Magnitude {
-            text: "C6 takes 133 us to leave on Xeon E5 v3 and 170 us on Ice Lake, C1 about 2 us",
-            typical: Some(Nanos::from_micros(133)),
+            text: "C6 takes 133 us to leave on Xeon E5 v3 and 170 us on Ice Lake, C1 about 2 us; idle.states has this host's figures",
+            effect: crate::Effect::Unsized,
             source: LATENCIES,
         },
         fix: Fix::boot("intel_idle.max_cstate=1"),
@@ -63,8 +63,8 @@ pub const RULES: &[Rule] = &[
         judge: processor,
         why: "The parameter belongs to the driver acpi_idle. With intel_idle it discards nothing.",
         magnitude: Magnitude {
-            text: "end to end on Xeon E5 v3: 14.9 us with C1, 60.9 us with C3, 87.7 us with C6",
-            typical: Some(Nanos::from_micros(73)),
+            text: "end to end on Xeon E5 v3: 14.9 us with C1, 60.9 us with C3, 87.7 us with C6; idle.states has this host's figures",
+            effect: crate::Effect::Unsized,
             source: SLIDES,
         },
         fix: Fix::boot("processor.max_cstate=1"),
@@ -75,21 +75,24 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.tsc",
         group: Group::CommandLine,
-        title: "The TSC is declared reliable where the kernel would watch it",
+        title: "No timer checks the TSC on application CPUs",
         applies: Applies::LINUX.made_by(X86).on_hardware(),
         judge: tsc,
         why: "A kernel that does not trust the TSC compares it twice a second with another clock, from a timer that goes round all CPUs, \
-              isolated ones too. Since 5.17 it spares machines of few sockets whose TSC is invariant and adjustable.",
+              isolated ones too. Since 5.16 (and 5.15.7, 5.10.84, 5.4.164) it trusts an invariant, adjustable TSC on machines of few \
+              sockets, and checks the register TSC_ADJUST instead: by another timer, which visits a CPU every 10 minutes. tsc=nowatchdog \
+              ends the first, tsc=reliable both.",
         magnitude: Magnitude {
-            text: "two timer interrupts a second, on one CPU after the other; some microseconds each",
-            typical: Some(Nanos::from_micros(5)),
-            source: "Linux kernel/time/clocksource.c, WATCHDOG_INTERVAL; the length of one is general knowledge",
+            text: "two timer interrupts a second with the watchdog, one in 10 minutes for TSC_ADJUST, on one CPU after the other; some microseconds each",
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
+            source: "Linux kernel/time/clocksource.c, WATCHDOG_INTERVAL; arch/x86/kernel/tsc_sync.c, SYNC_CHECK_INTERVAL; the length of one is general knowledge",
         },
         fix: Fix::boot("tsc=reliable"),
         cost: "A TSC that goes wrong after boot is not noticed.",
         references: &[
             "Linux Documentation/admin-guide/kernel-parameters.txt, tsc",
             "Linux commit b50db7095fe0 (x86/tsc: Disable clocksource watchdog for TSC on qualified platforms)",
+            "Linux commit c7719e793478 (x86/tsc: Add a timer to make sure TSC_adjust is always checked)",
         ],
         conflicts: &[],
     },
@@ -103,7 +106,7 @@ pub const RULES: &[Rule] = &[
               for each time stamp.",
         magnitude: Magnitude {
             text: "about 1 us a reading with hpet or acpi_pm, about 20 ns with the TSC",
-            typical: Some(Nanos::from_micros(1)),
+            effect: crate::Effect::Slower,
             source: "general knowledge; the order of magnitude follows from an uncached device read",
         },
         fix: Fix::runtime_or_boot(
@@ -126,7 +129,7 @@ pub const RULES: &[Rule] = &[
         why: "Without skew_tick=1 all CPUs tick at the same moment and queue at the same locks of timekeeping and RCU.",
         magnitude: Magnitude {
             text: "grows with the number of CPUs that tick: some microseconds on tens of them",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/admin-guide/kernel-parameters.txt, skew_tick, names the contention; the size is general knowledge",
         },
         fix: Fix::boot("skew_tick=1"),
@@ -193,41 +196,127 @@ fn processor(facts: &Facts, _: &Context) -> Judged {
     see_parameter(judgement, facts, "processor.max_cstate").see(driver).alone()
 }
 
-fn tsc(facts: &Facts, _: &Context) -> Judged {
-    let value = line(facts)?.value("tsc");
+fn tsc(facts: &Facts, context: &Context) -> Judged {
+    let line = line(facts)?;
+    // The kernel reads each tsc= of the line (arch/x86/kernel/tsc.c, tsc_setup).
+    let asked = |value: &str| line.all("tsc").any(|parameter| parameter.value.as_deref() == Some(value));
     let subject = Subject::Parameter("tsc".into());
-    let judgement = match value {
-        Some("reliable" | "nowatchdog") => Judgement::pass(subject, "nobody watches the TSC"),
-        Some("unstable") => Judgement::fail(
-            subject,
-            "the TSC is declared unstable: another clock is read, and full dynamic ticks are off",
-        ),
-        Some("watchdog") => Judgement::warn(subject, "the TSC is watched, as asked for"),
-        _ => {
-            let flags = known(&facts.cpus.flags)?;
-            let version = *known(&facts.kernel.version)?;
-            let missing: Vec<&str> = ["constant_tsc", "nonstop_tsc", "tsc_adjust"]
-                .into_iter()
-                .filter(|flag| !flags.contains(*flag))
-                .collect();
-            let judgement = match (missing.as_slice(), version >= KernelVersion::new(5, 17)) {
-                ([], true) => Judgement::pass(subject, "this kernel trusts an invariant TSC by itself"),
-                ([], false) => {
-                    Judgement::warn(subject, format!("Linux {version} watches the TSC from all CPUs in turn"))
-                }
-                (["tsc_adjust"], _) => Judgement::warn(
-                    subject,
-                    "the TSC is invariant, but watched from all CPUs in turn, for they lack tsc_adjust",
-                ),
-                (missing, _) => {
-                    Judgement::warn(subject, format!("the TSC is watched, for the CPUs lack {}", missing.join(", ")))
-                        .for_good("a TSC that is not invariant must be watched: take other hardware for low latency")
-                }
-            };
-            judgement.see_as(version.to_string(), facts.kernel.version.source())
-        }
+    if asked("unstable") {
+        let text = "the TSC is declared unstable: another clock is read, and full dynamic ticks are off";
+        return see_parameter(Judgement::fail(subject, text), facts, "tsc").alone();
+    }
+    if asked("reliable") {
+        let text = "neither the watchdog nor the check of TSC_ADJUST runs";
+        return see_parameter(Judgement::pass(subject, text), facts, "tsc").alone();
+    }
+    let flags = known(&facts.cpus.flags)?;
+    let release = known(&facts.kernel.release)?;
+    let missing: Vec<&str> =
+        ["constant_tsc", "nonstop_tsc", "tsc_adjust"].into_iter().filter(|flag| !flags.contains(*flag)).collect();
+    let trusted = match missing.as_slice() {
+        [] => trusts(facts)?,
+        ["tsc_adjust"] => Trust::No("the CPUs have no TSC_ADJUST".into()),
+        missing => Trust::No(format!("the CPUs lack {}", missing.join(" and "))),
     };
+    let watched = match &trusted {
+        _ if asked("nowatchdog") => None,
+        _ if asked("watchdog") => Some("tsc=watchdog asks for it"),
+        Trust::No(reason) => Some(reason.as_str()),
+        Trust::Yes => None,
+    };
+    // The timer for TSC_ADJUST came with the trust.
+    let checked = missing.is_empty() && matches!(trusted, Trust::Yes);
+    let judgement = match (watched, checked) {
+        (Some(reason), _) => {
+            let text = format!("a timer checks the TSC twice a second, on all CPUs in turn: {reason}");
+            let judgement = Judgement::warn(subject, text);
+            match missing.iter().any(|flag| *flag != "tsc_adjust") {
+                true => judgement
+                    .for_good("a TSC that is not invariant must be watched: take other hardware for low latency"),
+                false => judgement,
+            }
+        }
+        (None, true) if context.isolated.value.is_empty() => {
+            Judgement::pass(subject, "the kernel trusts the TSC, and checks TSC_ADJUST on one CPU every 10 minutes")
+        }
+        (None, true) => Judgement::warn(
+            subject,
+            "no watchdog, but a timer checks TSC_ADJUST every 10 minutes, on all CPUs in turn, isolated ones too",
+        ),
+        (None, false) => Judgement::pass(subject, "tsc=nowatchdog: no timer checks the TSC"),
+    };
+    let judgement = judgement
+        .see_as(release.as_str(), facts.kernel.release.source())
+        .see_as(listed("missing", &missing), facts.cpus.flags.source());
     see_parameter(judgement, facts, "tsc").alone()
+}
+
+/// Does a kernel trust an invariant, adjustable TSC without a watchdog?
+enum Trust {
+    /// It does, and checks TSC_ADJUST instead.
+    Yes,
+    /// It does not, for this reason.
+    No(String),
+}
+
+/// Where commit b50db7095fe0 is: in Linux 5.16, in 5.15.7, 5.10.84 and 5.4.164 of the stable series, and in what
+/// distributions made of these. It spares machines of two nodes; commit 233756a640be (6.3) made four of it, and from
+/// 6.12 on sockets are counted instead.
+fn trusts(facts: &Facts) -> Result<Trust, Skip> {
+    let release = known(&facts.kernel.release)?;
+    let version = *known(&facts.kernel.version)?;
+    // Linux 7.1 has another watchdog (kernel/time/clocksource.c), whose choice is not known here.
+    if version >= KernelVersion::new(7, 1) {
+        return Err(Skip::unknown(format!("whether Linux {version} watches the TSC is not known")));
+    }
+    let build = facts.kernel.build.value().map_or("", String::as_str);
+    match has_trust(release, version, build) {
+        Some(true) => {}
+        Some(false) => return Ok(Trust::No(format!("Linux {version} is older than commit b50db7095fe0"))),
+        None => return Err(Skip::unknown(format!("{release}: whether it has commit b50db7095fe0 is not known"))),
+    }
+    let packages: std::collections::BTreeSet<u32> =
+        facts.cpus.list.iter().filter_map(|cpu| cpu.package.get()).collect();
+    let (nodes, packages) = (facts.cpus.nodes.len(), packages.len());
+    if nodes == 0 {
+        return Err(Skip::unknown("/sys/devices/system/node: how many NUMA nodes there are is not known"));
+    }
+    let (counts, most) = match version {
+        version if version >= KernelVersion::new(6, 12) => (packages, 4),
+        version if version >= KernelVersion::new(6, 3) => (nodes, 4),
+        _ => (nodes, 2),
+    };
+    Ok(match counts <= most {
+        true => Trust::Yes,
+        false => Trust::No(format!("the host has {counts} nodes, and Linux {version} trusts up to {most}")),
+    })
+}
+
+/// The same of a kernel by its release and build; `None` for one of a distribution that may have it.
+fn has_trust(release: &str, version: KernelVersion, build: &str) -> Option<bool> {
+    let mainline = |version: KernelVersion| match (version.major, version.minor) {
+        (5, 15) => version.patch >= 7,
+        (5, 10) => version.patch >= 84,
+        (5, 4) => version.patch >= 164,
+        _ => version >= KernelVersion::new(5, 16),
+    };
+    if mainline(version) {
+        return Some(true);
+    }
+    // Debian's releases end in 0; the version stands in the build: `#1 SMP Debian 5.10.92-1 (2022-01-18)`.
+    if let Some((_, rest)) = build.split_once("Debian ") {
+        return KernelVersion::parse(rest).map(mainline);
+    }
+    let Some((_, suffix)) = release.split_once('-') else { return Some(false) };
+    let number: u32 = suffix.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
+    let is_red_hat = suffix.contains(".el");
+    match (version.major, version.minor) {
+        // Red Hat Enterprise Linux 9.4, kernel 5.14.0-427.
+        (5, 14) if is_red_hat && number >= 427 => Some(true),
+        // Ubuntu 22.04 began with 5.15.0-25, which is 5.15.30.
+        (5, 15) if !is_red_hat && version.patch == 0 && number >= 25 => Some(true),
+        _ => None,
+    }
 }
 
 fn clocksource(facts: &Facts, _: &Context) -> Judged {
@@ -254,7 +343,7 @@ fn skew_tick(facts: &Facts, _: &Context) -> Judged {
     let judgement = match line.value("skew_tick") {
         Some("1") => Judgement::pass(subject, "ticks are spread"),
         _ if ticking <= FEW => Judgement::pass(subject, format!("only {ticking} CPUs tick")),
-        _ => Judgement::warn(subject, format!("{ticking} CPUs tick at the same moment")),
+        _ => Judgement::warn(subject, format!("the ticks of {ticking} CPUs fall together while they are busy")),
     };
     see_parameter(judgement, facts, "skew_tick")
         .see_as(format!("{ticking} CPUs"), "CPUs online and not in nohz_full")
@@ -274,10 +363,24 @@ pub(crate) mod tests {
     }
 
     fn trusted(release: &str) -> Host {
-        with("quiet").file("/proc/cpuinfo", FLAGS).file("/proc/sys/kernel/osrelease", release)
+        on_nodes(with("quiet").file("/proc/cpuinfo", FLAGS).file("/proc/sys/kernel/osrelease", release), 1)
+    }
+
+    fn on_nodes(host: Host, nodes: u32) -> Host {
+        (0..nodes).fold(host, |host, n| host.file(&format!("/sys/devices/system/node/node{n}/cpulist"), "0\n"))
     }
 
     pub(crate) const CASES: &[Case] = &[
+        Case::pass("cmd.tsc", || trusted("6.1.0").isolated("2-7").cmdline("tsc=reliable")),
+        Case::warn("cmd.tsc", || trusted("6.1.0").isolated("2-7")),
+        Case::warn("cmd.tsc", || trusted("6.1.0").isolated("2-7").cmdline("tsc=nowatchdog")),
+        Case::pass("cmd.tsc", || trusted("5.10.83").isolated("2-7").cmdline("tsc=nowatchdog")),
+        Case::pass("cmd.tsc", || trusted("5.10.83").cmdline("tsc=nowatchdog tsc=reliable")),
+        Case::warn("cmd.tsc", || trusted("6.18.0").cmdline("tsc=watchdog")),
+        Case::warn("cmd.tsc", || on_nodes(trusted("6.1.0"), 4)),
+        Case::pass("cmd.tsc", || on_nodes(trusted("6.6.0"), 4)),
+        Case::unknown("cmd.tsc", || trusted("5.14.0-284.11.1.el9_2.x86_64")),
+        Case::unknown("cmd.tsc", || trusted("7.1.0")),
         Case::pass("cmd.idle-poll", || with("quiet")),
         Case::warn("cmd.idle-poll", || with("idle=poll")),
         Case::fail("cmd.idle-poll", || with("idle=poll").guest()),
@@ -290,7 +393,7 @@ pub(crate) mod tests {
         Case::pass("cmd.processor-max-cstate", || with("processor.max_cstate=1").file(DRIVER, "acpi_idle\n")),
         Case::warn("cmd.processor-max-cstate", || with("processor.max_cstate=1").file(DRIVER, "intel_idle\n")),
         Case::unknown("cmd.processor-max-cstate", || with("processor.max_cstate=1")),
-        Case::pass("cmd.tsc", || with("tsc=nowatchdog")),
+        Case::unknown("cmd.tsc", || with("tsc=nowatchdog")),
         Case::pass("cmd.tsc", || trusted("6.1.0")),
         Case::warn("cmd.tsc", || trusted("5.14.0")),
         Case::fail("cmd.tsc", || with("tsc=unstable")),
@@ -303,4 +406,30 @@ pub(crate) mod tests {
         Case::warn("cmd.skew-tick", || with("quiet").file("/sys/devices/system/cpu/online", "0-63")),
         Case::unknown("cmd.skew-tick", host),
     ];
+
+    /// Kernels that have the commit by backport are not blamed, and older ones are.
+    #[test]
+    fn backports_of_the_trust_are_known() {
+        let verdict = |release: &str, build: &str| {
+            let host = trusted(release).file("/proc/sys/kernel/version", build);
+            host.judge("cmd.tsc").remove(0).verdict.name()
+        };
+        for (release, build, wanted) in [
+            ("5.15.0-91-generic", "#101-Ubuntu SMP", "pass"),
+            ("5.15.0-91", "", "pass"),
+            ("5.4.164", "", "pass"),
+            ("5.10.84", "", "pass"),
+            ("5.15.7", "", "pass"),
+            ("5.16.0", "", "pass"),
+            ("5.14.0-427.59.1.el9_4.x86_64+rt", "#1 SMP PREEMPT_RT", "pass"),
+            ("5.10.0-11-amd64", "#1 SMP Debian 5.10.92-1 (2022-01-18)", "pass"),
+            ("5.10.0-8-amd64", "#1 SMP Debian 5.10.46-4 (2021-08-03)", "warn"),
+            ("5.10.83", "", "warn"),
+            ("5.14.9", "", "warn"),
+            ("4.18.0-553.el8.x86_64", "", "unknown"),
+            ("5.3.18-150300.59.93-default", "", "unknown"),
+        ] {
+            assert_eq!(verdict(release, build), wanted, "{release} {build}");
+        }
+    }
 }

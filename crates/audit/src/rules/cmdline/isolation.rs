@@ -19,7 +19,7 @@ pub const RULES: &[Rule] = &[
               application takes it away for a time slice and starts the tick again.",
         magnitude: Magnitude {
             text: "a time slice for each thread that is moved there: 3 ms by default (base_slice_ns on 8 CPUs and more)",
-            typical: Some(Nanos::from_millis(3)),
+            effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice (0.70 or 0.75 ms by version, times 1 + log2 of the CPUs, at most 4)",
         },
         fix: Fix::runtime_or_boot(
@@ -46,7 +46,7 @@ pub const RULES: &[Rule] = &[
               manages (NVMe, virtio, queues of some NICs) still go to isolated CPUs.",
         magnitude: Magnitude {
             text: "without domain a time slice (3 ms) for each stray thread; without managed_irq some microseconds an interrupt",
-            typical: Some(Nanos::from_millis(3)),
+            effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux Documentation/admin-guide/kernel-parameters.txt, isolcpus; commit 11ea68f553e2",
         },
         fix: Fix::boot("isolcpus=managed_irq,domain,{isolated}"),
@@ -67,7 +67,7 @@ pub const RULES: &[Rule] = &[
               runnable; a second runnable thread, a POSIX CPU timer or perf brings it back.",
         magnitude: Magnitude {
             text: "100 to 1000 interruptions a second, some microseconds each; about one a second is left",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/timers/no_hz.rst; the length of one tick is general knowledge",
         },
         fix: Fix::boot("nohz_full={isolated} rcu_nocbs={isolated}"),
@@ -84,7 +84,7 @@ pub const RULES: &[Rule] = &[
         why: "Full dynamic ticks build on dynamic ticks: nohz=off makes nohz_full= do nothing, and idle CPUs tick too.",
         magnitude: Magnitude {
             text: "100 to 1000 interruptions a second on each CPU",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/timers/no_hz.rst; the length of one tick is general knowledge",
         },
         fix: Fix::boot("remove nohz=off"),
@@ -105,7 +105,7 @@ pub const RULES: &[Rule] = &[
               threads, which can be kept elsewhere; nohz_full= implies the offloading.",
         magnitude: Magnitude {
             text: "tens of microseconds a batch of callbacks",
-            typical: Some(Nanos::from_micros(20)),
+            effect: crate::Effect::Late(Nanos::from_micros(20)),
             source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is general knowledge",
         },
         fix: Fix::boot("rcu_nocbs={isolated}"),
@@ -127,7 +127,7 @@ pub const RULES: &[Rule] = &[
               This spares the application's CPU a wake-up, and keeps the housekeeping CPUs busy.",
         magnitude: Magnitude {
             text: "one wake-up, a few microseconds, for each batch of callbacks",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/kernel-parameters.txt, rcu_nocb_poll; the size is general knowledge",
         },
         fix: Fix::boot("remove rcu_nocb_poll # or leave more CPUs to housekeeping"),
@@ -145,7 +145,7 @@ pub const RULES: &[Rule] = &[
               mask. Without irqaffinity= that is every CPU.",
         magnitude: Magnitude {
             text: "1 to 10 us an interrupt, and the cache lines that it takes with it",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Intel P-state guide 637284-001US, A.3.1: interrupts are usually the main cause of outliers; the size is general knowledge",
         },
         fix: Fix::runtime_or_boot(
@@ -169,7 +169,7 @@ pub const RULES: &[Rule] = &[
               kernel threads run on every CPU.",
         magnitude: Magnitude {
             text: "microseconds to milliseconds each time a kernel thread runs there",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is general knowledge",
         },
         fix: Fix::boot("remove kthread_cpus\nnohz_full={isolated} # keeps unbound kernel threads off"),

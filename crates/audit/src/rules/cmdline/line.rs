@@ -11,7 +11,7 @@ const PARAMETERS: &str = "Linux Documentation/admin-guide/kernel-parameters.txt"
 
 const SILENT: Magnitude = Magnitude {
     text: "as much as the parameter was meant to save",
-    typical: None,
+    effect: crate::Effect::Unsized,
     source: "Linux Documentation/admin-guide/kernel-parameters.rst: what the kernel does not know goes to init",
 };
 

@@ -21,7 +21,7 @@ pub const RULES: &[Rule] = &[
               by default.",
         magnitude: Magnitude {
             text: "one interruption of some microseconds every 4 s on each CPU",
-            typical: Some(Nanos::from_micros(10)),
+            effect: crate::Effect::Late(Nanos::from_micros(10)),
             source: "Linux Documentation/admin-guide/lockup-watchdogs.rst, Implementation; the length of one is general knowledge",
         },
         fix: Fix::runtime_or_boot("echo {housekeeping} > /proc/sys/kernel/watchdog_cpumask", "nosoftlockup"),
@@ -39,7 +39,7 @@ pub const RULES: &[Rule] = &[
               from others.",
         magnitude: Magnitude {
             text: "one non-maskable interrupt every watchdog_thresh (10 s) of busy time on each CPU, some microseconds",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/admin-guide/lockup-watchdogs.rst, Implementation; the length of one is general knowledge",
         },
         fix: Fix::runtime_or_boot("sysctl -w kernel.nmi_watchdog=0", "nmi_watchdog=0"),
@@ -61,7 +61,7 @@ pub const RULES: &[Rule] = &[
               mce=off ends this, and with it the handling of uncorrected errors: memory that is broken is then used on.",
         magnitude: Magnitude {
             text: "one timer every 5 minutes on each CPU, tens of microseconds for the banks",
-            typical: Some(Nanos::from_micros(20)),
+            effect: crate::Effect::Late(Nanos::from_micros(20)),
             source: "Linux arch/x86/kernel/cpu/mce/core.c, INITIAL_CHECK_INTERVAL (5 * 60 s); the length of one is general knowledge",
         },
         fix: Fix::runtime_or_boot(
@@ -84,7 +84,7 @@ pub const RULES: &[Rule] = &[
         why: "An expedited grace period interrupts every CPU that is not idle to hurry it; a normal one waits.",
         magnitude: Magnitude {
             text: "one inter-processor interrupt on each busy CPU for each grace period, 1 to 5 us",
-            typical: Some(Nanos::from_micros(3)),
+            effect: crate::Effect::Late(Nanos::from_micros(3)),
             source: "Linux Documentation/admin-guide/kernel-parameters.txt, rcupdate.rcu_expedited; the length of one is general knowledge",
         },
         fix: Fix::runtime_or_boot("echo 1 > /sys/kernel/rcu_normal", "rcupdate.rcu_normal_after_boot=1"),
@@ -105,7 +105,7 @@ pub const RULES: &[Rule] = &[
               raised.",
         magnitude: Magnitude {
             text: "a tick or two for each long grace period, some microseconds each",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/admin-guide/kernel-parameters.txt, rcutree.nohz_full_patience_delay; the length of one is general knowledge",
         },
         fix: Fix::boot("rcutree.nohz_full_patience_delay=1000"),
@@ -126,7 +126,7 @@ pub const RULES: &[Rule] = &[
               or the kernel reports a stall.",
         magnitude: Magnitude {
             text: "a stall warning after 21 s (with its interrupts to all CPUs), memory exhaustion later",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/RCU/stallwarn.rst",
         },
         fix: Fix::boot("rcutree.kthread_prio=11 # with the application's priorities below it"),

@@ -1,7 +1,7 @@
 //! Frequencies: who chooses them, and between which bounds.
 
 use host::Facts;
-use host::facts::{Generation, Vendor};
+use host::facts::{Cpu, Generation, Vendor};
 use units::Nanos;
 
 use crate::rules::choices::{Side, choose};
@@ -10,8 +10,9 @@ use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Sk
 
 const GUIDE: &str = "Intel P-state guide 637284-001US";
 
-/// A change of frequency stops a core for 10 to 12 us on the first two generations of Xeon Scalable.
-const STOP: Nanos = Nanos::from_micros(12);
+/// A change of frequency stops a core for 10 to 12 us on the first two generations of Xeon Scalable (the guide's section
+/// on Skylake and Cascade Lake).
+pub(crate) const STOP: Nanos = Nanos::from_micros(12);
 
 /// The rules.
 pub const RULES: &[Rule] = &[
@@ -24,9 +25,9 @@ pub const RULES: &[Rule] = &[
         why: "Other governors lower the frequency while there is little to do, and raise it after the packet that needs it has come. A thread that \
               polls looks fully busy to them, one that sleeps looks idle.",
         magnitude: Magnitude {
-            text: "a request for a change waits up to 500 us; until then the core runs at its lowest frequency",
-            typical: Some(Nanos::from_micros(500)),
-            source: GUIDE,
+            text: "nothing waits: until the clock has risen, work takes up to the ratio of the highest to the lowest frequency longer",
+            effect: crate::Effect::Slower,
+            source: "Linux Documentation/admin-guide/pm/cpufreq.rst, Generic Scaling Governors; the ratio is arithmetic",
         },
         fix: Fix::runtime("cpupower -c {cpu} frequency-set -g performance"),
         cost: "More power: about 1.8 W for each core between 800 MHz and 2.2 GHz (Xeon 6338N, Intel P-state guide).",
@@ -41,10 +42,11 @@ pub const RULES: &[Rule] = &[
         title: "Application CPUs have one frequency only",
         applies: Applies::LINUX.on_hardware().isolated(),
         judge: span,
-        why: "Between two bounds the hardware moves by itself. Each change waits for the package's control unit, and stops the core for a moment.",
+        why: "Between two bounds the clock varies with the load, and the time for the same work with it. On the first two generations of Xeon Scalable \
+              each change also stops the core.",
         magnitude: Magnitude {
-            text: "up to 500 us of waiting and 10 to 12 us of standing still on the first two generations of Xeon Scalable; 22 to 36 us seen by a packet, below 9 us on Ice Lake",
-            typical: Some(STOP),
+            text: "work takes up to the ratio of the bounds longer; Skylake and Cascade Lake servers also stop for 10 to 12 us at each change",
+            effect: crate::Effect::Slower,
             source: GUIDE,
         },
         fix: Fix::runtime("cpupower -c {cpu} frequency-set -d {steady} -u {steady}"),
@@ -58,10 +60,11 @@ pub const RULES: &[Rule] = &[
         title: "Where changes of frequency stop cores, nobody changes it",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
         judge: transition,
-        why: "On Xeon Scalable up to Cascade Lake all of a core stops while its frequency changes; from Ice Lake on the stop is hardly to be seen.",
+        why: "On the first two generations of Xeon Scalable (Skylake, Cascade Lake) all of a core stops while its frequency changes; from Ice Lake on the \
+              stop is hardly to be seen.",
         magnitude: Magnitude {
-            text: "10 to 12 us up to Cascade Lake, some hundred nanoseconds from Ice Lake on",
-            typical: Some(STOP),
+            text: "10 to 12 us on Skylake and Cascade Lake servers, some hundred nanoseconds from Ice Lake on",
+            effect: crate::Effect::Late(STOP),
             source: GUIDE,
         },
         fix: Fix::runtime("cpupower -c {cpu} frequency-set -d {steady} -u {steady}"),
@@ -78,14 +81,14 @@ pub const RULES: &[Rule] = &[
         why: "With hardware-controlled states the preference decides how fast the hardware raises the frequency, and how deep it lets it fall. It biases \
               the uncore's frequency too.",
         magnitude: Magnitude {
-            text: "up to 500 us for each ramp that a cautious preference causes",
-            typical: Some(Nanos::from_micros(500)),
-            source: GUIDE,
+            text: "nothing waits: the clock rises later and less, and until then work takes longer; no size is published",
+            effect: crate::Effect::Slower,
+            source: "Linux Documentation/admin-guide/pm/intel_pstate.rst, Energy vs Performance Hints; amd-pstate.rst, energy_performance_preference",
         },
         fix: Fix::runtime(PREFERENCE),
         cost: "More power when little is to be done.",
         references: &[
-            "Linux Documentation/admin-guide/pm/intel_pstate.rst, Energy Performance Hints",
+            "Linux Documentation/admin-guide/pm/intel_pstate.rst, Energy vs Performance Hints",
             "Intel SDM volume 3, section 15.4 (HWP)",
         ],
         conflicts: &[],
@@ -99,12 +102,16 @@ pub const RULES: &[Rule] = &[
         why: "The bias, 0 for performance to 15 for saving, steers turbo and the uncore's frequency where no energy preference does.",
         magnitude: Magnitude {
             text: "slower ramps of the uncore and of turbo",
-            typical: None,
+            effect: crate::Effect::Slower,
             source: "Intel SDM volume 3, section 15.3.4, IA32_ENERGY_PERF_BIAS; no size is published",
         },
         fix: Fix::both("x86_energy_perf_policy --cpu {cpu} --epb 0", "tuned: [cpu] energy_perf_bias=performance"),
         cost: "More power.",
-        references: &["Linux Documentation/admin-guide/pm/intel_epb.rst", "tuned profile throughput-performance"],
+        references: &[
+            "Linux Documentation/admin-guide/pm/intel_epb.rst",
+            "Linux drivers/cpufreq/intel_pstate.c, intel_pstate_get_epp (the bias only where there is no energy preference)",
+            "tuned profile throughput-performance",
+        ],
         conflicts: &[],
     },
     Rule {
@@ -116,9 +123,9 @@ pub const RULES: &[Rule] = &[
         why: "Turbo gives the lowest mean. How much of it there is changes with temperature, power and with what the other cores do, so the latency \
               varies with the neighbours.",
         magnitude: Magnitude {
-            text: "10 to 40 % of speed, and a stop of up to 12 us at each change up to Cascade Lake",
-            typical: None,
-            source: "Intel P-state guide 637284-001US for the stop; the range is general knowledge of turbo tables",
+            text: "10 to 40 % of speed, which comes and goes",
+            effect: crate::Effect::Slower,
+            source: "general knowledge of turbo tables",
         },
         fix: Fix::runtime("echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo # steady; 0 is fast").decided(),
         cost: "Without turbo everything takes longer on the average, with it the spread is wider.",
@@ -139,10 +146,10 @@ pub const RULES: &[Rule] = &[
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
         judge: dynamic_boost,
         why: "With hwp_dynamic_boost the driver raises the lowest frequency for a moment after a task waited for input, and lowers it again: two changes \
-              for each burst.",
+              for each burst. Where a change stops the core, both are late packets; elsewhere the boost costs nothing.",
         magnitude: Magnitude {
-            text: "two changes of frequency a burst, up to 12 us each up to Cascade Lake",
-            typical: Some(STOP),
+            text: "two changes of frequency a burst, 10 to 12 us each on Skylake and Cascade Lake servers",
+            effect: crate::Effect::Late(STOP),
             source: "Linux Documentation/admin-guide/pm/intel_pstate.rst, hwp_dynamic_boost; Intel P-state guide 637284-001US for the stop",
         },
         fix: Fix::runtime("echo 0 > /sys/devices/system/cpu/intel_pstate/hwp_dynamic_boost"),
@@ -159,7 +166,7 @@ pub const RULES: &[Rule] = &[
         why: "A CPU that is meant to run at its highest frequency and does not is throttled, capped in power, or set by the firmware.",
         magnitude: Magnitude {
             text: "in proportion: half the frequency takes twice the time for each packet",
-            typical: None,
+            effect: crate::Effect::Slower,
             source: "Mellanox mlnx-tools, mlnx_tune, which warns below the maximum less 100 MHz",
         },
         fix: Fix::runtime(
@@ -174,14 +181,33 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
+/// Has a CPU one frequency only? `None` if its bounds are not known.
+fn is_fixed(cpu: &Cpu) -> Option<bool> {
+    let (low, high) = (cpu.frequency.scaling_min.get()?, cpu.frequency.scaling_max.get()?);
+    Some(low == high)
+}
+
+/// `; the clock may fall to 800 MHz`, where the lower bound is known.
+fn may_fall(cpu: &Cpu) -> String {
+    let low = cpu.frequency.scaling_min.get();
+    low.map(|low| format!("; the clock may fall to {}", megahertz(low))).unwrap_or_default()
+}
+
 fn governor(facts: &Facts, context: &Context) -> Judged {
     by_cpu(facts, &context.critical(facts), |cpu| {
-        let governor = &cpu.frequency.governor;
+        let (governor, low) = (&cpu.frequency.governor, &cpu.frequency.scaling_min);
         let judgement = match known(governor)?.as_str() {
             "performance" => Judgement::pass(Subject::Host, "the governor is performance"),
-            other => Judgement::warn(Subject::Host, format!("the governor is {other}")),
+            other if is_fixed(cpu) == Some(true) => {
+                Judgement::pass(Subject::Host, format!("the frequency is fixed: the governor {other} has no choice"))
+            }
+            other => Judgement::warn(Subject::Host, format!("the governor is {other}{}", may_fall(cpu))),
         };
-        Ok(judgement.see(governor).see(&cpu.frequency.driver))
+        let judgement = judgement.see(governor).see(&cpu.frequency.driver);
+        Ok(match low.get() {
+            Some(lowest) => judgement.see_as(megahertz(lowest), low.source()),
+            None => judgement,
+        })
     })
 }
 
@@ -192,44 +218,66 @@ fn span(facts: &Facts, context: &Context) -> Judged {
         let judgement = match min == max {
             true => Judgement::pass(Subject::Host, format!("the frequency is {}", megahertz(min))),
             false => {
-                let spares = facts.cpus.generation.is(|generation| stops(*generation)) == Some(false);
-                let judgement = Judgement::warn(
-                    Subject::Host,
-                    format!("the frequency is between {} and {}", megahertz(min), megahertz(max)),
-                );
-                // From Ice Lake on the stop is some hundred nanoseconds.
-                if spares { judgement.takes(Nanos::from_nanos(500)) } else { judgement }
+                let text = format!("the frequency is between {} and {}", megahertz(min), megahertz(max));
+                let judgement = Judgement::warn(Subject::Host, text);
+                match facts.cpus.generation.get().and_then(stops) {
+                    Some(true) => judgement.takes(STOP),
+                    _ => judgement,
+                }
             }
         };
         Ok(judgement.see_as(megahertz(min), low.source()).see_as(megahertz(max), high.source()))
     })
 }
 
-/// Does a change of frequency stop the core for about 12 us?
-fn stops(generation: Generation) -> bool {
+/// Does a change of frequency stop the core for about 12 us? `None` for a generation of which the guide says nothing.
+pub(crate) fn stops(generation: Generation) -> Option<bool> {
     use Generation::*;
-    matches!(generation, Haswell | Broadwell | Skylake | CascadeLake | CooperLake)
+    match generation {
+        Skylake | CascadeLake => Some(true),
+        IceLake | SapphireRapids | EmeraldRapids | GraniteRapids | SierraForest => Some(false),
+        Haswell | Broadwell | CooperLake | Zen1 | Zen2 | Zen3 | Zen4 | Zen5 => None,
+    }
+}
+
+/// The same for a host whose generation must be known.
+fn stops_here(facts: &Facts) -> Result<(bool, String), Skip> {
+    let generation = &facts.cpus.generation;
+    let value = *known(generation)?;
+    let name = format!("{value:?}");
+    let stops =
+        stops(value).ok_or_else(|| Skip::unknown(format!("no source says whether a change stops a core of {name}")))?;
+    Ok((stops, name))
 }
 
 fn transition(facts: &Facts, context: &Context) -> Judged {
     let generation = &facts.cpus.generation;
-    let name = format!("{:?}", known(generation)?);
-    if generation.is(|generation| stops(*generation)) == Some(false) {
+    let (stops, name) = stops_here(facts)?;
+    if !stops {
         return Judgement::pass(Subject::Host, format!("on {name} changes of frequency hardly stop a core"))
             .see_as(name, generation.source())
             .alone();
     }
     by_cpu(facts, &context.critical(facts), |cpu| {
-        let governor = &cpu.frequency.governor;
-        let fixed = known(&cpu.frequency.scaling_min)? == known(&cpu.frequency.scaling_max)?;
-        let judgement = match (fixed, known(governor)?.as_str()) {
-            (true, _) => Judgement::pass(Subject::Host, "the frequency is fixed"),
-            (false, governor) => Judgement::warn(
+        let (governor, range) = (&cpu.frequency.governor, &cpu.frequency);
+        let (low, high) = (*known(&range.scaling_min)?, *known(&range.scaling_max)?);
+        let judgement = match low == high {
+            true => Judgement::pass(Subject::Host, "the frequency is fixed"),
+            false => Judgement::warn(
                 Subject::Host,
-                format!("the frequency changes (governor {governor}), and on {name} each change stops the core"),
+                format!(
+                    "the frequency may change between {} and {} (governor {}), and on {name} each change stops the core",
+                    megahertz(low),
+                    megahertz(high),
+                    known(governor)?
+                ),
             ),
         };
-        Ok(judgement.see_as(name.as_str(), generation.source()).see(governor))
+        Ok(judgement
+            .see_as(name.as_str(), generation.source())
+            .see_as(megahertz(low), range.scaling_min.source())
+            .see_as(megahertz(high), range.scaling_max.source())
+            .see(governor))
     })
 }
 
@@ -238,7 +286,11 @@ fn epp(facts: &Facts, context: &Context) -> Judged {
         let epp = &cpu.frequency.epp;
         let judgement = match known(epp)?.as_str() {
             "performance" | "0" => Judgement::pass(Subject::Host, "the energy preference is performance"),
-            other => Judgement::warn(Subject::Host, format!("the energy preference is {other}")),
+            other if is_fixed(cpu) == Some(true) => Judgement::pass(
+                Subject::Host,
+                format!("the frequency is fixed: the energy preference {other} has no choice"),
+            ),
+            other => Judgement::warn(Subject::Host, format!("the energy preference is {other}, not performance")),
         };
         Ok(judgement.see(epp))
     })
@@ -246,10 +298,15 @@ fn epp(facts: &Facts, context: &Context) -> Judged {
 
 fn epb(facts: &Facts, context: &Context) -> Judged {
     by_cpu(facts, &context.critical(facts), |cpu| {
+        if let Some(epp) = cpu.frequency.epp.value() {
+            return Err(Skip::not_applicable(format!(
+                "the energy preference ({epp}) decides where there is one: cpu.epp judges it"
+            )));
+        }
         let bias = &cpu.energy_perf_bias;
         let judgement = match *known(bias)? {
             0 => Judgement::pass(Subject::Host, "the energy bias is 0, performance"),
-            n => Judgement::warn(Subject::Host, format!("the energy bias is {n} of 15")),
+            n => Judgement::warn(Subject::Host, format!("the energy bias is {n}, and 0 is performance (of 0 to 15)")),
         };
         Ok(judgement.see(bias))
     })
@@ -272,13 +329,37 @@ fn turbo(facts: &Facts, context: &Context) -> Judged {
     judgement.see_as(text, fact.source()).alone()
 }
 
-fn dynamic_boost(facts: &Facts, _: &Context) -> Judged {
+fn dynamic_boost(facts: &Facts, context: &Context) -> Judged {
     let fact = &facts.scaling.hwp_dynamic_boost;
-    let judgement = match *known(fact)? {
-        true => Judgement::warn(Subject::Host, "the driver changes the lowest frequency after input"),
-        false => Judgement::pass(Subject::Host, "the driver leaves the lowest frequency alone"),
+    if !*known(fact)? {
+        return Judgement::pass(Subject::Host, "the driver leaves the lowest frequency alone")
+            .see_whether(fact, "on", "off")
+            .alone();
+    }
+    // With the governor performance the driver asks for the highest frequency all the time: nothing is left to boost
+    // (drivers/cpufreq/intel_pstate.c, intel_pstate_hwp_set and intel_pstate_hwp_boost_up).
+    let critical = context.critical(facts);
+    let mut governors = critical.iter().filter_map(|id| facts.cpus.cpu(id)).peekable();
+    let is_idle = |cpu: &Cpu| {
+        cpu.frequency.governor.is(|governor| governor == "performance") == Some(true) || is_fixed(cpu) == Some(true)
     };
-    judgement.see_whether(fact, "on", "off").alone()
+    if governors.peek().is_some() && governors.all(is_idle) {
+        return Judgement::pass(Subject::Host, "the driver may boost, but the frequency is at its highest already")
+            .see_whether(fact, "on", "off")
+            .alone();
+    }
+    let (stops, name) = stops_here(facts)?;
+    let judgement = match stops {
+        true => Judgement::warn(
+            Subject::Host,
+            format!("the driver changes the lowest frequency after input, and on {name} each change stops the core"),
+        ),
+        false => Judgement::pass(
+            Subject::Host,
+            format!("the driver boosts after input, and on {name} changes of frequency hardly stop a core"),
+        ),
+    };
+    judgement.see_whether(fact, "on", "off").see_as(name, facts.cpus.generation.source()).alone()
 }
 
 /// Below the frequency by more than this, something holds the CPU back (mlnx_tune).
@@ -331,6 +412,15 @@ pub(crate) mod tests {
         policies(bounds(low, "2200000"), "scaling_governor", "powersave").file("/proc/cpuinfo", &info)
     }
 
+    fn ice_lake() -> Host {
+        let info = "processor : 0\nvendor_id : GenuineIntel\ncpu family : 6\nmodel : 106\nstepping : 6\n";
+        model(7, "800000").file("/proc/cpuinfo", info)
+    }
+
+    fn boost(host: Host) -> Host {
+        host.file(&format!("{PSTATE}/hwp_dynamic_boost"), "1\n")
+    }
+
     fn bias(text: &str) -> Host {
         (0..8)
             .fold(host(), |host, n| host.file(&format!("/sys/devices/system/cpu/cpu{n}/power/energy_perf_bias"), text))
@@ -344,6 +434,7 @@ pub(crate) mod tests {
     pub(crate) const CASES: &[Case] = &[
         Case::pass("cpu.governor", || policies(host(), "scaling_governor", "performance\n")),
         Case::warn("cpu.governor", || policies(host(), "scaling_governor", "powersave\n")),
+        Case::pass("cpu.governor", || policies(bounds("2200000", "2200000"), "scaling_governor", "powersave\n")),
         Case::unknown("cpu.governor", host),
         Case::not_applicable("cpu.governor", || host().complete()),
         Case::not_applicable("cpu.governor", || policies(host().guest(), "scaling_governor", "powersave\n")),
@@ -355,18 +446,52 @@ pub(crate) mod tests {
         Case::unknown("cpu.pstate-transition-gen", host),
         Case::pass("cpu.epp", || policies(host(), "energy_performance_preference", "performance\n")),
         Case::warn("cpu.epp", || policies(host(), "energy_performance_preference", "balance_performance\n")),
+        Case::pass("cpu.epp", || {
+            policies(bounds("2200000", "2200000"), "energy_performance_preference", "balance_performance\n")
+        }),
         Case::unknown("cpu.epp", host),
         Case::pass("cpu.epb", || bias("0\n")),
         Case::warn("cpu.epb", || bias("6\n")),
+        Case::not_applicable("cpu.epb", || policies(bias("6\n"), "energy_performance_preference", "power\n")),
         Case::unknown("cpu.epb", host),
         Case::pass("cpu.turbo", || host().file(&format!("{PSTATE}/no_turbo"), "1\n")),
         Case::disagree("cpu.turbo", || host().file("/sys/devices/system/cpu/cpufreq/boost", "1\n")),
         Case::unknown("cpu.turbo", host),
         Case::pass("cpu.hwp-dynamic-boost", || host().file(&format!("{PSTATE}/hwp_dynamic_boost"), "0\n")),
-        Case::warn("cpu.hwp-dynamic-boost", || host().file(&format!("{PSTATE}/hwp_dynamic_boost"), "1\n")),
+        Case::warn("cpu.hwp-dynamic-boost", || boost(model(7, "800000"))),
+        Case::pass("cpu.hwp-dynamic-boost", || boost(model(7, "2200000"))),
+        Case::pass("cpu.hwp-dynamic-boost", || boost(ice_lake())),
+        Case::unknown("cpu.hwp-dynamic-boost", || boost(host())),
         Case::unknown("cpu.hwp-dynamic-boost", host),
         Case::pass("cpu.freq-observed", || seen("2195000")),
         Case::warn("cpu.freq-observed", || seen("1500000")),
         Case::unknown("cpu.freq-observed", || host().isolated("2-7")),
     ];
+
+    /// A lower frequency makes work slower, and no packet late: no time is claimed, of Intel's documents least of all.
+    #[test]
+    fn what_makes_work_slower_claims_no_time() {
+        let host = policies(bounds("800000", "3500000"), "scaling_governor", "powersave\n");
+        let host = policies(host, "energy_performance_preference", "balance_performance\n");
+        for id in ["cpu.governor", "cpu.epp"] {
+            let rule = crate::rules::find(id).unwrap();
+            assert_eq!(rule.magnitude.effect, crate::Effect::Slower, "{id}");
+            assert!(!rule.magnitude.text.contains("500 us"), "{id}");
+            let judgement = host.judge(id).remove(0);
+            let finding = crate::Finding::new(
+                rule,
+                judgement,
+                &crate::Context::default(),
+                &host::facts::CpuSet::new(),
+                &host.facts(),
+            );
+            assert_eq!((finding.effect, finding.slower), (None, true), "{id}");
+        }
+        let found = &host.judge("cpu.governor")[0].found;
+        assert_eq!(found, "the governor is powersave; the clock may fall to 800 MHz");
+        // Where a change stops the core, packets wait for it.
+        let spans = |host: Host| host.judge("cpu.freq-span")[0].effect;
+        assert_eq!(spans(model(7, "800000")), Some(crate::Effect::Late(super::STOP)));
+        assert_eq!((spans(ice_lake()), spans(bounds("800000", "2200000"))), (None, None));
+    }
 }

@@ -1,11 +1,14 @@
 //! Registers of frequency and power, decoded.
 
+use std::collections::BTreeMap;
+
 use host::Facts;
-use host::facts::{CpuSet, Vendor, bits};
+use host::facts::{Cpu, CpuSet, Vendor, bits};
 use units::Nanos;
 
+use super::idle;
 use crate::rules::common::{HWP, by_cpu};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, known};
+use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const SDM: &str = "Intel SDM volume 4, model-specific registers";
 
@@ -16,14 +19,16 @@ pub const RULES: &[Rule] = &[
     Rule {
         id: "cpu.hwp-request",
         group: Group::Cpu,
-        title: "The hardware is asked for one frequency and for performance",
+        title: "The hardware is asked for one performance level",
         applies: INTEL,
         judge: hwp_request,
-        why: "IA32_HWP_REQUEST (MSR 0x774) is what the hardware acts on, whatever sysfs says: lowest and highest ratio, and the energy preference.",
+        why: "IA32_HWP_REQUEST (MSR 0x774) is what the hardware acts on, whatever sysfs says: lowest and highest performance level, and the energy \
+              preference. Between two levels the clock falls while there is little to do. On servers a level is a ratio of 100 MHz, on hybrid \
+              parts a number of its own scale.",
         magnitude: Magnitude {
-            text: "up to 500 us until a change is granted",
-            typical: Some(Nanos::from_micros(500)),
-            source: "Intel P-state guide 637284-001US",
+            text: "nothing waits: until the clock has risen, work takes up to the ratio of the highest to the lowest level longer",
+            effect: crate::Effect::Slower,
+            source: "Intel SDM volume 3, section 15.4 (HWP); the ratio is arithmetic",
         },
         fix: Fix::runtime(HWP),
         cost: "More power; the kernel's driver may write the register again.",
@@ -36,11 +41,12 @@ pub const RULES: &[Rule] = &[
         title: "Turbo is granted without delay",
         applies: INTEL,
         judge: efficient_turbo,
-        why: "With energy-efficient turbo the hardware grants turbo only after it has judged that the work profits from it.",
+        why: "With energy-efficient turbo the hardware grants turbo only after it has judged that the work profits from it. Linux knows bit 19 of MSR \
+              0x1FC as its switch on Kaby Lake and Coffee Lake desktops alone; what it means on other models no public document says.",
         magnitude: Magnitude {
             text: "a later turbo; no size is published",
-            typical: None,
-            source: "Linux tools/power/x86/turbostat names bit 19 of MSR 0x1FC; no size is published",
+            effect: crate::Effect::Slower,
+            source: "Linux drivers/cpufreq/intel_pstate.c, MSR_IA32_POWER_CTL_BIT_EE; no size is published",
         },
         fix: Fix::boot("firmware setting Energy Efficient Turbo: disabled"),
         cost: "Some power.",
@@ -56,7 +62,7 @@ pub const RULES: &[Rule] = &[
         why: "MSR 0x1A4 switches the four prefetchers of a core off one by one. CPUs that differ give the same code different times.",
         magnitude: Magnitude {
             text: "by code; a miss that a prefetcher would have hidden costs about 80 ns",
-            typical: Some(Nanos::from_nanos(80)),
+            effect: crate::Effect::Slower,
             source: "general knowledge of memory latency; FlexRAN real-time platform slides (2018) list the prefetcher without a number",
         },
         fix: Fix::both("wrmsr -a 0x1a4 0", "firmware settings of the prefetchers, the same for all"),
@@ -77,7 +83,7 @@ pub const RULES: &[Rule] = &[
               and spills into memory at the other.",
         magnitude: Magnitude {
             text: "about 80 ns more for each packet whose buffer was evicted to memory",
-            typical: Some(Nanos::from_nanos(80)),
+            effect: crate::Effect::Slower,
             source: "general knowledge of memory latency; Farshin et al., Reexamining Direct Cache Access, USENIX ATC 2020, describe the mechanism",
         },
         fix: Fix::boot("write the same ways into MSR 0xc8b of each socket, or use the firmware's defaults on all"),
@@ -95,13 +101,17 @@ pub const RULES: &[Rule] = &[
         judge: package,
         why: "When all cores of a socket sleep deeply the uncore may too: mesh, memory controllers and links. The way out of it comes on top of the core's.",
         magnitude: Magnitude {
-            text: "tens of microseconds on top of the core's own exit",
-            typical: Some(Nanos::from_micros(40)),
-            source: "general knowledge; MSR_PKG_CST_CONFIG_CONTROL, Intel SDM volume 4, holds the limit",
+            text: "on top of the core's own exit; no size is published",
+            effect: crate::Effect::Unsized,
+            source: "Intel SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL, holds the limit; no size is published",
         },
         fix: Fix::boot("firmware setting Package C State: C0/C1"),
         cost: "Tens of watts on an idle socket.",
-        references: &[SDM, "OpenShift vDU reference configuration, host firmware"],
+        references: &[
+            "Intel SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL in the tables of each model",
+            "Linux tools/power/x86/turbostat/turbostat.c, probe_cst_limit",
+            "OpenShift vDU reference configuration, host firmware",
+        ],
         conflicts: &[],
     },
     Rule {
@@ -113,7 +123,7 @@ pub const RULES: &[Rule] = &[
         why: "With bit 1 of MSR 0x1FC set the hardware turns C1 into C1E, which lowers frequency and voltage too, though the kernel asked for C1.",
         magnitude: Magnitude {
             text: "4 us instead of 1 us on Ice Lake",
-            typical: Some(Nanos::from_micros(3)),
+            effect: crate::Effect::Late(Nanos::from_micros(3)),
             source: "Linux drivers/idle/intel_idle.c, icx_cstates: C1 1 us, C1E 4 us",
         },
         fix: Fix::both(
@@ -130,12 +140,12 @@ pub const RULES: &[Rule] = &[
         title: "The hardware does not choose other idle states than the kernel",
         applies: INTEL,
         judge: demotion,
-        why: "With bits 25 to 28 of MSR 0xE2 the hardware demotes C6 to C1, or takes it back, by its own guess. Which state a CPU was in is then not what \
-              the kernel's counters say.",
+        why: "With bits 25 to 28 of MSR 0xE2 the hardware enters a shallower state than the kernel asks for (demotion), or takes that back (undemotion), by \
+              its own guess. A wake-up then takes the time of either state, and the kernel's counters do not tell which.",
         magnitude: Magnitude {
-            text: "the difference between the two states: 133 us with C6 on Xeon E5 v3",
-            typical: None,
-            source: "Interrupt-mode DPDK slides (2017), table of C-states and latency",
+            text: "no wake-up takes longer than the state asked for; which of the two it takes varies",
+            effect: crate::Effect::Unsized,
+            source: "Intel SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL, bits 25 to 28",
         },
         fix: Fix::both(
             "pepc cstates config --c1-demotion off --c1-undemotion off",
@@ -150,17 +160,27 @@ pub const RULES: &[Rule] = &[
 fn hwp_request(facts: &Facts, context: &Context) -> Judged {
     let enabled = facts.msrs.register(0x770);
     let off = |id: u32| facts.msrs.of(0x770, id).get().is_some_and(|value| bits(value, 0, 0) == 0);
+    // A level is a ratio of 100 MHz on the server models that are known; hybrid parts have scales of their own
+    // (drivers/cpufreq/intel_pstate.c, hybrid_get_cpu_scaling).
+    let unit = if facts.cpus.generation.is_known() { " of 100 MHz" } else { "" };
     by_cpu(facts, &context.critical(facts), |cpu| {
         if off(cpu.id) {
-            return Err(crate::Skip::not_applicable("hardware-controlled states are off (MSR 0x770 bit 0)"));
+            return Err(Skip::not_applicable("hardware-controlled states are off (MSR 0x770 bit 0)"));
         }
         let fact = facts.msrs.of(0x774, cpu.id);
         let value = *known(&fact)?;
+        if bits(value, 42, 42) == 1 {
+            return Err(Skip::unknown(format!("{}, bit 42: the package's request (MSR 0x772) counts", fact.source())));
+        }
         let (min, max, epp) = (bits(value, 7, 0), bits(value, 15, 8), bits(value, 31, 24));
-        let text = format!("ratios {min} to {max} (of 100 MHz), energy preference 0x{epp:02x}");
-        let judgement = match (min == max, epp) {
-            (true, 0) => Judgement::pass(Subject::Host, text),
-            _ => Judgement::warn(Subject::Host, text),
+        let judgement = match min == max {
+            true => Judgement::pass(Subject::Host, format!("the performance level is {max}{unit}")),
+            false => Judgement::warn(
+                Subject::Host,
+                format!(
+                    "the performance level is between {min} and {max}{unit}, the energy preference {epp} of 0 to 255"
+                ),
+            ),
         };
         let judgement = judgement.see_as(format!("0x{value:x}"), format!("{}, bits 7:0, 15:8, 31:24", fact.source()));
         Ok(match enabled.is_known() {
@@ -187,6 +207,12 @@ fn field(
 }
 
 fn efficient_turbo(facts: &Facts, context: &Context) -> Judged {
+    /// Kaby Lake and Coffee Lake desktops: drivers/cpufreq/intel_pstate.c, `intel_pstate_cpu_ee_disable_ids`.
+    const NAMED: u32 = 0x9E;
+    let model = *known(&facts.cpus.model)?;
+    if model != NAMED {
+        return Err(Skip::unknown(format!("no public document says what bit 19 of MSR 0x1FC is on model 0x{model:x}")));
+    }
     field(facts, context, 0x1FC, (19, 19), |disabled| match disabled {
         0 => Judgement::warn(Subject::Host, "energy-efficient turbo is on"),
         _ => Judgement::pass(Subject::Host, "energy-efficient turbo is off"),
@@ -207,7 +233,7 @@ fn alike(facts: &Facts, address: u32, what: &str) -> Judged {
     let text = |(value, cpus): &(u64, CpuSet)| format!("0x{value:x} on CPUs {cpus}");
     let found = groups.iter().map(text).collect::<Vec<_>>().join(", ");
     let judgement = match groups.len() {
-        0 => return Err(crate::Skip::unknown(format!("{}: it was read of no CPU", register.source()))),
+        0 => return Err(Skip::unknown(format!("{}: it was read of no CPU", register.source()))),
         1 => Judgement::pass(Subject::Host, format!("{what}: {found}")),
         _ => Judgement::warn(Subject::Host, format!("{what} differ: {found}")),
     };
@@ -222,24 +248,122 @@ fn ddio(facts: &Facts, _: &Context) -> Judged {
     alike(facts, 0xC8B, "ways of the cache for devices")
 }
 
+/// Names of the package C-state limit by its code, and how many bits the code has: MSR_PKG_CST_CONFIG_CONTROL in the
+/// model's table of Intel SDM volume 4, as tools/power/x86/turbostat/turbostat.c (`probe_cst_limit`) and intel/pepc
+/// (PCStateConfigCtl.py) read it. An empty name is reserved; `None` for a model whose table is not here.
+fn limits(model: u32) -> Option<(&'static [&'static str], u32)> {
+    const CLIENT: &[&str] = &["C0/C1", "C2", "C3", "C6", "C7", "C7s", "C8", "C9", "C10"];
+    const HASWELL: &[&str] = &["C0/C1", "C2", "C3", "C6", "", "", "", "no limit"];
+    const SKYLAKE: &[&str] = &["C0/C1", "C2", "C6 without retention", "C6 with retention", "", "", "", "no limit"];
+    const ICE_LAKE: &[&str] = &["C0/C1", "C2", "C6", "C6", "", "", "", "no limit"];
+    Some(match model {
+        // Haswell, Broadwell, Skylake to Tiger Lake and Rocket Lake, Alder Lake, Raptor Lake.
+        0x3C | 0x45 | 0x46 | 0x3D | 0x47 | 0x4E | 0x5E | 0x8E | 0x9E | 0xA5 | 0xA6 | 0x66 | 0x7D | 0x7E | 0x8C
+        | 0x8D | 0xA7 | 0x97 | 0x9A | 0xBE | 0xB7 | 0xBA | 0xBF => (CLIENT, 4),
+        // Haswell-EP, Broadwell-EP, Broadwell-DE.
+        0x3F | 0x4F | 0x56 => (HASWELL, 3),
+        // Sandy Bridge-EP, Ivy Bridge-EP; Skylake to Cooper Lake, Sapphire, Emerald and Granite Rapids.
+        0x2D | 0x3E | 0x55 | 0x8F | 0xCF | 0xAD => (SKYLAKE, 3),
+        0x6A | 0x6C => (ICE_LAKE, 3),
+        _ => return None,
+    })
+}
+
+/// Packages that cannot sleep, each with a CPU that keeps it awake: one that may enter no state deeper than C1E.
+fn awake(facts: &Facts) -> BTreeMap<u32, u32> {
+    let polls = facts.cmdline.value().is_some_and(|line| line.has_value("idle", "poll"));
+    let shallow = |cpu: &&Cpu| {
+        let deepest = idle::deepest(facts, cpu);
+        let name = deepest.map(|state| state.map(idle::name));
+        polls
+            || name.is_ok_and(|name| {
+                name.is_none_or(|name| name.starts_with("C1") && !name.starts_with("C10") || name == "POLL")
+            })
+    };
+    let online = facts.cpus.all();
+    let cpus = facts.cpus.list.iter().filter(|cpu| online.contains(cpu.id)).filter(shallow);
+    cpus.filter_map(|cpu| Some((cpu.package.get()?, cpu.id))).collect()
+}
+
 fn package(facts: &Facts, context: &Context) -> Judged {
-    field(facts, context, 0xE2, (3, 0), |limit| match limit {
-        0 => Judgement::pass(Subject::Host, "the package stays in C0 or C1"),
-        n => Judgement::warn(Subject::Host, format!("the package may sleep (limit {n})")),
+    let awake = awake(facts);
+    let model = facts.cpus.model.get();
+    by_cpu(facts, &context.critical(facts), |cpu| {
+        let fact = facts.msrs.of(0xE2, cpu.id);
+        let value = *known(&fact)?;
+        let model = model.ok_or_else(|| Skip::of(&facts.cpus.model))?;
+        let (names, width) = limits(model).ok_or_else(|| {
+            Skip::unknown(format!("{} is 0x{value:x}; its code on model 0x{model:x} is not known", fact.source()))
+        })?;
+        let code = bits(value, width - 1, 0);
+        let name = usize::try_from(code).ok().and_then(|code| names.get(code)).filter(|name| !name.is_empty());
+        let name = name.ok_or_else(|| Skip::unknown(format!("{}: code {code} is reserved", fact.source())))?;
+        let locked = if bits(value, 15, 15) == 1 { ", locked by the firmware" } else { "" };
+        let keeper = cpu.package.get().and_then(|package| awake.get(&package));
+        let judgement = match (code, keeper) {
+            (0, _) => Judgement::pass(Subject::Host, "the package C-state limit is C0/C1: the package stays awake"),
+            (_, Some(keeper)) => Judgement::pass(
+                Subject::Host,
+                format!("the package C-state limit is {name}, but CPU {keeper} never sleeps deeper than C1E"),
+            ),
+            _ => Judgement::warn(
+                Subject::Host,
+                format!("the package C-state limit is {name}: an idle package may sleep{locked}"),
+            ),
+        };
+        Ok(judgement.see_as(format!("0x{value:x}"), format!("{}, bits {}:0 and 15", fact.source(), width - 1)))
     })
 }
 
 fn c1e(facts: &Facts, context: &Context) -> Judged {
-    field(facts, context, 0x1FC, (1, 1), |on| match on {
-        0 => Judgement::pass(Subject::Host, "C1 stays C1"),
-        _ => Judgement::warn(Subject::Host, "C1 is promoted to C1E"),
+    by_cpu(facts, &context.critical(facts), |cpu| {
+        let fact = facts.msrs.of(0x1FC, cpu.id);
+        let value = *known(&fact)?;
+        let state = |wanted: &str| {
+            let states = cpu.idle_states.value()?;
+            let state = states.iter().find(|state| state.name.is(|name| name == wanted) == Some(true))?;
+            (state.disabled.get() != Some(true)).then(|| state.exit_latency.get())?
+        };
+        let judgement = match bits(value, 1, 1) {
+            0 => Judgement::pass(Subject::Host, "C1 stays C1"),
+            _ if cpu.idle_states.is_known() && state("C1").is_none() => {
+                Judgement::pass(Subject::Host, "C1 would become C1E, but the kernel asks for no C1")
+            }
+            _ => {
+                let judgement = Judgement::warn(Subject::Host, "the hardware makes C1E of each C1");
+                match (state("C1"), state("C1E")) {
+                    (Some(c1), Some(c1e)) => judgement.takes(c1e.saturating_sub(c1)),
+                    _ => judgement,
+                }
+            }
+        };
+        Ok(judgement.see_as(format!("0x{value:x}"), format!("{}, bit 1", fact.source())))
     })
 }
 
 fn demotion(facts: &Facts, context: &Context) -> Judged {
-    field(facts, context, 0xE2, (28, 25), |on| match on {
-        0 => Judgement::pass(Subject::Host, "the hardware keeps the state that it is asked for"),
-        _ => Judgement::warn(Subject::Host, "the hardware demotes or restores idle states by its own guess"),
+    const BITS: [(u32, &str); 4] =
+        [(25, "C3 demotion"), (26, "C1 demotion"), (27, "C3 undemotion"), (28, "C1 undemotion")];
+    by_cpu(facts, &context.critical(facts), |cpu| {
+        let fact = facts.msrs.of(0xE2, cpu.id);
+        let value = *known(&fact)?;
+        let on: Vec<&str> =
+            BITS.iter().filter(|(bit, _)| bits(value, *bit, *bit) == 1).map(|(_, name)| *name).collect();
+        let deepest = idle::deepest(facts, cpu).ok().flatten().map(idle::name);
+        let judgement = match (on.as_slice(), deepest) {
+            ([], _) => Judgement::pass(Subject::Host, "the hardware keeps the state that it is asked for"),
+            (on, Some(name)) if name.starts_with("C1") && !name.starts_with("C10") || name == "POLL" => {
+                Judgement::pass(
+                    Subject::Host,
+                    format!("{} are on, but no state deeper than {name} is asked for", on.join(" and ")),
+                )
+            }
+            (on, _) => Judgement::warn(
+                Subject::Host,
+                format!("{} on: the hardware may enter another idle state than the kernel asks for", on.join(" and ")),
+            ),
+        };
+        Ok(judgement.see_as(format!("0x{value:x}"), format!("{}, bits 28:25", fact.source())))
     })
 }
 
@@ -252,35 +376,101 @@ pub(crate) mod tests {
         host().file(&format!("/msr/{address}"), &lines)
     }
 
+    /// The same of a CPU of this model.
+    fn of_model(model: u32, address: &str, value: &str) -> Host {
+        let info = format!("processor : 0\nvendor_id : GenuineIntel\ncpu family : 6\nmodel : {model}\nstepping : 6\n");
+        msr(address, value).file("/proc/cpuinfo", &info)
+    }
+
+    /// The same, with idle states of these names and latencies.
+    fn with_states(host: Host, states: &[(&str, &str)]) -> Host {
+        (0..8).fold(host, |host, n| {
+            states.iter().enumerate().fold(host, |host, (k, (name, latency))| {
+                let place = format!("/sys/devices/system/cpu/cpu{n}/cpuidle/state{k}");
+                host.file(&format!("{place}/name"), name)
+                    .file(&format!("{place}/latency"), latency)
+                    .file(&format!("{place}/disable"), "0")
+            })
+        })
+    }
+
+    fn on_one_package(host: Host) -> Host {
+        (0..8).fold(host, |host, n| {
+            host.file(&format!("/sys/devices/system/cpu/cpu{n}/topology/physical_package_id"), "0\n")
+        })
+    }
+
     pub(crate) const CASES: &[Case] = &[
         Case::pass("cpu.hwp-request", || msr("0x774", "0x1616")),
         Case::warn("cpu.hwp-request", || msr("0x774", "0x80002308")),
         Case::unknown("cpu.hwp-request", host),
-        Case::pass("cpu.ee-turbo", || msr("0x1fc", "0x80000")),
-        Case::warn("cpu.ee-turbo", || msr("0x1fc", "0x0")),
-        Case::unknown("cpu.ee-turbo", host),
+        Case::pass("cpu.ee-turbo", || of_model(0x9E, "0x1fc", "0x80000")),
+        Case::warn("cpu.ee-turbo", || of_model(0x9E, "0x1fc", "0x0")),
+        Case::unknown("cpu.ee-turbo", || of_model(106, "0x1fc", "0x0")),
+        Case::unknown("cpu.hwp-request", || msr("0x774", "0x40080002308")),
         Case::pass("cpu.prefetchers", || msr("0x1a4", "0x0")),
         Case::warn("cpu.prefetchers", || host().file("/msr/0x1a4", "0 0x0\n1 0xf\n")),
         Case::unknown("cpu.prefetchers", host),
         Case::pass("cpu.ddio", || msr("0xc8b", "0x600")),
         Case::warn("cpu.ddio", || host().file("/msr/0xc8b", "0 0x600\n1 0x7f0\n")),
         Case::unknown("cpu.ddio", host),
-        Case::pass("idle.pkg-cstate", || msr("0xe2", "0x8000")),
-        Case::warn("idle.pkg-cstate", || msr("0xe2", "0x8002")),
+        Case::pass("idle.pkg-cstate", || of_model(106, "0xe2", "0x8000")),
+        Case::warn("idle.pkg-cstate", || of_model(106, "0xe2", "0x8002")),
+        Case::pass("idle.pkg-cstate", || {
+            with_states(on_one_package(of_model(106, "0xe2", "0x8002")), &[("C1", "1"), ("C1E", "4")])
+        }),
+        Case::pass("idle.pkg-cstate", || on_one_package(of_model(106, "0xe2", "0x8002")).cmdline("idle=poll")),
+        Case::unknown("idle.pkg-cstate", || of_model(1, "0xe2", "0x8002")),
+        Case::unknown("idle.pkg-cstate", || of_model(106, "0xe2", "0x8005")),
         Case::unknown("idle.pkg-cstate", host),
         Case::pass("idle.c1e", || msr("0x1fc", "0x0")),
         Case::warn("idle.c1e", || msr("0x1fc", "0x2")),
+        Case::pass("idle.c1e", || with_states(msr("0x1fc", "0x2"), &[("C1E", "2"), ("C6", "170")])),
         Case::unknown("idle.c1e", host),
         Case::pass("idle.c1-demotion", || msr("0xe2", "0x8000")),
         Case::warn("idle.c1-demotion", || msr("0xe2", "0x14000000")),
+        Case::pass("idle.c1-demotion", || with_states(msr("0xe2", "0x14000000"), &[("C1", "1"), ("C1E", "4")])),
         Case::unknown("idle.c1-demotion", host),
         Case::not_applicable("idle.c1-demotion", || msr("0xe2", "0x0").guest()),
     ];
 
     #[test]
     fn a_request_is_decoded() {
-        let judgements = msr("0x774", "0x80002308").judge("cpu.hwp-request");
-        assert_eq!(judgements[0].found, "ratios 8 to 35 (of 100 MHz), energy preference 0x80");
-        assert_eq!(judgements.len(), 1);
+        let of = |host: Host| host.judge("cpu.hwp-request");
+        let server = of(of_model(106, "0x774", "0x80002308"));
+        assert_eq!(
+            server[0].found,
+            "the performance level is between 8 and 35 of 100 MHz, the energy preference 128 of 0 to 255"
+        );
+        assert_eq!(server.len(), 1);
+        // The levels of a hybrid part (Alder Lake, 12th Gen Core) are of another scale.
+        let hybrid = of(of_model(154, "0x774", "0x66003c06"));
+        assert_eq!(hybrid[0].found, "the performance level is between 6 and 60, the energy preference 102 of 0 to 255");
+    }
+
+    /// The registers of the recorded hosts, and what intel/pepc says of them.
+    #[test]
+    fn the_package_limit_is_decoded_by_model() {
+        let found = |model: u32, value: &str| of_model(model, "0xe2", value).judge("idle.pkg-cstate")[0].found.clone();
+        for (model, value, limit) in [
+            (154, "0x74000008", "C10"),
+            (86, "0x8403", "C6"),
+            (85, "0x8403", "C6 with retention"),
+            (207, "0x403", "C6 with retention"),
+            (173, "0x22", "C6 without retention"),
+            (106, "0x14000402", "C6"),
+            (63, "0x7", "no limit"),
+        ] {
+            let text = found(model, value);
+            assert!(text.contains(&format!("limit is {limit}:")), "{model}: {text}");
+        }
+        assert!(found(106, "0x8402").ends_with("locked by the firmware"));
+        assert!(found(85, "0x8400").contains("C0/C1"));
+    }
+
+    #[test]
+    fn what_c1e_takes_is_of_this_host() {
+        let judgements = with_states(msr("0x1fc", "0x2"), &[("C1", "1"), ("C1E", "4")]).judge("idle.c1e");
+        assert_eq!(judgements[0].effect, Some(crate::Effect::Late(units::Nanos::from_micros(3))));
     }
 }

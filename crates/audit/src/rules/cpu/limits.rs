@@ -18,7 +18,7 @@ pub const RULES: &[Rule] = &[
         why: "A core or a package that is too hot is slowed down by the hardware, in bursts of milliseconds, until it has cooled.",
         magnitude: Magnitude {
             text: "milliseconds at a fraction of the speed for each event",
-            typical: Some(Nanos::from_millis(1)),
+            effect: crate::Effect::Slower,
             source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
         },
         fix: Fix::for_good("lower the highest frequency until the count stands still, or mend fans and air flow")
@@ -40,7 +40,7 @@ pub const RULES: &[Rule] = &[
               ordinary load.",
         magnitude: Magnitude {
             text: "changes of frequency at each crossing, up to 12 us each up to Cascade Lake, and a lower frequency",
-            typical: Some(Nanos::from_micros(12)),
+            effect: crate::Effect::Slower,
             source: "Intel P-state guide 637284-001US for the change; Intel SDM volume 3, section 15.10 (RAPL)",
         },
         fix: Fix::boot("firmware settings of PL1 and PL2, or power capping of the management controller")
@@ -58,7 +58,7 @@ pub const RULES: &[Rule] = &[
         why: "The firmware has a policy of its own for power and fans, above all settings of the kernel.",
         magnitude: Magnitude {
             text: "as much as a power limit or an energy preference",
-            typical: None,
+            effect: crate::Effect::Slower,
             source: "Linux Documentation/userspace-api/sysfs-platform_profile.rst; no size is published",
         },
         fix: Fix::runtime("echo performance > /sys/firmware/acpi/platform_profile"),
@@ -78,7 +78,7 @@ pub const RULES: &[Rule] = &[
         why: "UMWAIT and TPAUSE wait in C0.1 or, where allowed, in the deeper C0.2, whose way out is longer. DPDK's power library uses them in empty polls.",
         magnitude: Magnitude {
             text: "about 0.5 us to leave C0.2, less for C0.1",
-            typical: Some(Nanos::from_nanos(500)),
+            effect: crate::Effect::Late(Nanos::from_nanos(500)),
             source: "general knowledge; Intel SDM volume 2, UMWAIT, says that C0.2 has the larger latency without a number",
         },
         fix: Fix::runtime("echo 0 > /sys/devices/system/cpu/umwait_control/enable_c02"),

@@ -2,7 +2,6 @@
 
 use host::Facts;
 use host::facts::CpuSet;
-use units::Nanos;
 
 use crate::rules::choices::{Side, choose};
 use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
@@ -18,7 +17,7 @@ pub const RULES: &[Rule] = &[
         why: "Two threads of a core share its execution ports, its first caches and its idle states.",
         magnitude: Magnitude {
             text: "up to half of the core's throughput while the sibling is busy; nothing while it is idle or offline",
-            typical: None,
+            effect: crate::Effect::Slower,
             source: "FlexRAN real-time platform slides (2018), which find like latency with the sibling disabled; the size is general knowledge",
         },
         fix: Fix::boot("nosmt").decided(),
@@ -39,7 +38,7 @@ pub const RULES: &[Rule] = &[
               further: CPUs of the application on several nodes of a socket pay for it.",
         magnitude: Magnitude {
             text: "10 to 20 ns between the nodes of a socket, 60 to 100 ns to another socket",
-            typical: Some(Nanos::from_nanos(20)),
+            effect: crate::Effect::Slower,
             source: "general knowledge; FlexRAN real-time platform slides (2018) ask to disable clusters that are not needed",
         },
         fix: Fix::boot("firmware setting Sub-NUMA Clustering: disabled (AMD: NPS1), or isolate CPUs of one node"),
@@ -60,7 +59,7 @@ pub const RULES: &[Rule] = &[
               the packet crosses the fabric.",
         magnitude: Magnitude {
             text: "about 100 ns more for each line that crosses between caches of a socket",
-            typical: Some(Nanos::from_nanos(100)),
+            effect: crate::Effect::Slower,
             source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
         },
         fix: Fix::boot("isolate CPUs of one cache (lscpu --extended shows which), or keep each pipeline within one"),

@@ -2,7 +2,6 @@
 
 use host::Facts;
 use host::facts::{CpuSet, Uncore, Vendor, bits};
-use units::Nanos;
 
 use crate::rules::common::megahertz;
 use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
@@ -12,7 +11,7 @@ const KERNEL: &str = "Linux Documentation/admin-guide/pm/intel_uncore_frequency_
 
 const RAMP: Magnitude = Magnitude {
     text: "at a third of the frequency each miss of the core's caches takes some tens of nanoseconds more; the way up takes milliseconds",
-    typical: Some(Nanos::from_nanos(50)),
+    effect: crate::Effect::Slower,
     source: "Linux Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst names the mechanism; the size is general knowledge",
 };
 

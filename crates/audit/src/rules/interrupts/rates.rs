@@ -21,7 +21,7 @@ pub const RULES: &[Rule] = &[
               CPU of nohz_full that runs one thread the tick is 1 a second at most.",
         magnitude: Magnitude {
             text: "1 to 5 us each; a tick that was not stopped comes 100 to 1000 times a second",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/timers/no_hz.rst; Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
         },
         fix: Fix::boot("isolcpus=managed_irq,domain,{isolated} nohz_full={isolated}")
@@ -40,7 +40,7 @@ pub const RULES: &[Rule] = &[
               balancing, TASKLET from drivers. kernel-per-CPU-kthreads.rst has a remedy for each.",
         magnitude: Magnitude {
             text: "1 to 10 us each",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is general knowledge",
         },
         fix: Fix::boot("nohz_full={isolated} rcu_nocbs={isolated} isolcpus=managed_irq,domain,{isolated}")
@@ -59,7 +59,7 @@ pub const RULES: &[Rule] = &[
               as the work, and grows without bound towards the whole. One queue that carries all flows shows so.",
         magnitude: Magnitude {
             text: "waiting grows with 1 / (1 - load): twice the work's time at 50 %",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "M/M/1 queue; FreeBSD thread \"ixl 40G bad performance\" (2015): 51 % of a CPU on one queue",
         },
         fix: Fix::runtime("ethtool -X {nic} equal 4 # more queues")
@@ -81,7 +81,7 @@ pub const RULES: &[Rule] = &[
               is looked at by a timer from then on.",
         magnitude: Magnitude {
             text: "up to 100 ms for each packet of that device",
-            typical: Some(Nanos::from_millis(100)),
+            effect: crate::Effect::Late(Nanos::from_millis(100)),
             source: "Linux kernel/irq/spurious.c, POLL_SPURIOUS_IRQ_INTERVAL and note_interrupt",
         },
         fix: Fix::boot("update or unload the driver whose handler is named").after("dmesg | grep -A20 'nobody cared'"),

@@ -2,7 +2,6 @@
 
 use host::Facts;
 use host::facts::MemoryModule;
-use units::Nanos;
 
 use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
@@ -20,7 +19,7 @@ pub const RULES: &[Rule] = &[
               modules of unlike sizes spread unevenly.",
         magnitude: Magnitude {
             text: "one of the most direct effects on performance; a missing channel of six takes a sixth of the bandwidth",
-            typical: None,
+            effect: crate::Effect::Slower,
             source: DPDK,
         },
         fix: Fix::boot(
@@ -43,7 +42,7 @@ pub const RULES: &[Rule] = &[
         why: "A module that runs slower than it can is limited by the firmware's settings, by the part, or by a second module on its channel.",
         magnitude: Magnitude {
             text: "bandwidth in proportion; some nanoseconds of latency",
-            typical: Some(Nanos::from_nanos(5)),
+            effect: crate::Effect::Slower,
             source: "FlexRAN real-time platform slides (2018), Memory Optimizations, name the effect; the size is general knowledge",
         },
         fix: Fix::boot("firmware setting Memory Frequency: the maximum, not auto; one module a channel"),

@@ -21,7 +21,7 @@ pub const RULES: &[Rule] = &[
               the other, or does not start.",
         magnitude: Magnitude {
             text: "60 to 100 ns more for each access to the other socket's memory",
-            typical: Some(Nanos::from_nanos(100)),
+            effect: crate::Effect::Slower,
             source: "DPDK guide names the effect (How to get best performance with NICs on Intel platforms); the size is general knowledge",
         },
         fix: Fix::boot("reserve huge pages on the interface's node: hugepages=0:16,1:16 for each node (Linux 5.16 and later), or a systemd unit that writes nr_hugepages of the node").decided(),
@@ -38,7 +38,7 @@ pub const RULES: &[Rule] = &[
         why: "DPDK and QEMU map their huge pages by files of hugetlbfs; of a size that is not mounted nothing can be mapped this way.",
         magnitude: Magnitude {
             text: "the application does not start, or falls back to small pages and their TLB misses (some hundred nanoseconds a buffer)",
-            typical: None,
+            effect: crate::Effect::Slower,
             source: DPDK,
         },
         fix: Fix::both(
@@ -59,7 +59,7 @@ pub const RULES: &[Rule] = &[
               use them.",
         magnitude: Magnitude {
             text: "compaction takes milliseconds; each collapsed page flushes TLBs by inter-processor interrupts",
-            typical: Some(Nanos::from_millis(1)),
+            effect: crate::Effect::Late(Nanos::from_millis(1)),
             source: "Linux Documentation/admin-guide/mm/transhuge.rst names the stalls; the size is general knowledge",
         },
         fix: Fix::runtime_or_boot(
@@ -79,7 +79,7 @@ pub const RULES: &[Rule] = &[
         why: "With defrag always, a page fault reclaims and compacts memory itself until it has a huge page; with madvise only for memory that asks for it.",
         magnitude: Magnitude {
             text: "milliseconds for a fault that compacts",
-            typical: Some(Nanos::from_millis(1)),
+            effect: crate::Effect::Late(Nanos::from_millis(1)),
             source: "Linux Documentation/admin-guide/mm/transhuge.rst names the stalls; the size is general knowledge",
         },
         fix: Fix::runtime("echo never > /sys/kernel/mm/transparent_hugepage/defrag"),
@@ -96,7 +96,7 @@ pub const RULES: &[Rule] = &[
         why: "With a proactiveness above 0 kcompactd looks twice a second whether memory is fragmented, and moves pages of running applications if it is.",
         magnitude: Magnitude {
             text: "a TLB flush by inter-processor interrupts for each page that moves, 1 to 5 us each",
-            typical: Some(Nanos::from_micros(3)),
+            effect: crate::Effect::Late(Nanos::from_micros(3)),
             source: "Linux Documentation/admin-guide/sysctl/vm.rst, compaction_proactiveness, warns of latency spikes; the size is general knowledge",
         },
         fix: Fix::runtime("sysctl -w vm.compaction_proactiveness=0"),

@@ -8,7 +8,7 @@ use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Sk
 
 const FAULT: Magnitude = Magnitude {
     text: "a page that must come from a disk takes 0.1 ms (NVMe) to 10 ms",
-    typical: Some(Nanos::from_millis(1)),
+    effect: crate::Effect::Late(Nanos::from_millis(1)),
     source: "general knowledge of disks' latency",
 };
 
@@ -23,7 +23,7 @@ pub const RULES: &[Rule] = &[
         why: "Automatic balancing unmaps pages to see who uses them. Each next access is a fault, and pages are moved under the running application.",
         magnitude: Magnitude {
             text: "1 to 5 us a hinting fault, more for a page that moves, and TLB flushes by inter-processor interrupts",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/admin-guide/sysctl/kernel.rst, numa_balancing, names the overhead; the size is general knowledge",
         },
         fix: Fix::runtime("sysctl -w kernel.numa_balancing=0"),
@@ -60,7 +60,7 @@ pub const RULES: &[Rule] = &[
         why: "Kernel samepage merging reads memory all the time to find equal pages, and write-protects them: the next write to one is a fault and a copy.",
         magnitude: Magnitude {
             text: "1 to 5 us for each write to a merged page",
-            typical: Some(Nanos::from_micros(3)),
+            effect: crate::Effect::Late(Nanos::from_micros(3)),
             source: "Linux Documentation/admin-guide/mm/ksm.rst names the copy; the size is general knowledge",
         },
         fix: Fix::both("echo 2 > /sys/kernel/mm/ksm/run", "systemctl mask ksm ksmtuned"),
@@ -99,7 +99,7 @@ pub const RULES: &[Rule] = &[
         why: "Up to vm.dirty_ratio of memory may wait to be written; a process above it must write itself. The larger the share, the longer the burst.",
         magnitude: Magnitude {
             text: "a writer stands still until its pages are written: seconds at worst",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/sysctl/vm.rst, dirty_ratio; the seconds are an estimate",
         },
         fix: Fix::runtime("sysctl -w vm.dirty_ratio=10 vm.dirty_background_ratio=3"),
@@ -119,7 +119,7 @@ pub const RULES: &[Rule] = &[
         why: "Each vm.stat_interval a worker runs on each CPU whose counters have changed, isolated ones too, to add them up.",
         magnitude: Magnitude {
             text: "one run of a worker a second by default, some microseconds",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst, vmstat_update; the length of one is general knowledge",
         },
         fix: Fix::runtime("sysctl -w vm.stat_interval=10"),
@@ -169,7 +169,7 @@ pub const RULES: &[Rule] = &[
         why: "A service can write kernel.numa_balancing after boot, and so undo what the command line asks for.",
         magnitude: Magnitude {
             text: "1 to 5 us a hinting fault",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/admin-guide/sysctl/kernel.rst, numa_balancing, names the overhead; the size is general knowledge",
         },
         fix: Fix::both("sysctl -w kernel.numa_balancing=0", "stop numad where it runs: it writes the setting again"),

@@ -20,7 +20,7 @@ pub const RULES: &[Rule] = &[
         why: "A socket call that would block can poll the card's queue for some microseconds: a packet that comes in that time needs no interrupt, no softirq, no wake-up.",
         magnitude: Magnitude {
             text: "an interrupt, a softirq and a wake-up: some microseconds, and the exit from idle",
-            typical: Some(Nanos::from_micros(10)),
+            effect: crate::Effect::Late(Nanos::from_micros(10)),
             source: "Linux Documentation/networking/napi.rst, Busy polling; the size is an estimate",
         },
         fix: Fix::runtime("sysctl -w net.core.busy_read=50 net.core.busy_poll=50"),
@@ -42,7 +42,7 @@ pub const RULES: &[Rule] = &[
               themselves; without one, packets wait for the timer. Each of the two settings alone is a mistake: the first then does nothing, the second holds back merged segments.",
         magnitude: Magnitude {
             text: "up to gro_flush_timeout for each packet; 20 us to 2 ms are usual",
-            typical: Some(Nanos::from_micros(20)),
+            effect: crate::Effect::Late(Nanos::from_micros(20)),
             source: "Linux Documentation/networking/napi.rst, Software IRQ coalescing",
         },
         fix: Fix::runtime(
@@ -62,7 +62,7 @@ pub const RULES: &[Rule] = &[
               and on any CPU that its mask allows.",
         magnitude: Magnitude {
             text: "a scheduling delay: up to a time slice of milliseconds at normal priority",
-            typical: Some(Nanos::from_millis(1)),
+            effect: crate::Effect::Late(Nanos::from_millis(1)),
             source: "Linux Documentation/networking/napi.rst, Threaded NAPI; the size is an estimate",
         },
         fix: Fix::runtime(
@@ -230,6 +230,9 @@ pub(crate) mod tests {
 
     #[test]
     fn the_timer_is_the_effect() {
-        assert_eq!(deferred("2\n", "200000\n").judge("net.defer-hard-irqs")[0].effect, Some(Nanos::from_micros(200)));
+        assert_eq!(
+            deferred("2\n", "200000\n").judge("net.defer-hard-irqs")[0].effect,
+            Some(crate::Effect::Late(Nanos::from_micros(200)))
+        );
     }
 }

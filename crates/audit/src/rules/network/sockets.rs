@@ -19,7 +19,7 @@ pub const RULES: &[Rule] = &[
         why: "A datagram that finds its socket's buffer full is lost. The application was away longer than the buffer lasts.",
         magnitude: Magnitude {
             text: "a lost packet",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux include/uapi/linux/snmp.h, UDP_MIB_RCVBUFERRORS; net/ipv4/udp.c counts it where a datagram is dropped",
         },
         fix: Fix::both(
@@ -44,7 +44,7 @@ pub const RULES: &[Rule] = &[
         why: "After a pause of a retransmission timeout TCP begins again with a small window: the first large message after it takes several round trips.",
         magnitude: Magnitude {
             text: "a round trip for each doubling of the window from 10 segments",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "RFC 2861; RFC 6928 (initial window)",
         },
         fix: Fix::runtime("sysctl -w net.ipv4.tcp_slow_start_after_idle=0"),
@@ -61,7 +61,7 @@ pub const RULES: &[Rule] = &[
         why: "With automatic corking a small write waits while an earlier packet of the flow is still in the queue or the card, to be joined with the next write.",
         magnitude: Magnitude {
             text: "until the earlier packet's completion: the card's tx-usecs, 50 us by default with i40e",
-            typical: Some(Nanos::from_micros(50)),
+            effect: crate::Effect::Late(Nanos::from_micros(50)),
             source: "Linux Documentation/networking/ip-sysctl.rst, tcp_autocorking; the default is of drivers/net/ethernet/intel/i40e",
         },
         fix: Fix::runtime("sysctl -w net.ipv4.tcp_autocorking=0"),
@@ -78,7 +78,7 @@ pub const RULES: &[Rule] = &[
         why: "net.ipv4.tcp_low_latency has had no effect since Linux 4.14 (the prequeue that it switched off is gone). A profile that sets it says more than it does.",
         magnitude: Magnitude {
             text: "nothing: what it was set for does not happen",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/networking/ip-sysctl.rst, tcp_low_latency: a legacy option without effect",
         },
         fix: Fix::runtime("sysctl -w net.ipv4.tcp_low_latency=0"),

@@ -20,7 +20,7 @@ pub const RULES: &[Rule] = &[
         why: "Packets that another CPU or a virtual interface hands over wait in a backlog of netdev_max_backlog; what does not fit is dropped.",
         magnitude: Magnitude {
             text: "a lost packet; with TCP a round trip or more until it is sent again",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/sysctl/net.rst, netdev_max_backlog",
         },
         fix: Fix::for_good("double net.core.netdev_max_backlog"),
@@ -37,7 +37,7 @@ pub const RULES: &[Rule] = &[
         why: "A softirq stops after netdev_budget packets or netdev_budget_usecs, with packets left. They wait until ksoftirqd gets the CPU, or the next round.",
         magnitude: Magnitude {
             text: "until ksoftirqd runs: a scheduling delay, up to milliseconds beside a busy thread",
-            typical: Some(Nanos::from_millis(1)),
+            effect: crate::Effect::Late(Nanos::from_millis(1)),
             source: "Linux net/core/dev.c, net_rx_action; Documentation/admin-guide/sysctl/net.rst, netdev_budget; the size is an estimate",
         },
         fix: Fix::for_good(
@@ -56,7 +56,7 @@ pub const RULES: &[Rule] = &[
         why: "Connection tracking looks each packet up in a table with locks, and makes an entry for each new flow; a full table drops packets.",
         magnitude: Magnitude {
             text: "about 0.1 to 1 us a packet, and drops when the table is full",
-            typical: Some(Nanos::from_micros(1)),
+            effect: crate::Effect::Slower,
             source: "Linux Documentation/networking/nf_conntrack-sysctl.rst names the table; the size is an estimate",
         },
         fix: Fix::both(
@@ -76,7 +76,7 @@ pub const RULES: &[Rule] = &[
         why: "The module irdma comes along with ice and i40e, and takes an interrupt on each CPU for completions, isolated ones too.",
         magnitude: Magnitude {
             text: "452 more interrupts on a host of 112 CPUs; each that comes takes some microseconds",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "counted on a recorded host (test data of OpenShift cluster-node-tuning-operator); the microseconds are general knowledge",
         },
         fix: Fix::runtime_or_boot("rmmod irdma", "module_blacklist=irdma"),

@@ -13,7 +13,7 @@ const I40E: &str = "Linux Documentation/networking/device_drivers/ethernet/intel
 
 const PAUSE: Magnitude = Magnitude {
     text: "up to 65,535 times 512 bit times a pause frame: 3.4 ms at 10 Gbit/s, 336 us at 100",
-    typical: Some(Nanos::from_micros(336)),
+    effect: crate::Effect::Late(Nanos::from_micros(336)),
     source: "IEEE 802.3, Annex 31B",
 };
 
@@ -56,7 +56,7 @@ pub const RULES: &[Rule] = &[
         why: "A frame that finds no free slot is lost: the CPU was away for longer than the ring lasts, or the link to memory was too slow.",
         magnitude: Magnitude {
             text: "a lost packet; with TCP a round trip or more until it is sent again",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux include/uapi/linux/if_link.h, rtnl_link_stats64, rx_missed_errors (shown in Documentation/networking/statistics.rst)",
         },
         fix: Fix::for_good("a longer ring (ethtool -G), or take away what keeps the queue's CPU busy (apus irqs)")
@@ -77,7 +77,7 @@ pub const RULES: &[Rule] = &[
         why: "The firmware's own agent takes LLDP frames before the host sees them, and may switch on priority flow control as the switch asks.",
         magnitude: Magnitude {
             text: "flow control that nobody set: up to 336 us a pause at 100 Gbit/s",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst and ice.rst, LLDP; IEEE 802.3, Annex 31B",
         },
         fix: Fix::runtime("ethtool --set-priv-flags {nic} disable-fw-lldp on fw-lldp-agent off"),
@@ -94,7 +94,7 @@ pub const RULES: &[Rule] = &[
         why: "legacy-rx of Intel's drivers copies each frame as older versions did; it is meant for looking for faults.",
         magnitude: Magnitude {
             text: "a copy of each frame and an allocation: about 0.1 to 0.5 us",
-            typical: Some(Nanos::from_nanos(300)),
+            effect: crate::Effect::Slower,
             source: "Linux drivers/net/ethernet/intel (private flag legacy-rx); the size is an estimate",
         },
         fix: Fix::runtime("ethtool --set-priv-flags {nic} legacy-rx off"),
@@ -282,6 +282,9 @@ pub(crate) mod tests {
     #[test]
     fn the_longest_pause_is_the_effect() {
         // 65,535 x 512 bits at 10 Gbit/s.
-        assert_eq!(pause("on", "on").judge("nic.pause")[0].effect, Some(Nanos::from_nanos(3_355_392)));
+        assert_eq!(
+            pause("on", "on").judge("nic.pause")[0].effect,
+            Some(crate::Effect::Late(Nanos::from_nanos(3_355_392)))
+        );
     }
 }

@@ -24,7 +24,7 @@ pub const RULES: &[Rule] = &[
               for the old setting, and throughput comes first.",
         magnitude: Magnitude {
             text: "4 % fewer transactions a second (20,360 to 19,513 of TCP_RR); up to 256 us an interrupt at the highest level of the kernel's table",
-            typical: Some(Nanos::from_micros(64)),
+            effect: crate::Effect::Late(Nanos::from_micros(64)),
             source: "DIM slides (Gospodarek), TCP_RR; Linux lib/dim/net_dim.c, NET_DIM_RX_EQE_PROFILES (64 us is its middle level)",
         },
         fix: Fix::runtime("ethtool -C {nic} adaptive-rx off adaptive-tx off"),
@@ -41,7 +41,7 @@ pub const RULES: &[Rule] = &[
         why: "The first packet after a pause waits up to rx-usecs for its interrupt, unless rx-frames come together before. Defaults are made for throughput.",
         magnitude: Magnitude {
             text: "up to rx-usecs for each packet: 50 us by default with i40e",
-            typical: Some(Nanos::from_micros(50)),
+            effect: crate::Effect::Late(Nanos::from_micros(50)),
             source: "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst, Interrupt Rate Limiting; the default is of drivers/net/ethernet/intel/i40e",
         },
         fix: Fix::runtime("ethtool -C {nic} adaptive-rx off rx-usecs 0"),
@@ -63,7 +63,7 @@ pub const RULES: &[Rule] = &[
         why: "With Intel's 1G and 10G drivers some small numbers are not microseconds: they switch to moderation that follows the load, while adaptive-rx is shown as off. They are 1 and 3 with e1000e, igb and igc (e1000e has 4 too), 2 and 3 with igbvf, 1 with ixgbe and ixgbevf.",
         magnitude: Magnitude {
             text: "by the load 20,000 to 4,000 interrupts a second (3), or 70,000 to 4,000 (1, igb): 14 to 250 us",
-            typical: Some(Nanos::from_micros(50)),
+            effect: crate::Effect::Late(Nanos::from_micros(50)),
             source: "Linux Documentation/networking/device_drivers/ethernet/intel/e1000e.rst, InterruptThrottleRate (20,000 to 4,000); Linux drivers/net/ethernet/intel/igb/igb_main.c, igb_set_itr, with IGB_70K_ITR of igb.h; the typical value is 20,000 a second",
         },
         fix: Fix::runtime("ethtool -C {nic} rx-usecs 0"),
@@ -84,7 +84,7 @@ pub const RULES: &[Rule] = &[
         why: "rx-usecs-high limits how often a vector of these cards interrupts, whatever rx-usecs says: 20 us are 50,000 a second for receiving and sending together.",
         magnitude: Magnitude {
             text: "up to rx-usecs-high for each packet",
-            typical: Some(Nanos::from_micros(20)),
+            effect: crate::Effect::Late(Nanos::from_micros(20)),
             source: "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst, Interrupt Rate Limiting",
         },
         fix: Fix::runtime("ethtool -C {nic} rx-usecs-high 0"),
@@ -102,7 +102,7 @@ pub const RULES: &[Rule] = &[
               interval is still within the budget.",
         magnitude: Magnitude {
             text: "1, 8, 64, 128, 256 us in the kernel's own table",
-            typical: Some(Nanos::from_micros(256)),
+            effect: crate::Effect::Late(Nanos::from_micros(256)),
             source: "Linux lib/dim/net_dim.c, NET_DIM_RX_EQE_PROFILES",
         },
         fix: Fix::runtime("ethtool -C {nic} rx-profile 1,256,n_2,256,n_4,256,n_8,256,n_8,256,n"),
@@ -119,7 +119,7 @@ pub const RULES: &[Rule] = &[
         why: "Moderation can be set by queue. A queue with another interval serves its flows later than the others, and ethtool -c shows the first queue alone.",
         magnitude: Magnitude {
             text: "the difference of the intervals, for the flows of that queue",
-            typical: Some(Nanos::from_micros(50)),
+            effect: crate::Effect::Late(Nanos::from_micros(50)),
             source: "ethtool(8), --per-queue; the typical value is i40e's default interval",
         },
         fix: Fix::runtime("ethtool --per-queue {nic} queue_mask 0xffff --coalesce rx-usecs 0"),
@@ -136,7 +136,7 @@ pub const RULES: &[Rule] = &[
         why: "What ethtool reads back need not be in force: some instances of ENA accept rx-usecs and ignore it. The rate of interrupts shows it.",
         magnitude: Magnitude {
             text: "as much as the setting and what is in force differ",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "GitHub amzn/amzn-drivers#159 and #290",
         },
         fix: Fix::look("apus audit --interval 5s # with traffic: judge the delay instead of the setting"),
@@ -442,7 +442,7 @@ pub(crate) mod tests {
     #[test]
     fn the_wait_is_the_effect() {
         let judgements = usecs("ice", 50).judge("nic.rx-usecs");
-        assert_eq!(judgements[0].effect, Some(Nanos::from_micros(50)));
+        assert_eq!(judgements[0].effect, Some(crate::Effect::Late(Nanos::from_micros(50))));
         assert_eq!(judgements[0].evidence[0].value, "rx-usecs 50, rx-frames n/a");
         let levels = levels(256).facts();
         let expected = vec![DimLevel { usecs: 1, frames: Some(256) }, DimLevel { usecs: 256, frames: Some(256) }];

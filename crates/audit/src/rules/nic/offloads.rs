@@ -23,7 +23,7 @@ pub const RULES: &[Rule] = &[
               sends other frames than it got.",
         magnitude: Magnitude {
             text: "until the next segment, a timer of the card or the end of the poll: microseconds",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/networking/segmentation-offloads.rst; the size is an estimate",
         },
         fix: Fix::runtime("ethtool -K {nic} lro off rx-gro-hw off"),
@@ -41,7 +41,7 @@ pub const RULES: &[Rule] = &[
               With gro_flush_timeout it can also wait for the next poll.",
         magnitude: Magnitude {
             text: "the work on up to 64 frames of a poll: some microseconds under load, nothing without",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/networking/napi.rst (budget of a poll); the size is an estimate",
         },
         fix: Fix::runtime("ethtool -K {nic} gro off"),
@@ -60,7 +60,7 @@ pub const RULES: &[Rule] = &[
         why: "With segmentation offload TCP hands the card up to 64 KB at once, and the card sends them back to back: another flow's packet on the same queue waits behind them.",
         magnitude: Magnitude {
             text: "64 KB take 52 us at 10 Gbit/s, 13 us at 40, 5.2 us at 100",
-            typical: Some(Nanos::from_micros(52)),
+            effect: crate::Effect::Late(Nanos::from_micros(52)),
             source: "arithmetic: 65,536 octets x 8 / rate; Linux include/linux/netdevice.h, GSO_LEGACY_MAX_SIZE",
         },
         fix: Fix::both(
@@ -80,7 +80,7 @@ pub const RULES: &[Rule] = &[
         why: "Without the card's help the CPU reads each octet of each packet once more.",
         magnitude: Magnitude {
             text: "about 0.1 us for 1500 octets in the cache, more from memory",
-            typical: Some(Nanos::from_nanos(100)),
+            effect: crate::Effect::Slower,
             source: "arithmetic from some 16 octets a nanosecond; general knowledge",
         },
         fix: Fix::runtime("ethtool -K {nic} rx on tx on"),
@@ -219,6 +219,9 @@ pub(crate) mod tests {
 
     #[test]
     fn a_large_segment_takes_what_the_wire_takes() {
-        assert_eq!(tso("on", "10000\n").judge("nic.tso")[0].effect, Some(Nanos::from_nanos(52_428)));
+        assert_eq!(
+            tso("on", "10000\n").judge("nic.tso")[0].effect,
+            Some(crate::Effect::Late(Nanos::from_nanos(52_428)))
+        );
     }
 }

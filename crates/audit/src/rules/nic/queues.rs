@@ -14,7 +14,7 @@ const THREAD: &str = "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad per
 /// An inter-processor interrupt and the idle exit of the CPU that it wakes.
 const IPI: Magnitude = Magnitude {
     text: "one to a few microseconds for the interrupt to the other CPU, and that CPU's exit from idle",
-    typical: Some(Nanos::from_micros(3)),
+    effect: crate::Effect::Late(Nanos::from_micros(3)),
     source: "Linux Documentation/networking/scaling.rst names the interrupt; the size is general knowledge",
 };
 
@@ -29,7 +29,7 @@ pub const RULES: &[Rule] = &[
         why: "Drivers make a queue for each CPU, each with an interrupt of its own: with more queues than housekeeping CPUs, some are served by isolated ones or several by one.",
         magnitude: Magnitude {
             text: "a few microseconds for each interrupt on an isolated CPU",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
         },
         fix: Fix::runtime("ethtool -L {nic} combined 4"),
@@ -51,7 +51,7 @@ pub const RULES: &[Rule] = &[
               ring is a long queue.",
         magnitude: Magnitude {
             text: "256 slots of the shortest frames last 4.3 us at 40 Gbit/s, 4096 last 27.5 us at 100 Gbit/s",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "arithmetic: slots x 84 octets / rate; DPDK guide for hns3 asks for 1024 to 2048, the FreeBSD thread for 256",
         },
         fix: Fix::runtime("ethtool -G {nic} rx 1024"),
@@ -69,7 +69,7 @@ pub const RULES: &[Rule] = &[
               leaves the other CPUs without work.",
         magnitude: Magnitude {
             text: "a few microseconds for each interrupt on an isolated CPU",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
         },
         fix: Fix::both(
@@ -90,7 +90,7 @@ pub const RULES: &[Rule] = &[
               queues, and arrive out of order.",
         magnitude: Magnitude {
             text: "a retransmission where TCP takes order for loss: a round trip or more",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "FreeBSD thread on accelerations with bad effects; general knowledge of ATR",
         },
         fix: Fix::runtime("ethtool --set-priv-flags {nic} flow-director-atr off"),
@@ -125,7 +125,7 @@ pub const RULES: &[Rule] = &[
         why: "Without a map from CPUs to transmit queues a packet's queue is chosen by a hash: CPUs then wait for each other's lock, and completions come on another CPU.",
         magnitude: Magnitude {
             text: "about 0.1 to 1 us where two CPUs want one queue",
-            typical: Some(Nanos::from_micros(1)),
+            effect: crate::Effect::Late(Nanos::from_micros(1)),
             source: "Linux Documentation/networking/scaling.rst, XPS, names the contention; the size is general knowledge",
         },
         fix: Fix::runtime(

@@ -17,7 +17,7 @@ pub const RULES: &[Rule] = &[
         why: "A frame that is being sent is not interrupted: a short one behind it waits until it is through, at each hop.",
         magnitude: Magnitude {
             text: "9000 octets take 7.2 us at 10 Gbit/s, 1500 take 1.2 us",
-            typical: Some(Nanos::from_nanos(7_230)),
+            effect: crate::Effect::Late(Nanos::from_nanos(7_230)),
             source: "arithmetic: (octets + 38) x 8 / rate",
         },
         fix: Fix::both("ip link set dev {nic} mtu 1500", "the same where the interface is configured"),
@@ -34,7 +34,7 @@ pub const RULES: &[Rule] = &[
         why: "A shaper holds packets back until their time comes, and a discipline for the whole interface is one lock for all CPUs, where mq has one for each queue.",
         magnitude: Magnitude {
             text: "what the shaper is set to; netem exists to add delay",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "tc(8), classful and classless qdiscs; tc-netem(8)",
         },
         fix: Fix::both("tc qdisc replace dev {nic} root mq", "sysctl: net.core.default_qdisc = pfifo_fast"),

@@ -23,7 +23,7 @@ pub const RULES: &[Rule] = &[
         why: "Frames go to the memory and cache of the card's socket. An application on another one fetches each over the link between the sockets.",
         magnitude: Magnitude {
             text: "60 to 100 ns more for each line from the other socket's memory",
-            typical: Some(Nanos::from_nanos(100)),
+            effect: crate::Effect::Slower,
             source: "general knowledge; DPDK's guide and FlexRAN real-time platform slides (2018) ask for one socket without a number",
         },
         fix: Fix::boot(
@@ -42,7 +42,7 @@ pub const RULES: &[Rule] = &[
         why: "A packet that arrives damaged is sent again, and those behind it wait. Many of them are a bad contact or a marginal slot.",
         magnitude: Magnitude {
             text: "about a microsecond a replay",
-            typical: Some(Nanos::from_micros(1)),
+            effect: crate::Effect::Late(Nanos::from_micros(1)),
             source: "PCI Express Base Specification, 3.6 (Ack/Nak, replay timer); the size is general knowledge",
         },
         fix: Fix::boot("reseat the card, another slot; a lower link speed in the firmware's settings"),
@@ -59,7 +59,7 @@ pub const RULES: &[Rule] = &[
         why: "Virtual functions need addresses above 4 GB. Where the firmware gives none, they do not appear, or with fewer queues.",
         magnitude: Magnitude {
             text: "guests go by a bridge in software instead: tens of microseconds",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "FlexRAN real-time platform slides (2018) ask for MMIO above 4G; the size is general knowledge",
         },
         fix: Fix::boot("firmware settings: Above 4G decoding and SR-IOV enabled; pci=realloc"),
@@ -77,7 +77,7 @@ pub const RULES: &[Rule] = &[
               features are off, one queue is used instead of many, or known faults are there.",
         magnitude: Magnitude {
             text: "as the fault is: ice without its package has one queue",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/networking/device_drivers/ethernet/intel/ice.rst, Safe Mode",
         },
         fix: Fix::boot(
@@ -101,7 +101,7 @@ pub const RULES: &[Rule] = &[
               waiting for packets needs.",
         magnitude: Magnitude {
             text: "without an interrupt for each queue the application can only poll",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "DPDK guide Getting Started for Linux, Linux Drivers",
         },
         fix: Fix::both("dpdk-devbind.py -b vfio-pci {device}", "driverctl set-override {device} vfio-pci"),

@@ -25,7 +25,7 @@ pub const RULES: &[Rule] = &[
               than the port.",
         magnitude: Magnitude {
             text: "a frame of 1500 octets takes 0.19 us over 8 lanes of generation 3, 1.5 us over one; below the port's rate all later frames wait or are lost",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "arithmetic from the link's rate and code (PCI Express Base Specification, 4.2)",
         },
         fix: Fix::boot(
@@ -44,7 +44,7 @@ pub const RULES: &[Rule] = &[
         why: "Ports of one card share its link: 8 lanes of generation 3 carry 63 Gbit/s before headers, and not two ports of 40 Gbit/s.",
         magnitude: Magnitude {
             text: "frames wait in the card and are dropped there, although each port alone is below its rate",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "DPDK guide, How to get best performance with NICs on Intel platforms: one 40G port per card",
         },
         fix: Fix::boot("use one port of each card, or a card in a wider slot"),
@@ -61,7 +61,7 @@ pub const RULES: &[Rule] = &[
         why: "A frame is cut into packets of at most MaxPayload octets, each with a header of its own. The smallest of a path decides.",
         magnitude: Magnitude {
             text: "about 20 to 24 octets of header for each 128 or 256: 16 % or 9 % of the link",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "PCI Express Base Specification, 2.2 (headers) and 7.5.3.4 (Device Control); the percentages are arithmetic",
         },
         fix: Fix::boot("pci=pcie_bus_safe (the largest that all can take) or pci=pcie_bus_perf"),
@@ -78,7 +78,7 @@ pub const RULES: &[Rule] = &[
         why: "The card fetches frames to send and descriptors by read requests of at most this size; each is a round trip to memory.",
         magnitude: Magnitude {
             text: "about 1 us a round trip; at 128 octets a frame of 1500 needs 12 of them instead of 3",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "the round trip is general knowledge; DPDK guide for mlx4 and mlx5, Performance tuning, asks for 1024",
         },
         fix: Fix::boot("set bits 14:12 of the card's Device Control register to 2 (512 bytes) or 3 (1024 bytes)")
@@ -96,7 +96,7 @@ pub const RULES: &[Rule] = &[
         why: "Without extended tags a device can have 32 reads under way, then it waits for the first answer.",
         magnitude: Magnitude {
             text: "32 reads of 512 octets in each microsecond are 131 Gbit/s: enough up to 100G, a limit where reads are small or memory is far",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "PCI Express Base Specification, 2.2.6.2 (Tag field); the rate is arithmetic with a round trip of 1 us",
         },
         fix: Fix::boot(

@@ -17,7 +17,7 @@ pub const RULES: &[Rule] = &[
         why: "Without a carrier nothing moves. At half duplex a port waits until the line is free, and repeats what collided.",
         magnitude: Magnitude {
             text: "half duplex: up to 16 attempts, each after up to 1023 slots of 512 bits",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "IEEE 802.3, 4.2.3.2.5 (truncated binary exponential backoff)",
         },
         fix: Fix::runtime("ip link set {nic} up").after("ethtool -m {nic} # cable, transceiver and the other end"),
@@ -34,7 +34,7 @@ pub const RULES: &[Rule] = &[
         why: "Each loss of the carrier loses what is on the line, and training the link again takes its time.",
         magnitude: Magnitude {
             text: "seconds for each: training and the other end's spanning tree",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "general knowledge",
         },
         fix: Fix::for_good("replace cable or transceiver, or mend the other end")
@@ -56,7 +56,7 @@ pub const RULES: &[Rule] = &[
               lane on Reed-Solomon is part of the standard.",
         magnitude: Magnitude {
             text: "about 0.25 us a hop for Reed-Solomon at 25 Gbit/s, under 0.1 us for BASE-R",
-            typical: Some(Nanos::from_nanos(250)),
+            effect: crate::Effect::Late(Nanos::from_nanos(250)),
             source: "IEEE 802.3by (25 Gbit/s), clauses 74 and 108; the sizes are general knowledge, not read in the standard",
         },
         fix: Fix::both("ethtool --set-fec {nic} encoding baser", "the same in a udev rule, and at the other end"),

@@ -20,7 +20,7 @@ pub const RULES: &[Rule] = &[
         why: "With active-state power management an idle link goes to L0s or L1. The first frame after a pause waits until both ends have left it.",
         magnitude: Magnitude {
             text: "up to 4 us from L0s, microseconds to tens of microseconds from L1, as the devices' Link Capabilities say",
-            typical: Some(Nanos::from_micros(10)),
+            effect: crate::Effect::Late(Nanos::from_micros(10)),
             source: "PCI Express Base Specification, 7.5.3.6 (L0s and L1 Exit Latency fields); the typical value is an estimate",
         },
         fix: Fix::runtime_or_boot(
@@ -44,7 +44,7 @@ pub const RULES: &[Rule] = &[
         why: "With power/control=auto the kernel puts an unused device to D3; who opens it next waits for it to come back.",
         magnitude: Magnitude {
             text: "10 ms from D3hot to D0",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "PCI Express Base Specification, 5.9 (state transition delays)",
         },
         fix: Fix::runtime("echo on > /sys/bus/pci/devices/{device}/power/control"),
@@ -61,7 +61,7 @@ pub const RULES: &[Rule] = &[
         why: "With EEE the transmitter sleeps when nothing is to be sent, and the next frame waits until both ends are awake.",
         magnitude: Magnitude {
             text: "16.5 us at 1000BASE-T, 4.5 to 7.4 us at 10GBASE-T",
-            typical: Some(Nanos::from_nanos(16_500)),
+            effect: crate::Effect::Late(Nanos::from_nanos(16_500)),
             source: "IEEE 802.3az (Tw_sys); the numbers are general knowledge, not read in the standard",
         },
         fix: Fix::both("ethtool --set-eee {nic} eee off", "the same in a udev rule or by NetworkManager"),

@@ -27,7 +27,7 @@ pub const RULES: &[Rule] = &[
               idle there, and stays until it sleeps. CPUs in the scheduler's domains are not kept free by nohz_full.",
         magnitude: Magnitude {
             text: "a time slice of up to 3 ms, and the cache lines that it leaves behind",
-            typical: Some(Nanos::from_millis(3)),
+            effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice (0.70 or 0.75 ms by version, times 1 + log2 of the CPUs, at most 4)",
         },
         fix: Fix::both(
@@ -49,7 +49,7 @@ pub const RULES: &[Rule] = &[
               and watchdog threads of the kernel among them.",
         magnitude: Magnitude {
             text: "a woken thread of the normal class can wait for the time slice of another: up to 3 ms",
-            typical: Some(Nanos::from_millis(3)),
+            effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice; Intel P-state guide: chrt -f -p 99 \"can stabilize the latency somewhat\"",
         },
         fix: Fix::for_good("unit of the service: CPUSchedulingPolicy=fifo, CPUSchedulingPriority=50"),
@@ -72,7 +72,7 @@ pub const RULES: &[Rule] = &[
               where they started.",
         magnitude: Magnitude {
             text: "a time slice of up to 3 ms, and 100 to 1000 ticks a second",
-            typical: Some(Nanos::from_millis(3)),
+            effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux Documentation/timers/no_hz.rst; kernel/sched/fair.c, sysctl_sched_base_slice",
         },
         fix: Fix::for_good("pin one thread to each CPU, and threads of control to {housekeeping} (taskset -pc)"),
@@ -91,7 +91,7 @@ pub const RULES: &[Rule] = &[
               it; under nohz_full each entry costs more.",
         magnitude: Magnitude {
             text: "a system call about 1 us under nohz_full, a context switch some us, a major fault the time of a disk",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "FlexRAN real-time platform slides (2018): no system calls in real-time threads; the sizes are general knowledge",
         },
         fix: Fix::look("perf trace -s -C {isolated} sleep 5 # interrupts these CPUs: on a test host"),
@@ -109,7 +109,7 @@ pub const RULES: &[Rule] = &[
               CPU is taken out of nohz_full.",
         magnitude: Magnitude {
             text: "the tick, 100 to 1000 a second, and the interrupts of all devices that nobody placed",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/admin-guide/kernel-parameters.txt, nohz_full (the boot CPU keeps the time); DPDK Getting Started Guide for Linux, enable_func",
         },
         fix: Fix::for_good("pin the threads that are named to {isolated} instead (taskset -pc)"),

@@ -22,7 +22,7 @@ pub const RULES: &[Rule] = &[
               are balanced again.",
         magnitude: Magnitude {
             text: "other threads for a time slice of up to 3 ms",
-            typical: Some(Nanos::from_millis(3)),
+            effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice (0.70 or 0.75 ms by version, times 1 + log2 of the CPUs, at most 4)",
         },
         fix: Fix::for_good(
@@ -42,7 +42,7 @@ pub const RULES: &[Rule] = &[
               it is stopped in every period.",
         magnitude: Magnitude {
             text: "the rest of the period: up to 100 ms with the default period, less the quota",
-            typical: Some(Nanos::from_millis(100)),
+            effect: crate::Effect::Late(Nanos::from_millis(100)),
             source: "Linux Documentation/scheduler/sched-bwc.rst (default period 100 ms)",
         },
         fix: Fix::for_good("unit of the service: CPUQuota= (empty)"),
@@ -202,7 +202,7 @@ pub(crate) mod tests {
     #[test]
     fn the_stop_is_the_rest_of_the_period() {
         let judgements = quota("25000 100000\n", 3).judge("usr.cpu-quota");
-        assert_eq!(judgements[0].effect, Some(Nanos::from_millis(75)));
+        assert_eq!(judgements[0].effect, Some(crate::Effect::Late(Nanos::from_millis(75))));
         assert_eq!(stop(200_000, 100_000), Nanos::ZERO, "two CPUs' worth of time stops no single thread");
     }
 }

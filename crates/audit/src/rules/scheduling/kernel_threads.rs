@@ -26,7 +26,7 @@ pub const RULES: &[Rule] = &[
               allows. On a CPU of the application each run is a context switch there and back, and the tick.",
         magnitude: Magnitude {
             text: "two context switches and the run between them: some us to ms",
-            typical: Some(Nanos::from_micros(10)),
+            effect: crate::Effect::Late(Nanos::from_micros(10)),
             source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is an estimate",
         },
         fix: Fix::runtime_or_boot(
@@ -47,7 +47,7 @@ pub const RULES: &[Rule] = &[
               whatever is set; what makes them run can be moved: timers, work, softirqs.",
         magnitude: Magnitude {
             text: "two context switches and the run between them: some us to ms",
-            typical: Some(Nanos::from_micros(10)),
+            effect: crate::Effect::Late(Nanos::from_micros(10)),
             source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is an estimate",
         },
         fix: Fix::look(
@@ -68,7 +68,7 @@ pub const RULES: &[Rule] = &[
               them waits for ever.",
         magnitude: Magnitude {
             text: "from a late timer to an RCU stall after 21 s, and then a host that stands still",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/RCU/stallwarn.rst, CONFIG_RCU_CPU_STALL_TIMEOUT",
         },
         fix: Fix::runtime_or_boot(

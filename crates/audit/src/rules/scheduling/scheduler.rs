@@ -23,7 +23,7 @@ pub const RULES: &[Rule] = &[
               not. From Linux 6.12 on a deadline server takes this place.",
         magnitude: Magnitude {
             text: "50 ms in each second with the defaults",
-            typical: Some(Nanos::from_millis(50)),
+            effect: crate::Effect::Late(Nanos::from_millis(50)),
             source: RT_GROUP,
         },
         fix: Fix::runtime("sysctl -w kernel.sched_rt_runtime_us=-1"),
@@ -41,7 +41,7 @@ pub const RULES: &[Rule] = &[
               them some microseconds when they have waited too long.",
         magnitude: Magnitude {
             text: "20 us in each second that a thread starves, instead of a host that stands still",
-            typical: Some(Nanos::from_micros(20)),
+            effect: crate::Effect::Late(Nanos::from_micros(20)),
             source: "stalld(8), options --boost_period and --boost_runtime",
         },
         fix: Fix::both("systemctl start stalld", "systemctl enable stalld"),
@@ -60,7 +60,7 @@ pub const RULES: &[Rule] = &[
               them do nothing elsewhere; tuned dropped them after its benchmarks.",
         magnitude: Magnitude {
             text: "none for threads that are alone on their CPU",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux commit 8a99b6833c88 (sched: Move SCHED_DEBUG sysctl to debugfs)",
         },
         fix: Fix::boot(
@@ -83,7 +83,7 @@ pub const RULES: &[Rule] = &[
               the application did not ask for. Without nohz_full the mask is all CPUs.",
         magnitude: Magnitude {
             text: "some us in each 4 s (two fifths of watchdog_thresh, 10 s)",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/admin-guide/lockup-watchdogs.rst; the microseconds are an estimate",
         },
         fix: Fix::runtime("sysctl -w kernel.watchdog_cpumask={housekeeping}"),
@@ -104,7 +104,7 @@ pub const RULES: &[Rule] = &[
               process that somebody started from a shell shares one CPU's worth of weight with all of that shell's children.",
         magnitude: Magnitude {
             text: "a time slice of up to 3 ms where threads share a CPU; nothing for threads alone on theirs",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "sched(7), The autogroup feature; the size is general knowledge",
         },
         fix: Fix::runtime("sysctl -w kernel.sched_autogroup_enabled=0"),
@@ -277,6 +277,6 @@ pub(crate) mod tests {
     #[test]
     fn the_throttle_takes_what_the_runtime_leaves() {
         let judgements = throttled(poller(), "900000\n").judge("sched.rt-throttle");
-        assert_eq!(judgements[0].effect, Some(Nanos::from_millis(100)));
+        assert_eq!(judgements[0].effect, Some(crate::Effect::Late(Nanos::from_millis(100))));
     }
 }

@@ -24,7 +24,7 @@ pub const RULES: &[Rule] = &[
               all, and switching one on or off changes code that every CPU must be stopped for.",
         magnitude: Magnitude {
             text: "about 100 ns an event, about 1 us a kernel probe by a breakpoint, a tracer of functions several times the work's time",
-            typical: Some(Nanos::from_micros(1)),
+            effect: crate::Effect::Late(Nanos::from_micros(1)),
             source: "Linux Documentation/trace/kprobes.rst, sections Probe Overhead (0.5 to 1 us) and Optimized Probe Overhead (0.06 us); the function tracer's share is general knowledge",
         },
         fix: Fix::runtime(
@@ -45,7 +45,7 @@ pub const RULES: &[Rule] = &[
               sockets with every poll; a process that keeps one open stops the flapping.",
         magnitude: Magnitude {
             text: "three interrupts to each CPU each time, some us each",
-            typical: Some(Nanos::from_micros(10)),
+            effect: crate::Effect::Late(Nanos::from_micros(10)),
             source: "Linux arch/x86/kernel/alternative.c, smp_text_poke_batch_finish, before 6.16 text_poke_bp_batch (three synchronisations); tuned plugin rtentsk",
         },
         fix: Fix::both("tuned-adm profile realtime # its plugin rtentsk holds a socket", "tuned profile: [rtentsk]"),
@@ -63,7 +63,7 @@ pub const RULES: &[Rule] = &[
               could hold something of it get an interrupt (CAL, TLB) and the sender waits for their answers.",
         magnitude: Magnitude {
             text: "1 to 5 us for each",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/timers/no_hz.rst names the mechanism; the size is general knowledge",
         },
         fix: Fix::for_good(

@@ -19,7 +19,7 @@ pub const RULES: &[Rule] = &[
               application it takes the CPU away for as long as the work takes, and it starts the tick again.",
         magnitude: Magnitude {
             text: "microseconds to milliseconds for each piece of work",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is general knowledge",
         },
         fix: Fix::runtime("echo {housekeeping-mask} > /sys/devices/virtual/workqueue/cpumask"),
@@ -37,7 +37,7 @@ pub const RULES: &[Rule] = &[
               preemption off. The kernel uses the mask together with the global one.",
         magnitude: Magnitude {
             text: "writeback runs for milliseconds at a time; an EFI call can stop its CPU for as long",
-            typical: Some(Nanos::from_millis(1)),
+            effect: crate::Effect::Late(Nanos::from_millis(1)),
             source: "Linux Documentation/core-api/real-time/hardware.rst for efi_runtime; the milliseconds are an estimate",
         },
         fix: Fix::runtime("echo {housekeeping-mask} > /sys/devices/virtual/workqueue/writeback/cpumask"),

@@ -20,7 +20,7 @@ pub const RULES: &[Rule] = &[
               it, and nothing in the guest can help.",
         magnitude: Magnitude {
             text: "a time slice of the hypervisor's scheduler each time: up to 3 ms with Linux",
-            typical: Some(Nanos::from_millis(3)),
+            effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "proc_stat(5), steal; Linux kernel/sched/fair.c, sysctl_sched_base_slice",
         },
         fix: Fix::for_good(
@@ -40,7 +40,7 @@ pub const RULES: &[Rule] = &[
               may fall back to one that is read through the hypervisor or a device.",
         magnitude: Magnitude {
             text: "about 20 ns for the counter, 1 us and more for a clock with an exit",
-            typical: None,
+            effect: crate::Effect::Unsized,
             source: "Linux Documentation/virt/kvm/x86/timekeeping.rst; the sizes are general knowledge",
         },
         fix: Fix::boot(
@@ -60,7 +60,7 @@ pub const RULES: &[Rule] = &[
               disk, e1000, VGA) leaves the guest and waits for the emulator's thread, which is not a real-time one.",
         magnitude: Magnitude {
             text: "10 us and more for each access of an emulated device; consoles by VNC were 15 ms of 25 in one report",
-            typical: Some(Nanos::from_micros(10)),
+            effect: crate::Effect::Late(Nanos::from_micros(10)),
             source: "xcp-ng issue 586 for VNC; FlexRAN real-time platform slides (2018) advise against emulated devices; the microseconds are general knowledge",
         },
         fix: Fix::boot(
@@ -80,7 +80,7 @@ pub const RULES: &[Rule] = &[
               without ticks does not help a guest that has its own.",
         magnitude: Magnitude {
             text: "two exits of 1 to 2 us for each tick, 100 to 1000 a second",
-            typical: Some(Nanos::from_micros(4)),
+            effect: crate::Effect::Late(Nanos::from_micros(4)),
             source: "FlexRAN real-time platform slides (2018), guest command line; the microseconds are general knowledge",
         },
         fix: Fix::boot("isolcpus=managed_irq,domain,{isolated} nohz_full={isolated} rcu_nocbs={isolated}"),

@@ -23,7 +23,7 @@ pub const RULES: &[Rule] = &[
               guest executes, and a worker joins them again from time to time: all virtual CPUs stop for it.",
         magnitude: Magnitude {
             text: "about 100 us on all isolated CPUs",
-            typical: Some(Nanos::from_micros(100)),
+            effect: crate::Effect::Late(Nanos::from_micros(100)),
             source: "redhat-performance/tuned pull request 363 (oslat)",
         },
         fix: Fix::runtime_or_boot("echo off > /sys/module/kvm/parameters/nx_huge_pages", "kvm.nx_huge_pages=off"),
@@ -43,7 +43,7 @@ pub const RULES: &[Rule] = &[
         why: "With kvmclock_periodic_sync KVM kicks all virtual CPUs each 300 s to update their clocks: each leaves its guest for it.",
         magnitude: Magnitude {
             text: "an exit of each virtual CPU each 300 s, some us",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux arch/x86/kvm/x86.c, KVMCLOCK_SYNC_PERIOD; the microseconds are an estimate",
         },
         fix: Fix::boot("kvm.kvmclock_periodic_sync=0"),
@@ -61,7 +61,7 @@ pub const RULES: &[Rule] = &[
               each has a CPU of its own there is no other one, and a polling guest leaves for nothing.",
         magnitude: Magnitude {
             text: "an exit and entry, 1 to 2 us, after each 4096 cycles of a loop with pause",
-            typical: Some(Nanos::from_micros(2)),
+            effect: crate::Effect::Late(Nanos::from_micros(2)),
             source: "Linux arch/x86/kvm/vmx/vmx.c, ple_window; the microseconds are general knowledge",
         },
         fix: Fix::boot("kvm_intel.ple_gap=0"),
@@ -79,7 +79,7 @@ pub const RULES: &[Rule] = &[
               its own that saves the wake-up; on a shared one it takes the time from others.",
         magnitude: Magnitude {
             text: "a few us for each wake-up, and the exit of an idle state",
-            typical: Some(Nanos::from_micros(5)),
+            effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/virt/kvm/halt-polling.rst; the microseconds are general knowledge",
         },
         fix: Fix::runtime_or_boot(
@@ -100,7 +100,7 @@ pub const RULES: &[Rule] = &[
               interrupts into a running guest. Without them each makes the virtual CPU leave to the host and enter again.",
         magnitude: Magnitude {
             text: "an exit and entry for each interrupt, 1 to 2 us",
-            typical: Some(Nanos::from_micros(2)),
+            effect: crate::Effect::Late(Nanos::from_micros(2)),
             source: "FlexRAN real-time platform slides (2018) ask for it; the size is general knowledge",
         },
         fix: Fix::boot(

@@ -28,7 +28,7 @@ pub const RULES: &[Rule] = &[
               run.",
         magnitude: Magnitude {
             text: "virtual machine 112 us mean and 7210 us at most before pinning and the other settings, 20 and 35 after",
-            typical: Some(Nanos::from_millis(3)),
+            effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Interrupt-mode DPDK slides (2017); the typical value is a time slice of the scheduler",
         },
         fix: Fix::for_good(
@@ -49,7 +49,7 @@ pub const RULES: &[Rule] = &[
               does not halt.",
         magnitude: Magnitude {
             text: "a time slice of up to 3 ms; a stall of the host where the kernel's threads starve",
-            typical: Some(Nanos::from_millis(3)),
+            effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice; Linux Documentation/core-api/real-time/hardware.rst warns to test for long",
         },
         fix: Fix::for_good("libvirt: <cputune> with <vcpusched scheduler='fifo' priority='1'/> for all virtual CPUs"),
@@ -67,7 +67,7 @@ pub const RULES: &[Rule] = &[
               or migrate it: the next access is then a fault that the guest cannot see.",
         magnitude: Magnitude {
             text: "24 instead of 15 memory accesses for a walk of two tables; a fault some us, from the disk ms",
-            typical: Some(Nanos::from_micros(10)),
+            effect: crate::Effect::Late(Nanos::from_micros(10)),
             source: "Intel SDM volume 3, chapter on VMX support for address translation (4 x 4 + 8 accesses); the time of a fault is general knowledge",
         },
         fix: Fix::boot("libvirt: <memoryBacking><hugepages/><locked/><nosharepages/></memoryBacking>"),
@@ -85,7 +85,7 @@ pub const RULES: &[Rule] = &[
               where a virtual CPU runs takes its time for each packet; a polling thread that may run on several CPUs is moved.",
         magnitude: Magnitude {
             text: "some us a packet, up to a time slice of 3 ms",
-            typical: Some(Nanos::from_micros(10)),
+            effect: crate::Effect::Late(Nanos::from_micros(10)),
             source: "FlexRAN real-time platform slides (2018) name the mechanism; the size is an estimate",
         },
         fix: Fix::both(

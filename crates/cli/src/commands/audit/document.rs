@@ -106,6 +106,7 @@ pub(super) fn finding(finding: &audit::Finding) -> Finding {
         why: rule.why.to_owned(),
         magnitude: rule.magnitude.text.to_owned(),
         magnitude_source: rule.magnitude.source.to_owned(),
+        effect: finding.effect_name().map(str::to_owned),
         effect_ns: finding.effect.map(units::Nanos::as_nanos),
         fix: Fix {
             look: finding.fix.look.clone(),

@@ -8,7 +8,7 @@ use host::knob::{Access, AnySetting, Setting as _, Theirs, Value};
 use host::privilege;
 use host::profile::{Power, Via};
 use host::transaction::{
-    Applied, ApplyOptions, Meets, Plan, RollbackOptions, Transaction, Which, apply as apply_plan,
+    Applied, ApplyOptions, Became, Meets, Plan, RollbackOptions, Transaction, Which, apply as apply_plan,
     rollback as take_back, transactions,
 };
 use live::os::Signals;
@@ -182,9 +182,11 @@ fn finish(
     } else {
         say::applied(access, applied, notes, &mut io::stdout().lock())?;
     }
-    // Of nothing that was wanted is there anything on this machine: that is no success.
-    let nothing = applied.items.is_empty() && !notes.is_empty();
-    let good = applied.items.iter().all(|(_, became)| became.is_good()) && !nothing;
+    // What this machine does not have is told and no failure, as long as there is something.
+    let there = applied.items.iter().filter(|(_, became)| *became != Became::NotThere);
+    let wished = !applied.items.is_empty() || !notes.is_empty();
+    let nothing = wished && there.clone().next().is_none();
+    let good = there.clone().all(|(_, became)| became.is_good()) && !nothing;
     Ok(if good { Status::Good } else { Status::Findings })
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 
 use std::time::{Duration, Instant};
 
@@ -128,6 +129,11 @@ pub fn export(typed: &Export) -> anyhow::Result<Status> {
                     fs::create_dir_all(parent).with_context(|| format!("make the folder {}", parent.display()))?;
                 }
                 fs::write(&path, &file.text).with_context(|| format!("write {}", path.display()))?;
+                // tuned starts a script itself.
+                if file.text.starts_with("#!") {
+                    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
+                        .with_context(|| format!("make {} executable", path.display()))?;
+                }
                 writeln!(out, "{}  belongs to {}", path.display(), file.place)?;
             }
             None if export.files.len() == 1 => write!(out, "{}", file.text)?,

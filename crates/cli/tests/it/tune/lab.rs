@@ -23,7 +23,7 @@ impl Bed {
     /// A pair of interfaces; `None`, with a printed line, without root.
     fn new(name: &str) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            println!("SKIPPED: needs root");
+            testkit::skip("needs root");
             return None;
         }
         let turn = turn();
@@ -176,8 +176,8 @@ fn every_profile_there_and_back() {
             became("not_there"),
             became("refused")
         );
-        let missed = became("not_there").len() + became("refused").len() + became("otherwise").len();
-        assert_eq!(code, Some(i32::from(missed > 0)), "{profile}: {applied}");
+        // What is not there is no failure; what is refused is one.
+        assert_eq!(code, Some(i32::from(!became("refused").is_empty())), "{profile}: {applied}");
         assert!(became("otherwise").is_empty(), "{profile}: {applied}");
         assert!(became("changed").len() >= 3, "{profile}: {applied}");
         assert_ne!(differences(&before, &bed), Vec::<String>::new(), "{profile} changed something");
@@ -193,7 +193,7 @@ fn every_profile_there_and_back() {
 fn the_held_request_holds_and_goes() {
     use host::knob::{Access, DmaLatency};
     if !Path::new("/dev/cpu_dma_latency").exists() {
-        println!("SKIPPED: needs /dev/cpu_dma_latency");
+        testkit::skip("needs /dev/cpu_dma_latency");
         return;
     }
     let Some(bed) = Bed::new("hold") else { return };
@@ -229,7 +229,7 @@ fn a_cpuset_there_and_back() {
     use host::knob::{Access, cpuset_mount};
     let mount = cpuset_mount(&Access::live().unwrap()).unwrap().filter(|mount| !mount.v2);
     let Some(mount) = mount else {
-        println!("SKIPPED: no cpusets of version 1 here");
+        testkit::skip("no cpusets of version 1 here");
         return;
     };
     let Some(bed) = Bed::new("cpuset") else { return };

@@ -8,7 +8,7 @@ use crate::support::{bare, text};
 fn recorded(host: &str) -> Option<Machine> {
     let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../../shared/hosts/{host}.tar.gz"));
     if !archive.is_file() {
-        println!("SKIPPED: there is no {}", archive.display());
+        testkit::skip(format!("there is no {}", archive.display()));
         return None;
     }
     let machine = Machine::new(host, &[]);
@@ -79,7 +79,7 @@ fn every_profile_on_every_recorded_host() {
         if host == "skld0" {
             let before = machine.files();
             let (code, applied) = machine.json(&["tune", "apply", "powersave", "--yes"]);
-            assert_eq!(code, Some(1), "{host}: no recorded host has all of it: {applied}");
+            assert_eq!(code, Some(0), "{host}: what it does not have is no failure: {applied}");
             expect(&machine.apus(&["tune", "rollback"]), 0);
             assert_eq!(machine.files(), before, "{host}");
         }
@@ -97,7 +97,9 @@ fn applied_shown_verified_and_taken_back() {
     assert!(said.contains("--yes"), "nobody is there to be asked: {said}");
     assert_eq!(machine.files(), before);
     let (code, applied) = machine.json(&["tune", "apply", "poll", "--isolated", "2-3", "--yes"]);
-    assert_eq!((code, &applied["transaction"]), (Some(1), &1.into()), "much of it is not there: {applied}");
+    assert_eq!((code, &applied["transaction"]), (Some(0), &1.into()), "{applied}");
+    let missing = applied["items"].as_array().unwrap().iter().filter(|item| item["became"] == "not_there").count();
+    assert!(missing > 5, "much of it is not there: {applied}");
     assert_eq!(machine.read("proc/irq/24/smp_affinity_list"), "0-1\n");
     let (code, status) = machine.json(&["tune", "status"]);
     assert_eq!((code, &status["transactions"][0]["abandoned"]), (Some(0), &false.into()));
@@ -149,7 +151,7 @@ fn a_damaged_journal_stops_everything() {
 fn exports_are_written_without_privilege() {
     let machine = Machine::small("export");
     let folder = machine.0.join("var/out");
-    for format in ["tuned", "systemd", "cmdline", "openshift", "ansible"] {
+    for format in ["tuned", "systemd", "cmdline", "openshift", "openshift-tuned", "ansible"] {
         let words = ["tune", "export", "poll", "--isolated", "2-3", "--format", format];
         let output = machine.apus(&words);
         expect(&output, 0);
@@ -177,7 +179,7 @@ fn wrong_profiles_are_named_with_file_and_line() {
 #[test]
 fn without_root_there_is_everything_but_changes() {
     if !rustix::process::geteuid().is_root() {
-        println!("SKIPPED: giving up root needs root");
+        testkit::skip("giving up root needs root");
         return;
     }
     // The build folder may be closed to others: a copy of the binary where anyone reaches it.

@@ -96,7 +96,7 @@ fn undisturbed(bed: &Bed, apus: &Apus, mut attempt: impl FnMut() -> Result<(), S
 
 #[test]
 fn ping_floods_without_loss() {
-    let Some(bed) = Bed::new("ping_floods_without_loss", &["ping"], pair) else { return };
+    let Some(bed) = Bed::new(&["ping"], pair) else { return };
     let apus = echo(&bed);
     undisturbed(&bed, &apus, || {
         let said = bed.sh("tx", "ping -f -q -c 10000 10.78.0.2");
@@ -111,7 +111,7 @@ fn ping_floods_without_loss() {
 
 #[test]
 fn udp_clients_get_each_datagram_back_once_and_in_order() {
-    let Some(bed) = Bed::new("udp_clients_get_each_datagram_back_once_and_in_order", &[], pair) else { return };
+    let Some(bed) = Bed::new(&[], pair) else { return };
     let apus = echo(&bed);
     // A window of datagrams of any length, numbered; what comes back must be the next, and the same.
     bed.inside("tx", || {
@@ -149,7 +149,7 @@ fn sockperf_ping_pong_loses_nothing() {
     // A pure echo is no sockperf server: its answers differ from their questions in bit 0 of octet 9,
     // "from the client", and a client passes over what has that set. So what comes back from udp-echo
     // goes through a relay that clears it, and sockperf counts what was lost on the way there and back.
-    if let Some(bed) = Bed::new("sockperf_ping_pong_loses_nothing", programs, pair) {
+    if let Some(bed) = Bed::new(programs, pair) {
         let apus = echo(&bed);
         let (over, relayed) = (AtomicBool::new(false), AtomicU64::new(0));
         std::thread::scope(|threads| {
@@ -165,7 +165,7 @@ fn sockperf_ping_pong_loses_nothing() {
         apus.stop();
     }
     // And a real server, on the other side of l2fwd.
-    if let Some(bed) = Bed::new("sockperf_ping_pong_loses_nothing", programs, Lab::wire) {
+    if let Some(bed) = Bed::new(programs, Lab::wire) {
         let apus = forwarder(&bed, &[]);
         let command = ["sockperf", "server", "-i", "10.77.0.2", "-p", "11111"];
         let server = Server::start(&bed, &command, "udp", 11_111);
@@ -245,8 +245,7 @@ impl Server {
 
 #[test]
 fn iperf3_streams_through_without_loss() {
-    let test = "iperf3_streams_through_without_loss";
-    let Some(bed) = Bed::new(test, &["iperf3"], Lab::wire) else { return };
+    let Some(bed) = Bed::new(&["iperf3"], Lab::wire) else { return };
     let apus = forwarder(&bed, &[]);
     for (more, seconds) in [("", seconds(5, 20)), ("--reverse", 2), ("--reverse -P 4", 2)] {
         let _server = Server::start(&bed, &["iperf3", "-4", "-s", "-1"], "tcp", 5201);
@@ -266,7 +265,7 @@ fn iperf3_streams_through_without_loss() {
 
 #[test]
 fn a_gibibyte_arrives_identical() {
-    let Some(bed) = Bed::new("a_gibibyte_arrives_identical", &[], Lab::wire) else { return };
+    let Some(bed) = Bed::new(&[], Lab::wire) else { return };
     // As the lab is: senders finish their checksums.
     let features = bed.good("left", "ethtool -k left0");
     for off in ["tx-checksumming: off", "tcp-segmentation-offload: off", "generic-segmentation-offload: off"] {
@@ -285,8 +284,7 @@ fn a_gibibyte_arrives_identical() {
 
 #[test]
 fn checksums_left_to_hardware_are_finished_on_request() {
-    let test = "checksums_left_to_hardware_are_finished_on_request";
-    let Some(bed) = Bed::new(test, &[], Lab::wire) else { return };
+    let Some(bed) = Bed::new(&[], Lab::wire) else { return };
     for (role, end) in [("left", "left0"), ("right", "right0")] {
         bed.good(role, &format!("ethtool -K {end} tx on tso off gso off"));
     }

@@ -23,7 +23,7 @@ fn echo(bed: &Bed, name: &str) -> Apus {
 
 #[test]
 fn a_link_goes_down_and_up_again() {
-    let Some(bed) = Bed::new("a_link_goes_down_and_up_again", &["ping"], Lab::wire) else { return };
+    let Some(bed) = Bed::new(&["ping"], Lab::wire) else { return };
     let words = [&["l2fwd", "dutl", "dutr", "--mode", "interrupt"], &PLACE[..]].concat();
     let mut apus = Apus::start(&bed, "dut", "wire", &words);
     bed.pings("left", "10.77.0.2");
@@ -53,9 +53,8 @@ fn a_link_goes_down_and_up_again() {
 
 #[test]
 fn a_deleted_interface_ends_it_and_the_others_are_cleaned_up() {
-    let test = "a_deleted_interface_ends_it_and_the_others_are_cleaned_up";
     for mode in ["poll", "interrupt", "adaptive"] {
-        let Some(bed) = Bed::new(test, &[], Lab::wire) else { return };
+        let Some(bed) = Bed::new(&[], Lab::wire) else { return };
         let before = napis(&bed, "dut", "dutr");
         let words = [&["l2fwd", "dutl", "dutr", "--mode", mode], DEFERRAL, &PLACE].concat();
         let mut apus = Apus::start(&bed, "dut", "wire", &words);
@@ -76,8 +75,7 @@ fn a_deleted_interface_ends_it_and_the_others_are_cleaned_up() {
 
 #[test]
 fn a_second_instance_on_the_same_queue_is_refused_and_the_first_goes_on() {
-    let test = "a_second_instance_on_the_same_queue_is_refused_and_the_first_goes_on";
-    let Some(bed) = Bed::new(test, &["ping"], pair) else { return };
+    let Some(bed) = Bed::new(&["ping"], pair) else { return };
     let first = echo(&bed, "first");
     bed.pings("tx", "10.78.0.2");
     let pid = format!("(pid {})", first.pid());
@@ -97,7 +95,7 @@ fn a_second_instance_on_the_same_queue_is_refused_and_the_first_goes_on() {
 
 #[test]
 fn a_flood_loses_frames_and_each_is_counted() {
-    let Some(bed) = Bed::new("a_flood_loses_frames_and_each_is_counted", &["ping"], pair) else { return };
+    let Some(bed) = Bed::new(&["ping"], pair) else { return };
     let words = [&["macswap", "dut0", "--mode", "adaptive"], &PLACE[..]].concat();
     let apus = Apus::start(&bed, "dut", "flood", &words);
     let mut injector = Injector::new(&bed, "tx", "tx0");
@@ -185,9 +183,8 @@ fn send_garbage(injector: &mut Injector, good: &[Vec<u8>], count: u32, seed: u64
 
 #[test]
 fn malformed_frames_are_dropped_and_counted() {
-    let test = "malformed_frames_are_dropped_and_counted";
     const COUNT: u32 = 30_000;
-    if let Some(bed) = Bed::new(test, &["ping"], pair) {
+    if let Some(bed) = Bed::new(&["ping"], pair) {
         let apus = echo(&bed, "echo");
         let mac = bed.guard.lab().mac(&End::new("dut", "dut0")).unwrap();
         let mut arp =
@@ -198,7 +195,7 @@ fn malformed_frames_are_dropped_and_counted() {
         survives(&bed, apus, &good, "tx", "tx0", COUNT);
         // The injector is gone, and its program with it.
     }
-    if let Some(bed) = Bed::new(test, &["ping"], Lab::routed) {
+    if let Some(bed) = Bed::new(&["ping"], Lab::routed) {
         let mac = |role: &str, end: &str| bed.guard.lab().mac(&End::new(role, end)).unwrap();
         let text = |mac: [u8; 6]| mac.map(|octet| format!("{octet:02x}")).join(":");
         let routes = bed.root.0.join("routes.toml");
@@ -264,7 +261,7 @@ fn survives(bed: &Bed, apus: Apus, good: &[Vec<u8>], role: &str, end: &str, coun
 
 #[test]
 fn without_privilege_it_says_what_it_needs() {
-    let Some(bed) = Bed::new("without_privilege_it_says_what_it_needs", &[], pair) else { return };
+    let Some(bed) = Bed::new(&[], pair) else { return };
     let directory = std::env::temp_dir().join(format!("apus-it-{}", std::process::id()));
     std::fs::create_dir(&directory).unwrap();
     let copy = public_copy(&directory);
@@ -280,7 +277,7 @@ fn without_privilege_it_says_what_it_needs() {
 
 #[test]
 fn a_kernel_without_af_xdp_is_named() {
-    let Some(bed) = Bed::new("a_kernel_without_af_xdp_is_named", &[], pair) else { return };
+    let Some(bed) = Bed::new(&[], pair) else { return };
     let words = ["udp-echo", "dut0", "--address", "10.78.0.2"];
     Apus::launch_as(&bed, "dut", "none", &words, sys::without_af_xdp).lacks(&["AF_XDP", "CONFIG_XDP_SOCKETS"]);
     assert!(!bed.link("dut", "dut0").has_program, "the program is left");
@@ -289,8 +286,7 @@ fn a_kernel_without_af_xdp_is_named() {
 
 #[test]
 fn killed_it_starts_again_at_once_and_restores_what_was() {
-    let test = "killed_it_starts_again_at_once_and_restores_what_was";
-    let Some(bed) = Bed::new(test, &["ping"], pair) else { return };
+    let Some(bed) = Bed::new(&["ping"], pair) else { return };
     let before = napis(&bed, "dut", "dut0");
     assert_eq!((before.len(), before[0].1, before[0].2), (1, 0, 0));
     let words = [&["udp-echo", "dut0", "--address", "10.78.0.2"], DEFERRAL, &PLACE].concat();
@@ -327,7 +323,7 @@ fn killed_it_starts_again_at_once_and_restores_what_was() {
 
 #[test]
 fn deferral_is_taken_back_at_a_good_end_and_refused_without_a_napi() {
-    let Some(bed) = Bed::new("deferral_is_taken_back_at_a_good_end", &[], pair) else { return };
+    let Some(bed) = Bed::new(&[], pair) else { return };
     let before = napis(&bed, "dut", "dut0");
     let words = [&["udp-echo", "dut0", "--address", "10.78.0.2"], DEFERRAL, &PLACE].concat();
     let apus = Apus::start(&bed, "dut", "good", &words);

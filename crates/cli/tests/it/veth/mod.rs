@@ -33,14 +33,14 @@ pub struct Bed {
 impl Bed {
     /// Takes the turn and makes the lab that `make` describes for a name. `None`, and a line that
     /// says why, if this machine lacks root or one of `programs`.
-    pub fn new(test: &str, programs: &[&str], make: impl FnOnce(&str) -> Lab) -> Option<Self> {
+    pub fn new(programs: &[&str], make: impl FnOnce(&str) -> Lab) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            println!("SKIPPED veth::{test}: needs root (CAP_NET_ADMIN, CAP_SYS_ADMIN)");
+            testkit::skip("needs root (CAP_NET_ADMIN, CAP_SYS_ADMIN)");
             return None;
         }
         for program in programs {
             if !is_installed(program) {
-                println!("SKIPPED veth::{test}: {program} is not installed (apt-get install {program})");
+                testkit::skip(format!("{program} is not installed (apt-get install {program})"));
                 return None;
             }
         }

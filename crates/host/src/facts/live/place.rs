@@ -60,7 +60,7 @@ mod tests {
     fn the_thread_leaves_isolated_cpus_and_comes_back() {
         let before = here();
         let [first, .., last] = before.as_slice() else {
-            println!("SKIPPED: this test needs two CPUs");
+            testkit::skip("this test needs two CPUs");
             return;
         };
         {

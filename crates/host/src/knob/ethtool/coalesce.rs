@@ -11,7 +11,7 @@ use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
 
 use super::message::Message;
-use super::{absent_if_unsupported, get, identity, index, sys};
+use super::{absent_if_unsupported, get, identity, index, lacks, sys, unshown};
 use crate::knob::{Access, Error, Setting, Value};
 
 const GET: u8 = 19;
@@ -76,6 +76,12 @@ impl Coalesce {
     pub fn new(interface: impl Into<String>) -> Self {
         Self { interface: interface.into() }
     }
+
+    /// The fields of `value` that the driver does not declare: the kernel does not show them.
+    fn lacking(&self, access: &Access, value: &Value) -> Result<Vec<String>, Error> {
+        let now = self.read(access)?;
+        Ok(now.map_or(Vec::new(), |now| unshown(&now, value)))
+    }
 }
 
 impl CoalesceQueue {
@@ -123,11 +129,17 @@ impl Setting for Coalesce {
         Ok((!fields.is_empty()).then(|| Value::fields(fields)))
     }
 
-    /// Sends what is named and nothing else: the kernel refuses a request if the driver lacks any field of it,
-    /// whatever its value.
+    /// Sends what is named, without what is 0 because the driver lacks it: the kernel refuses a whole request for one
+    /// field that the driver does not declare, whatever its value (net/ethtool/coalesce.c, `ethnl_set_coalesce_validate`).
     fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
+        let lacking = self.lacking(access, value)?;
+        let mut numbers = numbers(&self.label(), value, FIELDS.len())?;
+        numbers.retain(|(place, number)| *number != 0 || !lacking.contains(&FIELDS[*place].0.to_owned()));
+        if numbers.is_empty() {
+            return Ok(());
+        }
         let mut message = Message::new(SET, &self.interface);
-        for (place, number) in numbers(&self.label(), value, FIELDS.len())? {
+        for (place, number) in numbers {
             match FIELDS[place] {
                 (_, attribute, true) => message.byte(attribute, number as u8),
                 (_, attribute, false) => message.number(attribute, number),
@@ -136,8 +148,14 @@ impl Setting for Coalesce {
         message.set(access, &format!("set coalescing of {} to {value}", self.interface))
     }
 
-    fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
-        numbers(&self.label(), value, FIELDS.len()).map(|_| ())
+    fn check(&self, access: &Access, value: &Value) -> Result<(), Error> {
+        numbers(&self.label(), value, FIELDS.len())?;
+        let mut lacking = self.lacking(access, value)?;
+        lacking.retain(|field| value.field(field) != Some("0"));
+        match lacking.is_empty() {
+            true => Ok(()),
+            false => Err(lacks(&self.label(), &lacking)),
+        }
     }
 
     /// The kernel shows a field that the driver does not declare only when it is not zero.

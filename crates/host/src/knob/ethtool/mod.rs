@@ -109,8 +109,14 @@ impl Group {
 
     fn write(&self, access: &Access, interface: &str, value: &Value) -> Result<(), Error> {
         let mut message = Message::new(self.set, interface);
+        let now = self.read(access, interface)?;
+        let lacking = now.map_or(Vec::new(), |now| unshown(&now, value));
         for (name, text) in value.as_fields().into_iter().flatten() {
             let number = text.parse().map_err(|_| self.wrong(interface, name, text))?;
+            // It is so already; and a kernel that does not know the attribute refuses the whole request for it.
+            if number == 0 && lacking.contains(name) {
+                continue;
+            }
             match self.fields.iter().find(|field| field.0 == name) {
                 Some(Field(_, attribute, true)) => message.byte(*attribute, number as u8),
                 Some(Field(_, attribute, false)) => message.number(*attribute, number),
@@ -124,12 +130,17 @@ impl Group {
         let fields = value.as_fields().filter(|fields| !fields.is_empty());
         let fields = fields.ok_or_else(|| Error::invalid(self.label(interface), "expected fields such as rx=512"))?;
         let answer = get(access, self.get, interface, self.what)?;
+        let shown = |number| answer.as_ref().is_none_or(|answer| answer.number(number).is_some());
+        let mut lacking = Vec::new();
         for (name, text) in fields {
             let wrong = || self.wrong(interface, name, text);
             let Field(_, number, byte) = self.fields.iter().find(|field| field.0 == name).ok_or_else(wrong)?;
             let wanted: u32 = text.parse().map_err(|_| wrong())?;
             if *byte && wanted > u8::MAX.into() {
                 return Err(wrong());
+            }
+            if wanted != 0 && !shown(*number) {
+                lacking.push(name.clone());
             }
             let most = self.most.iter().find(|(_, of)| of == number).map(|(most, _)| *most);
             let most = most.and_then(|most| answer.as_ref()?.number(most));
@@ -141,7 +152,10 @@ impl Group {
                 });
             }
         }
-        Ok(())
+        match lacking.is_empty() {
+            true => Ok(()),
+            false => Err(lacks(&self.label(interface), &lacking)),
+        }
     }
 
     fn wrong(&self, interface: &str, name: &str, text: &str) -> Error {
@@ -150,6 +164,21 @@ impl Group {
             self.label(interface),
             format!("{name}={text}: there are {}, with whole numbers", known.join(", ")),
         )
+    }
+}
+
+/// The fields of `value` that `now` does not show.
+fn unshown(now: &Value, value: &Value) -> Vec<String> {
+    let fields = value.as_fields().into_iter().flatten();
+    fields.filter(|(field, _)| now.field(field).is_none()).map(|(field, _)| field.clone()).collect()
+}
+
+/// The error of fields that the driver does not have.
+fn lacks(label: &str, fields: &[String]) -> Error {
+    Error::Refused {
+        what: format!("set {} in the {label}", fields.join(", ")),
+        why: "the driver does not support it".into(),
+        fix: "leave it out for this interface".into(),
     }
 }
 
@@ -202,6 +231,10 @@ macro_rules! groups {
             }
             fn check(&self, access: &Access, value: &Value) -> Result<(), Error> {
                 $group.check(access, &self.interface, value)
+            }
+            /// What the driver does not have is not shown, and is 0.
+            fn unshown(&self, _: &str) -> Option<&'static str> {
+                Some("0")
             }
             fn capability(&self) -> CapabilitySet {
                 CapabilitySet::NET_ADMIN

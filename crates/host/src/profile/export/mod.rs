@@ -4,9 +4,11 @@
 
 mod ansible;
 mod openshift;
+mod shell;
 mod steps;
 mod systemd;
 mod tuned;
+mod tuned_object;
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,7 +27,9 @@ pub enum Format {
     Cmdline,
     /// A PerformanceProfile of OpenShift's node tuning operator.
     Openshift,
-    /// A list of Ansible tasks.
+    /// A Tuned object of the same operator.
+    OpenshiftTuned,
+    /// A playbook of Ansible.
     Ansible,
 }
 
@@ -51,7 +55,8 @@ pub struct ExportedFile {
 
 impl Format {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Tuned, Self::Systemd, Self::Cmdline, Self::Openshift, Self::Ansible];
+    pub const ALL: [Self; 6] =
+        [Self::Tuned, Self::Systemd, Self::Cmdline, Self::Openshift, Self::OpenshiftTuned, Self::Ansible];
 }
 
 impl fmt::Display for Format {
@@ -61,6 +66,7 @@ impl fmt::Display for Format {
             Self::Systemd => "systemd",
             Self::Cmdline => "cmdline",
             Self::Openshift => "openshift",
+            Self::OpenshiftTuned => "openshift-tuned",
             Self::Ansible => "ansible",
         })
     }
@@ -70,19 +76,28 @@ impl FromStr for Format {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|format| format.to_string() == text);
-        found.ok_or_else(|| format!("{text:?}: expected tuned, systemd, cmdline, openshift or ansible"))
+        found
+            .ok_or_else(|| format!("{text:?}: expected tuned, systemd, cmdline, openshift, openshift-tuned or ansible"))
     }
 }
 
 impl Resolved {
     /// The plan for another engine. What depends on the machine (policies, registers) is that of this machine.
     pub fn export(&self, access: &Access, summary: &str, format: Format) -> Result<Export, Error> {
+        let summary = &one_line(summary);
+        let mut named = self.clone();
+        named.plan.name = slug(&self.plan.name);
+        if matches!(format, Format::Openshift | Format::OpenshiftTuned) {
+            // RFC 1123, as Kubernetes takes it for names.
+            named.plan.name = named.plan.name.to_ascii_lowercase().replace('_', "-");
+        }
         match format {
-            Format::Tuned => tuned::export(self, access, summary),
-            Format::Systemd => systemd::export(self, access, summary),
+            Format::Tuned => tuned::export(&named, access, summary),
+            Format::Systemd => systemd::export(&named, access, summary),
             Format::Cmdline => Ok(cmdline(self)),
-            Format::Openshift => Ok(openshift::export(self, summary)),
-            Format::Ansible => ansible::export(self, access, summary),
+            Format::Openshift => Ok(openshift::export(&named, summary)),
+            Format::OpenshiftTuned => tuned_object::export(&named, access, summary),
+            Format::Ansible => ansible::export(&named, access, summary),
         }
     }
 }
@@ -97,6 +112,23 @@ fn cmdline(resolved: &Resolved) -> Export {
     Export { files: vec![ExportedFile { name: "cmdline".into(), place, text }], left_out }
 }
 
+/// A text for a comment, a title or a value of one line, in every format: no control characters, and no backslash at the
+/// end, which continues a line in some.
+fn one_line(text: &str) -> String {
+    let text: String =
+        text.chars().map(|c| if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') { ' ' } else { c }).collect();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    words.join(" ").trim_end_matches(['\\', ' ']).to_owned()
+}
+
+/// A name for files and objects: letters, digits, `.`, `_` and `-` stay.
+fn slug(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
+    let slug: String = name.chars().map(plain).collect();
+    let slug = slug.trim_matches(['.', '-']);
+    if slug.is_empty() { "profile".into() } else { slug.to_owned() }
+}
+
 /// A text for YAML, in double quotes (YAML 1.2, 7.3.1).
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
@@ -105,6 +137,8 @@ fn quoted(text: &str) -> String {
             '"' | '\\' => quoted.extend(['\\', c]),
             '\n' => quoted.push_str("\\n"),
             '\t' => quoted.push_str("\\t"),
+            // 5.7: what is not printable needs its number.
+            c if c.is_control() => quoted.push_str(&format!("\\x{:02x}", u32::from(c))),
             other => quoted.push(other),
         }
     }

@@ -11,6 +11,8 @@ pub(super) enum Step {
         name: String,
         /// Its value.
         value: String,
+        /// Its file.
+        path: String,
     },
     /// A file that is written.
     Write {
@@ -19,8 +21,15 @@ pub(super) enum Step {
         /// What.
         text: String,
     },
-    /// A command.
-    Run(Vec<String>),
+    /// A command on an interface.
+    Run {
+        /// The command.
+        words: Vec<String>,
+        /// The command that shows what it sets.
+        show: Vec<String>,
+        /// The interface.
+        interface: String,
+    },
     /// A folder that is made.
     Folder(String),
     /// Arguments of the kernel's command line.
@@ -31,11 +40,28 @@ pub(super) enum Step {
     None(&'static str),
 }
 
+impl Step {
+    /// Why an engine that runs commands cannot take it.
+    pub(super) fn why_not(&self, label: &str) -> String {
+        match self {
+            Self::Latency(micros) => {
+                format!(
+                    "{label}, {micros} us: a process must hold /dev/cpu_dma_latency open; apus tune apply does, and tuned"
+                )
+            }
+            Self::None(why) => format!("{label}: {why}"),
+            _ => format!("{label}: this engine has no place for it"),
+        }
+    }
+}
+
 /// What to do for `setting` to be `wanted`, in this order.
 pub(super) fn steps(access: &Access, setting: &AnySetting, wanted: &Value) -> Result<Vec<Step>, Error> {
     let text = || wanted.as_text().unwrap_or_default().to_owned();
     Ok(match setting {
-        AnySetting::Sysctl(sysctl) => vec![Step::Sysctl { name: sysctl.name.clone(), value: text() }],
+        AnySetting::Sysctl(sysctl) => {
+            vec![Step::Sysctl { name: sysctl.name.clone(), value: text(), path: sysctl.path() }]
+        }
         AnySetting::BootFragment(_) => vec![Step::Arguments(text())],
         AnySetting::DmaLatency(_) => vec![Step::Latency(text())],
         AnySetting::CgroupFolder(folder) => vec![Step::Folder(folder.path.clone())],
@@ -53,18 +79,22 @@ pub(super) fn steps(access: &Access, setting: &AnySetting, wanted: &Value) -> Re
                 "a setting per NAPI instance over netlink; the files napi_defer_hard_irqs and gro_flush_timeout set all of a device",
             )]
         }
-        AnySetting::Coalesce(it) => vec![ethtool("-C", &it.interface, wanted)],
-        AnySetting::Rings(it) => vec![ethtool("-G", &it.interface, wanted)],
-        AnySetting::Channels(it) => vec![ethtool("-L", &it.interface, wanted)],
-        AnySetting::Pause(it) => vec![ethtool("-A", &it.interface, wanted)],
-        AnySetting::Features(it) => vec![ethtool("-K", &it.interface, wanted)],
-        AnySetting::PrivateFlags(it) => vec![ethtool("--set-priv-flags", &it.interface, wanted)],
+        AnySetting::Coalesce(it) => vec![ethtool(&["-C"], &["-c"], &it.interface, wanted)],
+        AnySetting::Rings(it) => vec![ethtool(&["-G"], &["-g"], &it.interface, wanted)],
+        AnySetting::Channels(it) => vec![ethtool(&["-L"], &["-l"], &it.interface, wanted)],
+        AnySetting::Pause(it) => vec![ethtool(&["-A"], &["-a"], &it.interface, wanted)],
+        AnySetting::Features(it) => vec![ethtool(&["-K"], &["-k"], &it.interface, wanted)],
+        AnySetting::PrivateFlags(it) => {
+            vec![ethtool(&["--set-priv-flags"], &["--show-priv-flags"], &it.interface, wanted)]
+        }
         AnySetting::CoalesceQueue(it) => {
-            let mask = format!("{:#x}", 1u128.checked_shl(it.queue).unwrap_or_default());
-            let Step::Run(mut words) = ethtool("--coalesce", &it.interface, wanted) else { return Ok(Vec::new()) };
-            let parameters = words.split_off(3);
-            let start = ["ethtool", "--per-queue", &it.interface, "queue_mask", &mask, "--coalesce"];
-            vec![Step::Run(start.map(str::to_owned).into_iter().chain(parameters).collect())]
+            // ethtool(8): "queue_mask" is a bit mask in hexadecimal digits.
+            let digits = "0".repeat(it.queue as usize / 4);
+            let mask = format!("0x{:x}{digits}", 1 << (it.queue % 4));
+            let queue = |last| ["--per-queue", "queue_mask", &mask, last].map(str::to_owned);
+            let (set, show) = (queue("--coalesce"), queue("--show-coalesce"));
+            let (set, show) = (set.each_ref().map(String::as_str), show.each_ref().map(String::as_str));
+            vec![ethtool(&set, &show, &it.interface, wanted)]
         }
         files => {
             let writes = files.files(access, wanted)?;
@@ -78,22 +108,38 @@ fn word(option: &str, field: &str) -> String {
     match (option, field) {
         ("-C" | "--coalesce", "rx-max-frames") => "rx-frames".into(),
         ("-C" | "--coalesce", "tx-max-frames") => "tx-frames".into(),
+        ("-C" | "--coalesce", "rate-sample-interval") => "sample-interval".into(),
+        ("-C" | "--coalesce", of) if of.contains("-max-frames-") => of.replace("-max-frames-", "-frames-"),
         _ => field.into(),
     }
 }
 
-fn ethtool(option: &str, interface: &str, wanted: &Value) -> Step {
-    let mut words = vec!["ethtool".to_owned(), option.to_owned(), interface.to_owned()];
+/// A command of ethtool(8): the first option is followed by the interface.
+fn ethtool(set: &[&str], show: &[&str], interface: &str, wanted: &Value) -> Step {
+    let line = |options: &[&str]| {
+        let (first, others) = options.split_first().expect("there is an option");
+        let words = ["ethtool", *first, interface].into_iter().chain(others.iter().copied());
+        words.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let mut words = line(set);
+    let option = *set.last().expect("there is an option");
     // Switches of ethtool are on and off where netlink has 1 and 0.
     let switch = |field: &str, text: &str| match (option, text) {
         ("-A", "0") => "off".to_owned(),
         ("-A", "1") => "on".to_owned(),
-        ("-C" | "--coalesce", "0") if field.starts_with("adaptive-") => "off".to_owned(),
-        ("-C" | "--coalesce", "1") if field.starts_with("adaptive-") => "on".to_owned(),
+        ("-C" | "--coalesce", "0") if is_switch(field) => "off".to_owned(),
+        ("-C" | "--coalesce", "1") if is_switch(field) => "on".to_owned(),
+        ("-G", "0") if matches!(field, "tx-push" | "rx-push") => "off".to_owned(),
+        ("-G", "1") if matches!(field, "tx-push" | "rx-push") => "on".to_owned(),
         _ => text.to_owned(),
     };
     for (field, text) in wanted.as_fields().into_iter().flatten() {
         words.extend([word(option, field), switch(field, text)]);
     }
-    Step::Run(words)
+    Step::Run { words, show: line(show), interface: interface.into() }
+}
+
+/// Fields of coalescing that ethtool(8) takes as on and off.
+fn is_switch(field: &str) -> bool {
+    field.starts_with("adaptive-") || field.starts_with("cqe-mode-")
 }

@@ -1,44 +1,43 @@
 //! A file for sysctl.d(5), and a unit (systemd.service(5)) that does the rest at boot.
+//!
+//! Each line of the unit does one thing, and says so where the machine does not have it. What is refused stops nothing: it
+//! is written down, and the last line fails the unit with the list.
 
 use std::fmt::Write as _;
 
+use super::shell::{Command, quoted};
 use super::steps::{Step, steps};
 use super::{Export, ExportedFile};
 use crate::knob::{Access, Error, Setting as _};
 use crate::profile::Resolved;
+use crate::transaction::OnRefusal;
 
 pub(super) fn export(resolved: &Resolved, access: &Access, summary: &str) -> Result<Export, Error> {
     let name = &resolved.plan.name;
+    let refused = format!("/run/apus-{name}.refused");
     let mut out = Export::default();
     let (mut sysctl, mut start) = (String::new(), String::new());
     for item in &resolved.plan.items {
         for step in steps(access, &item.setting, &item.wanted)? {
-            // Writing to a string cannot fail.
-            let _ = match step {
-                // A slash inside a part stands for a dot in sysctl.d(5) too.
-                Step::Sysctl { name, value } => writeln!(sysctl, "{name} = {value}"),
-                Step::Write { path, text } => {
-                    writeln!(start, "ExecStart=/bin/sh -c {}", word(&format!("echo '{text}' > '{path}'")))
+            match (&step, Command::of(&step)) {
+                (Step::Sysctl { name, value, .. }, _) => {
+                    // A slash inside a part stands for a dot in sysctl.d(5) too. Writing to a string cannot fail.
+                    let _ = writeln!(sysctl, "{name} = {value}");
                 }
-                Step::Run(words) => {
-                    let words: Vec<String> = words.iter().skip(1).map(|text| word(text)).collect();
-                    writeln!(start, "ExecStart=/usr/sbin/ethtool {}", words.join(" "))
+                (_, Some(Command { subject, set, .. })) => {
+                    let or = match item.on_refusal {
+                        OnRefusal::RollBack => format!("echo {} >>{refused}", quoted(&item.setting.label())),
+                        OnRefusal::Report => format!("echo {}", quoted(&format!("refused: {}", item.setting.label()))),
+                    };
+                    let (there, absent) = (quoted(&subject), quoted(&format!("not here: {subject}")));
+                    let line = format!("if [ -e {there} ]; then {set} || {or}; else echo {absent}; fi");
+                    let _ = writeln!(start, "ExecStart=/bin/sh -c {}", word(&line));
                 }
-                Step::Folder(path) => writeln!(start, "ExecStart=/bin/mkdir -p {}", word(&path)),
-                Step::Arguments(arguments) => {
-                    out.left_out.push(format!("kernel arguments, for the bootloader: {arguments}"));
-                    Ok(())
+                (Step::Arguments(arguments), None) => {
+                    out.left_out.push(format!("kernel arguments, for the bootloader: {arguments}"))
                 }
-                Step::Latency(micros) => {
-                    out.left_out
-                        .push(format!("exit latency of {micros} us: a process must hold /dev/cpu_dma_latency open"));
-                    Ok(())
-                }
-                Step::None(why) => {
-                    out.left_out.push(format!("{}: {why}", item.setting.label()));
-                    Ok(())
-                }
-            };
+                (step, None) => out.left_out.push(step.why_not(&item.setting.label())),
+            }
         }
     }
     if !sysctl.is_empty() {
@@ -47,11 +46,14 @@ pub(super) fn export(resolved: &Resolved, access: &Access, summary: &str) -> Res
         out.files.push(ExportedFile { place: format!("/etc/sysctl.d/{file}"), name: file, text });
     }
     if !start.is_empty() {
+        let last = format!("if [ -e {refused} ]; then echo refused:; cat {refused}; exit 1; fi");
         let text = format!(
-            "# Written by apus tune export. It does not take back what it sets.\n\
-             [Unit]\nDescription=Apus: {summary}\nAfter=network.target systemd-sysctl.service\n\n\
-             [Service]\nType=oneshot\nRemainAfterExit=yes\n{start}\n\
-             [Install]\nWantedBy=multi-user.target\n"
+            "# Written by apus tune export. It does not roll back what it sets, and sets nothing for devices that come later.\n\
+             [Unit]\nDescription=Apus: {}\nAfter=network.target systemd-sysctl.service\n\n\
+             [Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/rm -f {refused}\n{start}\
+             ExecStart=/bin/sh -c {}\n\n[Install]\nWantedBy=multi-user.target\n",
+            value(summary),
+            word(&last)
         );
         let file = format!("apus-{name}.service");
         out.files.push(ExportedFile { place: format!("/etc/systemd/system/{file}"), name: file, text });
@@ -59,9 +61,24 @@ pub(super) fn export(resolved: &Resolved, access: &Access, summary: &str) -> Res
     Ok(out)
 }
 
-/// A word of an ExecStart= line (systemd.service(5), "Command lines"): `%` and `$` mean something there.
+/// A word of an ExecStart= line (systemd.service(5), "Command lines"): `%` and `$` mean something there, and a backslash
+/// begins an escape.
 fn word(text: &str) -> String {
-    let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%").replace('$', "$$");
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+".contains(c);
-    if escaped.chars().all(plain) && !escaped.is_empty() { escaped } else { format!("\"{escaped}\"") }
+    let mut escaped = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '\\' | '"' => escaped.extend(['\\', c]),
+            '%' | '$' => escaped.extend([c, c]),
+            c if c.is_ascii_control() => {
+                let _ = write!(escaped, "\\x{:02x}", u32::from(c));
+            }
+            c => escaped.push(c),
+        }
+    }
+    escaped + "\""
+}
+
+/// The value of a key (systemd.syntax(7)): `%` begins a specifier, and a backslash at the end of a line continues it.
+fn value(text: &str) -> String {
+    text.replace('%', "%%").replace('\\', "/")
 }

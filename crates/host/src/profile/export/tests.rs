@@ -20,18 +20,25 @@ count = 4
 node = 1
 [cpus.isolated]
 resume_latency = "0us"
+[interrupts]
+all = "housekeeping"
 [kernel]
 arguments = ["nohz_full={isolated}", "nosoftlockup"]
 "#;
 
 fn export(format: Format) -> Export {
+    exported(format, "t", "a test")
+}
+
+fn exported(format: Format, name: &str, summary: &str) -> Export {
     let folder = Folder::new(&[
         ("sys/devices/system/cpu/online", "0-3\n"),
         ("sys/devices/system/cpu/isolated", "2\n"),
+        ("proc/irq/24/smp_affinity_list", "0-3\n"),
         ("sys/devices/system/cpu/cpu2/power/pm_qos_resume_latency_us", "0\n"),
     ]);
     let layers = vec![Layer::parse("t.toml", None, TEXT).unwrap()];
-    let profile = Profile { name: "t".into(), summary: "a test".into(), layers };
+    let profile = Profile { name: name.into(), summary: summary.into(), layers, notes: Vec::new() };
     let resolved = profile.resolve(&folder.access(), &Purpose::default()).unwrap();
     resolved.export(&folder.access(), &profile.summary, format).unwrap()
 }
@@ -74,11 +81,15 @@ fn tuned_gets_its_plugins() {
         "cmdline_apus=+nohz_full=2 nosoftlockup\n",
         "devices=eth0\n",
         "coalesce=adaptive-rx off rx-frames 1 rx-usecs 5\n",
-        "features=rx-gro off\n",
+        "features=gro off\n",
     ] {
         assert!(conf.contains(line), "{line:?} is not in\n{conf}");
     }
-    assert!(text(&export, 1).contains("ethtool --set-priv-flags eth0 link-down-on-close on"));
+    let script = text(&export, 1);
+    assert!(script.contains("[ ! -e /sys/class/net/eth0 ] || ethtool --set-priv-flags eth0 link-down-on-close on\n"));
+    // The plugin sysfs ignores what is not below /sys.
+    assert!(!conf.contains("/proc/"), "{conf}");
+    assert!(script.contains("save_set_sys apus_0 /proc/irq/24/smp_affinity_list 0-1,3\n"), "{script}");
     assert!(export.left_out.is_empty(), "{:?}", export.left_out);
 }
 
@@ -88,8 +99,8 @@ fn systemd_gets_two_files() {
     assert_eq!(export.files[0].place, "/etc/sysctl.d/90-apus-t.conf");
     assert!(text(&export, 0).ends_with("kernel.nmi_watchdog = 0\n"));
     let unit = text(&export, 1);
-    assert!(unit.contains("ExecStart=/bin/sh -c \"echo '2' > '/sys/kernel/mm/ksm/run'\"\n"), "{unit}");
-    assert!(unit.contains("ExecStart=/usr/sbin/ethtool -C eth0 adaptive-rx off rx-frames 1 rx-usecs 5\n"), "{unit}");
+    assert!(unit.contains("then printf '%%s\\\\n' 2 >/sys/kernel/mm/ksm/run ||"), "{unit}");
+    assert!(unit.contains("then ethtool -C eth0 adaptive-rx off rx-frames 1 rx-usecs 5 ||"), "{unit}");
     assert_eq!(export.left_out.len(), 2, "the arguments and the held request: {:?}", export.left_out);
 }
 
@@ -110,6 +121,30 @@ fn the_others_get_theirs() {
     assert!(!yaml.contains("nohz_full"), "the operator sets it itself");
     let ansible = export(Format::Ansible);
     let yaml = text(&ansible, 0);
-    assert!(yaml.contains("    name: \"kernel.nmi_watchdog\"\n    value: \"0\"\n"), "{yaml}");
-    assert!(yaml.contains("argv: [\"ethtool\", \"-K\", \"eth0\", \"rx-gro\", \"off\"]"), "{yaml}");
+    assert!(yaml.contains("content: !unsafe \"kernel.nmi_watchdog = 0\\n\""), "{yaml}");
+    assert!(yaml.contains("ethtool -K eth0 rx-gro off || exit 1"), "{yaml}");
+    let object = export(Format::OpenshiftTuned);
+    let yaml = text(&object, 0);
+    assert!(
+        yaml.contains("kind: Tuned\n") && yaml.contains("\n      [sysctl]\n      kernel.nmi_watchdog=0\n"),
+        "{yaml}"
+    );
+    assert!(object.left_out.iter().any(|left| left.contains("interrupt 24")), "{:?}", object.left_out);
+}
+
+/// What a hostile or careless summary must not do: begin a line, a section, a template, a specifier, a comment.
+#[test]
+fn a_summary_is_text_in_every_format() {
+    for format in Format::ALL {
+        let bad =
+            "a \"b\" 'c' %n {{ lookup('pipe', 'id') }} ${f:exec:id} # d\n[sysctl]\nvm.swappiness=1\u{1b}[2J\u{2028}e\\";
+        let export = exported(format, "t/ü x", bad);
+        for file in &export.files {
+            assert!(!file.text.lines().any(|line| line.trim() == "vm.swappiness=1"), "{format}:\n{}", file.text);
+            assert!(!file.text.contains(['\u{1b}', '\u{2028}']), "{format}");
+            let ends = |line: &str| line.ends_with('\\') && line.contains("swappiness");
+            assert!(!file.text.lines().any(ends), "{format}: a line is continued");
+            assert!(file.name.is_ascii() && !file.name.contains(' '), "{}", file.name);
+        }
+    }
 }

@@ -1,74 +1,202 @@
-//! A profile of tuned: `/etc/tuned/NAME/tuned.conf`.
+//! A profile of tuned: `/etc/tuned/NAME/tuned.conf`; and the same as a Tuned object.
 //!
-//! Source: tuned-profiles(7), tuned.conf(5), and the plugins of redhat-performance/tuned 2.28: sysctl, sysfs, cpu, net,
-//! bootloader, script.
+//! Source: tuned-profiles(7), tuned.conf(5), and the plugins of redhat-performance/tuned 2.20 and 2.28: sysctl, sysfs, cpu,
+//! net, irqbalance, bootloader, script. The plugin sysfs writes below /sys alone; a `#` after a blank begins a comment, and
+//! `${` an expansion (profiles/loader.py, profiles/variables.py): what has either goes into the script.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use super::shell::{Command, quoted};
 use super::steps::{Step, steps};
 use super::{Export, ExportedFile};
 use crate::knob::{Access, AnySetting, Error, Setting as _};
 use crate::profile::Resolved;
 
+/// The parts of a profile.
+#[derive(Default)]
+pub(super) struct Parts {
+    /// Sections, with their lines.
+    sections: BTreeMap<String, String>,
+    /// What no plugin does: the setting's label, and the command.
+    pub(super) commands: Vec<(String, Step, Command)>,
+    /// What cannot be expressed.
+    pub(super) left_out: Vec<String>,
+}
+
 pub(super) fn export(resolved: &Resolved, access: &Access, summary: &str) -> Result<Export, Error> {
     let name = format!("apus-{}", resolved.plan.name);
-    let mut out = Export::default();
-    let (mut sysctl, mut sysfs, mut boot, mut cpu) = (String::new(), String::new(), String::new(), String::new());
-    let mut net: BTreeMap<String, String> = BTreeMap::new();
-    let mut script = String::new();
-    for item in &resolved.plan.items {
-        for step in steps(access, &item.setting, &item.wanted)? {
-            // Writing to a string cannot fail.
-            let _ = match step {
-                Step::Sysctl { name, value } => writeln!(sysctl, "{name}={value}"),
-                Step::Write { path, text } => writeln!(sysfs, "{path}={text}"),
-                Step::Arguments(arguments) => writeln!(boot, "cmdline_apus=+{arguments}"),
-                Step::Latency(micros) => writeln!(cpu, "force_latency={micros}"),
-                Step::Run(words) => match plugin(&item.setting, &words) {
-                    Some((interface, line)) => writeln!(net.entry(interface).or_default(), "{line}"),
-                    None => writeln!(script, "    {}", words.join(" ")),
-                },
-                Step::Folder(path) => writeln!(script, "    mkdir -p {path}"),
-                Step::None(why) => {
-                    out.left_out.push(format!("{}: {why}", item.setting.label()));
-                    Ok(())
-                }
-            };
-        }
-    }
-    let mut text = format!("# Written by apus tune export.\n[main]\nsummary={summary}\n");
-    for (section, lines) in [("sysctl", &sysctl), ("sysfs", &sysfs), ("cpu", &cpu), ("bootloader", &boot)] {
-        if !lines.is_empty() {
-            let _ = write!(text, "\n[{section}]\n{lines}");
-        }
-    }
-    for (interface, lines) in net {
-        let _ = write!(text, "\n[net_{interface}]\ntype=net\ndevices={interface}\n{lines}");
-    }
+    let parts = Parts::of(resolved, access)?;
+    let mut text = parts.conf(summary, None);
+    let mut out = Export { left_out: parts.left_out, files: Vec::new() };
     let place = |file: &str| format!("/etc/tuned/{name}/{file}");
-    if !script.is_empty() {
+    if !parts.commands.is_empty() {
         text.push_str("\n[script]\nscript=${i:PROFILE_DIR}/script.sh\n");
-        let text = format!(
-            "#!/bin/sh\n# Written by apus tune export. tuned does not take these back when it stops.\n\
-             . /usr/lib/tuned/functions\n\nstart() {{\n{script}}}\n\nstop() {{\n    return 0\n}}\n\nprocess $@\n"
-        );
+        let text = script(&parts.commands);
         out.files.push(ExportedFile { name: format!("{name}/script.sh"), place: place("script.sh"), text });
     }
     out.files.insert(0, ExportedFile { name: format!("{name}/tuned.conf"), place: place("tuned.conf"), text });
     Ok(out)
 }
 
-/// What the plugin net has an option for (tuned/plugins/plugin_net.py).
-fn plugin(setting: &AnySetting, words: &[String]) -> Option<(String, String)> {
+impl Parts {
+    pub(super) fn of(resolved: &Resolved, access: &Access) -> Result<Self, Error> {
+        let mut parts = Self::default();
+        for item in &resolved.plan.items {
+            if let (AnySetting::IrqbalanceBans(_), Some(cpus)) = (&item.setting, item.wanted.as_text())
+                && cpus != "unset"
+            {
+                parts.line("irqbalance", "banned_cpus", cpus);
+                continue;
+            }
+            for step in steps(access, &item.setting, &item.wanted)? {
+                parts.step(&item.setting, step);
+            }
+        }
+        Ok(parts)
+    }
+
+    fn step(&mut self, setting: &AnySetting, step: Step) {
+        let taken = match &step {
+            // The plugin takes every dot for a separator.
+            Step::Sysctl { name, value, .. } => !name.contains('/') && self.line("sysctl", name, value),
+            Step::Write { path, text } => {
+                path.starts_with("/sys/") && !path.contains(['*', '?', '[']) && self.line("sysfs", path, text)
+            }
+            Step::Arguments(arguments) => {
+                if !self.line("bootloader", "cmdline_apus", &format!("+{arguments}")) {
+                    self.left_out.push(format!("kernel arguments that tuned would expand: {arguments}"));
+                }
+                true
+            }
+            Step::Latency(micros) => self.line("cpu", "force_latency", micros),
+            Step::Run { words, interface, .. } => match plugin(setting, words) {
+                Some((option, parameters)) => {
+                    let section = format!("net_{interface}");
+                    if !self.sections.contains_key(&section) {
+                        self.line(&section, "type", "net");
+                        self.line(&section, "devices", interface);
+                    }
+                    self.line(&section, option, &parameters)
+                }
+                None => false,
+            },
+            Step::Folder(_) | Step::None(_) => false,
+        };
+        if !taken {
+            match Command::of(&step) {
+                Some(command) => self.commands.push((setting.label(), step, command)),
+                None => self.left_out.push(step.why_not(&setting.label())),
+            }
+        }
+    }
+
+    /// Adds a line, if tuned reads it as it is meant.
+    fn line(&mut self, section: &str, key: &str, value: &str) -> bool {
+        let trap = |text: &str| text.contains(['#', '$', '\\']) || text.chars().any(char::is_control);
+        if trap(key) || trap(value) || key.contains(['=', ' ']) || value.trim() != value || value.is_empty() {
+            return false;
+        }
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.sections.entry(section.to_owned()).or_default(), "{key}={value}");
+        true
+    }
+
+    /// The text of tuned.conf, without the script.
+    pub(super) fn conf(&self, summary: &str, include: Option<&str>) -> String {
+        let summary = summary.replace('$', "").replace('#', "");
+        let mut text = format!("# Written by apus tune export.\n[main]\nsummary={}\n", summary.trim());
+        if let Some(include) = include {
+            let _ = writeln!(text, "include={include}");
+        }
+        for (section, lines) in &self.sections {
+            let _ = write!(text, "\n[{section}]\n{lines}");
+        }
+        text
+    }
+}
+
+/// Files are saved and restored by the functions that tuned has for that; for what ethtool sets it has none.
+fn script(commands: &[(String, Step, Command)]) -> String {
+    let (mut start, mut stop, mut verify) = (String::new(), String::new(), String::new());
+    for (n, (label, step, Command { subject, set, show, wanted })) in commands.iter().enumerate() {
+        let subject = quoted(subject);
+        let _ = match step {
+            Step::Write { path, text } | Step::Sysctl { path, value: text, .. } => {
+                let (path, text) = (quoted(path), quoted(text));
+                let _ = writeln!(stop, "    restore_sys apus_{n} {path}");
+                writeln!(start, "    [ ! -e {subject} ] || save_set_sys apus_{n} {path} {text}")
+            }
+            _ => writeln!(start, "    [ ! -e {subject} ] || {set}"),
+        };
+        if let Some(wanted) = wanted {
+            let _ = writeln!(
+                verify,
+                "    [ ! -e {subject} ] || as_wanted \"$({show})\" {} || {{ echo {} >&2; bad=1; }}",
+                quoted(wanted),
+                quoted(&format!("not as wanted: {label}"))
+            );
+        }
+    }
+    format!(
+        "#!/bin/bash\n# Written by apus tune export. What ethtool sets here is not rolled back when tuned stops.\n\
+         . /usr/lib/tuned/functions\n\nstart() {{\n{start}    return 0\n}}\n\nstop() {{\n{stop}    return 0\n}}\n\n\
+         # Whether two texts are the same, or the same mask of CPUs.\n\
+         as_wanted() {{\n    [ \"$1\" = \"$2\" ] || [ \"$(bare \"$1\")\" = \"$(bare \"$2\")\" ]\n}}\n\n\
+         bare() {{\n    printf '%s' \"$1\" | tr -d , | sed 's/^0*\\(.\\)/\\1/'\n}}\n\n\
+         verify() {{\n    local bad=0\n{verify}    return $bad\n}}\n\nprocess \"$@\"\n"
+    )
+}
+
+/// What the plugin net has an option for (plugins/plugin_net.py): the option, and its parameters.
+fn plugin(setting: &AnySetting, words: &[String]) -> Option<(&'static str, String)> {
+    const COALESCE: [&str; 22] = [
+        "adaptive-rx",
+        "adaptive-tx",
+        "rx-usecs",
+        "rx-frames",
+        "rx-usecs-irq",
+        "rx-frames-irq",
+        "tx-usecs",
+        "tx-frames",
+        "tx-usecs-irq",
+        "tx-frames-irq",
+        "stats-block-usecs",
+        "pkt-rate-low",
+        "rx-usecs-low",
+        "rx-frames-low",
+        "tx-usecs-low",
+        "tx-frames-low",
+        "pkt-rate-high",
+        "rx-usecs-high",
+        "rx-frames-high",
+        "tx-usecs-high",
+        "tx-frames-high",
+        "sample-interval",
+    ];
+    /// It knows features by what `ethtool -k` calls them, some of them shortened (`_parse_device_parameters`).
+    const FEATURES: [(&str, &str); 7] = [
+        ("rx-gro", "gro"),
+        ("rx-lro", "lro"),
+        ("rx-checksum", "rx"),
+        ("rx-hashing", "rxhash"),
+        ("rx-ntuple-filter", "ntuple"),
+        ("tx-generic-segmentation", "gso"),
+        ("rx-vlan-hw-parse", "rxvlan"),
+    ];
+    let [_, _, _, parameters @ ..] = words else { return None };
+    let known = |names: &[&str]| parameters.iter().step_by(2).all(|name| names.contains(&name.as_str()));
     let option = match setting {
-        AnySetting::Coalesce(_) => "coalesce",
+        AnySetting::Coalesce(_) if known(&COALESCE) => "coalesce",
         AnySetting::Features(_) => "features",
         AnySetting::Pause(_) => "pause",
-        AnySetting::Rings(_) => "ring",
+        AnySetting::Rings(_) if known(&["rx", "rx-mini", "rx-jumbo", "tx"]) => "ring",
         AnySetting::Channels(_) => "channels",
         _ => return None,
     };
-    let [_, _, interface, parameters @ ..] = words else { return None };
-    Some((interface.clone(), format!("{option}={}", parameters.join(" "))))
+    let name = |word: &String| match FEATURES.iter().find(|(kernel, _)| option == "features" && kernel == word) {
+        Some((_, short)) => (*short).to_owned(),
+        None => word.clone(),
+    };
+    Some((option, parameters.iter().map(name).collect::<Vec<_>>().join(" ")))
 }

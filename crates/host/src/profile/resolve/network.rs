@@ -2,19 +2,41 @@
 
 use toml::Spanned;
 
+use super::pattern;
 use super::{Work, nanos_or_plain};
 use crate::knob::{
-    AnySetting, Channels, Coalesce, CoalesceQueue, CpuMask, Cpus, Features, Napi, Pause, PrivateFlags, Rings, Value,
-    napi_queues,
+    AnySetting, Channels, Coalesce, CoalesceQueue, CpuMask, Cpus, Features, Knob, Napi, Pause, PrivateFlags, Rings,
+    Setting as _, Value, napi_queues,
 };
 use crate::profile::Error;
 use crate::profile::file::{Fields, Layer, NetworkSection, Scalar};
+use crate::transaction::OnRefusal;
+
+const FOLDER: &str = "/sys/class/net";
 
 impl Work<'_> {
+    /// One interface by its name; several by a pattern, or by their driver (`driver:ice`).
     pub(super) fn network_section(&mut self, layer: &Layer, name: &str, section: &NetworkSection) -> Result<(), Error> {
-        let interfaces = if name == "*" { self.interfaces(layer)? } else { vec![name.to_owned()] };
-        for interface in interfaces {
-            self.interface(layer, &interface, section)?;
+        let driver = name.strip_prefix("driver:");
+        if driver.is_none() && !pattern::is_pattern(name) {
+            return self.interface(layer, name, section, false);
+        }
+        let mut found = self.interfaces(layer)?;
+        let of_driver = |interface: &String| {
+            let link = self.access.link(&format!("{FOLDER}/{interface}/device/driver")).ok().flatten();
+            driver.is_some_and(|driver| {
+                link.is_some_and(|link| pattern::matches(driver, link.rsplit('/').next().unwrap_or("")))
+            })
+        };
+        match driver {
+            Some(_) => found.retain(of_driver),
+            None => found.retain(|interface| pattern::matches(name, interface)),
+        }
+        if found.is_empty() && name != "*" {
+            self.resolved.notes.push(format!("{}, [network.\"{name}\"]: no interface is meant by it now", layer.name));
+        }
+        for interface in found {
+            self.interface(layer, &interface, section, true)?;
         }
         Ok(())
     }
@@ -24,7 +46,6 @@ impl Work<'_> {
         if !self.purpose.interfaces.is_empty() {
             return Ok(self.purpose.interfaces.clone());
         }
-        const FOLDER: &str = "/sys/class/net";
         let names = self.access.list(FOLDER).map_err(|e| Error { place: layer.name.clone(), why: e.to_string() })?;
         let names = names.unwrap_or_default();
         let found: Vec<String> =
@@ -37,7 +58,15 @@ impl Work<'_> {
         Ok(found)
     }
 
-    fn interface(&mut self, layer: &Layer, name: &str, section: &NetworkSection) -> Result<(), Error> {
+    /// `one_of_many`: found by a pattern; then what its driver does not have is left out and noted, and what it refuses is
+    /// reported. Of an interface that was named, both are errors.
+    fn interface(
+        &mut self,
+        layer: &Layer,
+        name: &str,
+        section: &NetworkSection,
+        one_of_many: bool,
+    ) -> Result<(), Error> {
         // What stops and starts the interface first: it may reset the rest.
         let groups: [(&Option<Spanned<Fields>>, AnySetting); 6] = [
             (&section.private_flags, PrivateFlags::new(name).into()),
@@ -51,7 +80,7 @@ impl Work<'_> {
             if let Some(fields) = fields {
                 let switches = matches!(setting, AnySetting::Features(_) | AnySetting::PrivateFlags(_));
                 let value = fields.get_ref().iter().map(|(field, value)| (field, word(value, switches)));
-                self.add(layer, fields, setting, Value::fields(value))?;
+                self.group(layer, fields, name, setting, Value::fields(value), one_of_many)?;
             }
         }
         for (queues, fields) in &section.coalesce_queue {
@@ -59,7 +88,8 @@ impl Work<'_> {
                 queues.parse().map_err(|_| layer.wrong(fields, format!("{queues:?}: expected queues such as 0-3")))?;
             for queue in numbers.iter() {
                 let value = fields.get_ref().iter().map(|(field, value)| (field, word(value, false)));
-                self.add(layer, fields, CoalesceQueue::new(name, queue), Value::fields(value))?;
+                let setting = CoalesceQueue::new(name, queue).into();
+                self.group(layer, fields, name, setting, Value::fields(value), one_of_many)?;
             }
         }
         if let Some(fields) = &section.napi {
@@ -69,10 +99,45 @@ impl Work<'_> {
                 self.note(layer, fields, &format!("{name} has no NAPI: it is down, not there, or its driver has none"));
             }
             for queue in queues {
-                self.add(layer, fields, Napi::new(name, queue), value.clone())?;
+                self.group(layer, fields, name, Napi::new(name, queue).into(), value.clone(), one_of_many)?;
             }
         }
         self.steering(layer, name, section)
+    }
+
+    /// Adds a group of fields; of one of many interfaces, those that it has.
+    fn group(
+        &mut self,
+        layer: &Layer,
+        place: &Spanned<Fields>,
+        name: &str,
+        setting: AnySetting,
+        wanted: Value,
+        one_of_many: bool,
+    ) -> Result<(), Error> {
+        if !one_of_many {
+            return self.add(layer, place, setting, wanted);
+        }
+        if let Err(error @ crate::knob::Error::Invalid { .. }) = setting.check(self.access, &wanted) {
+            return Err(layer.wrong(place, error));
+        }
+        let now = setting.read(self.access).map_err(|e| layer.wrong(place, e))?;
+        let (mut has, mut lacks) = (Vec::new(), Vec::new());
+        for (field, text) in wanted.as_fields().into_iter().flatten() {
+            let shown = |now: &Value| now.field(field).is_some();
+            let holds = |now: &Value| Knob(&setting).holds(now, &Value::fields([(field, text)]));
+            match &now {
+                Some(now) if !shown(now) && !holds(now) => lacks.push(field.as_str()),
+                _ => has.push((field, text)),
+            }
+        }
+        if !lacks.is_empty() {
+            self.note(layer, place, &format!("{name} has no {}: left out", lacks.join(", ")));
+        }
+        match has.is_empty() {
+            true => Ok(()),
+            false => self.add_as(layer, place, setting, Value::fields(has), OnRefusal::Report),
+        }
     }
 
     fn steering(&mut self, layer: &Layer, name: &str, section: &NetworkSection) -> Result<(), Error> {

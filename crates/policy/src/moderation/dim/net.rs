@@ -28,8 +28,7 @@ const TOO_TIRED: u8 = 2 * NET_PROFILES as u8;
 /// least. The same is not better, so that steady traffic never rests.
 #[derive(Debug)]
 pub struct NetDim<C> {
-    direction: Direction,
-    mode: PeriodMode,
+    profiles: [Profile; NET_PROFILES],
     state: State,
     search: Search,
     start: DimSample<C>,
@@ -44,10 +43,18 @@ impl<C> NetDim<C> {
     /// A new instance. A driver that does not set the index begins with 0, as mlx5 does; `None` past the
     /// table.
     pub fn new(direction: Direction, mode: PeriodMode, index: u8) -> Option<Self> {
-        net_profile(direction, mode, index)?;
+        let profile = |index| net_profile(direction, mode, index).unwrap_or(Profile::IMMEDIATE);
+        Self::with_profiles([0, 1, 2, 3, 4].map(profile), index)
+    }
+
+    /// The same with a device's own profiles, as `ethtool -C IF rx-profile` sets them: `net_dim_init_irq_moder()`.
+    /// `None` past the table, or if one of the profiles would raise no interrupt at all.
+    pub fn with_profiles(profiles: [Profile; NET_PROFILES], index: u8) -> Option<Self> {
+        if index > LAST || profiles.iter().any(|profile| profile.usecs == 0 && profile.frames == 0) {
+            return None;
+        }
         Some(Self {
-            direction,
-            mode,
+            profiles,
             state: State::StartMeasure,
             search: Search::new(TuneState::ParkingOnTop, index),
             start: DimSample { time: Instant::ORIGIN, packets: 0, bytes: 0, events: 0, completions: 0 },
@@ -191,7 +198,8 @@ fn compare(current: &Stats, previous: &Stats) -> Comparison {
 
 impl<C> ModerationPolicy<C> for NetDim<C> {
     fn profile(&self) -> Profile {
-        net_profile(self.direction, self.mode, self.search.profile_ix).expect("no step leaves the table")
+        // No step leaves the table.
+        self.profiles[usize::from(self.search.profile_ix)]
     }
 
     #[inline]
@@ -223,6 +231,17 @@ mod tests {
     use crate::moderation::dim::tests::sample;
     use proptest::prelude::*;
     use units::Simulated;
+
+    #[test]
+    fn a_devices_own_profiles_are_walked_as_the_kernels() {
+        let own = [2, 4, 6, 8, 10].map(|usecs| Profile::eqe(usecs, 16));
+        let mut dim = NetDim::<Simulated>::with_profiles(own, 1).unwrap();
+        assert_eq!(dim.profile(), own[1]);
+        dim.search.profile_ix = LAST;
+        assert_eq!(dim.profile(), own[4]);
+        assert!(NetDim::<Simulated>::with_profiles(own, 5).is_none());
+        assert!(NetDim::<Simulated>::with_profiles([Profile::eqe(0, 0); 5], 0).is_none(), "no interrupt at all");
+    }
 
     type Dim = NetDim<Simulated>;
 

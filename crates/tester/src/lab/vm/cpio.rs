@@ -147,7 +147,7 @@ mod tests {
             .stderr(Stdio::null())
             .spawn();
         let Ok(mut child) = child else {
-            println!("SKIPPED lab::vm::cpio: there is no cpio to compare with");
+            testkit::skip("there is no cpio to compare with");
             return;
         };
         child.stdin.take().unwrap().write_all(&archive.bytes()).unwrap();

@@ -1,0 +1,165 @@
+//! Per-entity load tracking: how busy a core was of late, as the kernel's scheduler reckons it.
+//!
+//! A geometric series over periods of 1,024 us whose weight halves after 32. Source: Linux `kernel/sched/pelt.c`,
+//! `pelt.h`, `sched-pelt.h`. Time goes slower for a core that runs below its highest frequency, so that what it does counts
+//! by what it gets done (`update_rq_clock_pelt()`); the time so saved passes when it goes idle.
+
+use units::{Hertz, Nanos};
+
+/// `LOAD_AVG_PERIOD`: periods after which the weight is a half.
+const HALF: u64 = 32;
+/// `LOAD_AVG_MAX`: the sum of a core that was busy for ever.
+const MAX: u64 = 47_742;
+/// A period, in units of 1,024 ns.
+const PERIOD: u64 = 1_024;
+/// Utilisation of a core that is always busy: `SCHED_CAPACITY_SCALE`.
+pub const FULL: u64 = 1_024;
+
+/// `runnable_avg_yN_inv[]`: 2^32 times y^n, where y^32 is a half.
+const DECAY: [u64; HALF as usize] = [
+    0xffff_ffff,
+    0xfa83_b2da,
+    0xf525_7d14,
+    0xefe4_b99a,
+    0xeac0_c6e6,
+    0xe5b9_06e6,
+    0xe0cc_deeb,
+    0xdbfb_b796,
+    0xd744_fcc9,
+    0xd2a8_1d91,
+    0xce24_8c14,
+    0xc9b9_bd85,
+    0xc567_2a10,
+    0xc12c_4cc9,
+    0xbd08_a39e,
+    0xb8fb_af46,
+    0xb504_f333,
+    0xb123_f581,
+    0xad58_3ee9,
+    0xa9a1_5ab4,
+    0xa5fe_d6a9,
+    0xa270_4302,
+    0x9ef5_325f,
+    0x9b8d_39b9,
+    0x9837_f050,
+    0x94f4_efa8,
+    0x91c3_d373,
+    0x8ea4_398a,
+    0x8b95_c1e3,
+    0x8898_0e80,
+    0x85aa_c367,
+    0x82cd_8698,
+];
+
+/// The utilisation of one core.
+#[derive(Clone, Debug, Default)]
+pub struct Pelt {
+    /// The series' sum, times [`FULL`].
+    sum: u64,
+    /// What of the present period has passed, in units of 1,024 ns.
+    within: u64,
+    /// Nanoseconds that were less than a unit.
+    left: u64,
+    /// Real time by which the scaled clock is behind.
+    behind: u64,
+}
+
+impl Pelt {
+    /// The core was busy for `span` at `running`, where `highest` is the most that it can run at.
+    pub fn busy(&mut self, span: Nanos, running: Hertz, highest: Hertz) {
+        let scaled = span.scale(running.as_hertz().min(highest.as_hertz()), highest.as_hertz().max(1)).as_nanos();
+        self.behind += span.as_nanos() - scaled;
+        self.pass(scaled, true);
+    }
+
+    /// The core was idle for `span`.
+    pub fn idle(&mut self, span: Nanos) {
+        if span == Nanos::ZERO {
+            return;
+        }
+        // A core that had no idle time at all keeps what it has: its clock is behind because it was slow, not because
+        // it had time left (`lost_idle_time`).
+        let behind = std::mem::take(&mut self.behind);
+        let saved = if self.sum >= (MAX - PERIOD + self.within) * FULL { 0 } else { behind };
+        self.pass(saved + span.as_nanos(), false);
+    }
+
+    /// From 0 to [`FULL`].
+    pub fn utilisation(&self) -> u64 {
+        (self.sum / (MAX - PERIOD + self.within)).min(FULL)
+    }
+
+    /// `accumulate_sum()`
+    fn pass(&mut self, nanos: u64, running: bool) {
+        let nanos = nanos + self.left;
+        self.left = nanos % 1_024;
+        let units = nanos / 1_024;
+        let passed = units + self.within;
+        let periods = passed / PERIOD;
+        let mut contribution = units;
+        if periods > 0 {
+            self.sum = decayed(self.sum, periods);
+            // `__accumulate_pelt_segments()`: the rest of the old period, whole ones, the beginning of the new one.
+            let first = decayed(PERIOD - self.within, periods);
+            let whole = MAX - decayed(MAX, periods) - PERIOD;
+            contribution = first + whole + passed % PERIOD;
+        }
+        self.within = passed % PERIOD;
+        self.sum += if running { contribution * FULL } else { 0 };
+    }
+}
+
+/// `decay_load()`: `value` times y^`periods`.
+fn decayed(value: u64, periods: u64) -> u64 {
+    let halves = periods / HALF;
+    if halves > 62 {
+        return 0;
+    }
+    let factor = DECAY[(periods % HALF) as usize];
+    ((u128::from(value >> halves) * u128::from(factor)) >> 32) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLOCK: Hertz = Hertz::new(2_000_000_000);
+    const HALF_CLOCK: Hertz = Hertz::new(1_000_000_000);
+
+    #[test]
+    fn the_table_halves_in_32_steps() {
+        for (n, inverse) in DECAY.iter().enumerate() {
+            let exact = 2f64.powf(32.0 - n as f64 / 32.0);
+            assert!((*inverse as f64 / exact - 1.0).abs() < 1e-8, "{n}: {inverse:#x}, {exact}");
+        }
+    }
+
+    #[test]
+    fn half_is_reached_after_32_periods_and_lost_after_as_many() {
+        let mut pelt = Pelt::default();
+        let span = Nanos::from_nanos(32 * 1_024 * 1_024);
+        pelt.busy(span, CLOCK, CLOCK);
+        assert!(pelt.utilisation().abs_diff(512) <= 8, "{}", pelt.utilisation());
+        pelt.busy(span * 20, CLOCK, CLOCK);
+        assert!(pelt.utilisation() >= 1_020, "{}", pelt.utilisation());
+        pelt.idle(span);
+        assert!(pelt.utilisation().abs_diff(512) <= 8, "{}", pelt.utilisation());
+    }
+
+    #[test]
+    fn work_counts_by_what_it_gets_done() {
+        // Half of the time busy at half of the frequency: a quarter, however it is cut.
+        for cut in [10_000u64, 400_000, 3_000_000] {
+            let mut pelt = Pelt::default();
+            for _ in 0..(1_000_000_000 / cut) {
+                pelt.idle(Nanos::from_nanos(cut));
+                pelt.busy(Nanos::from_nanos(cut), HALF_CLOCK, CLOCK);
+            }
+            assert!(pelt.utilisation().abs_diff(256) <= 26, "{cut}: {}", pelt.utilisation());
+        }
+        // Always busy at half of the frequency: full, for it needs more.
+        let mut pelt = Pelt::default();
+        (0..2_000).for_each(|_| pelt.busy(Nanos::from_millis(1), HALF_CLOCK, CLOCK));
+        assert!(pelt.utilisation() >= 1_020, "{}", pelt.utilisation());
+    }
+}

@@ -1,0 +1,158 @@
+//! How the NIC gathers interrupts: `[moderation]`.
+
+use policy::moderation::dim::{NET_PROFILES, net_profile};
+use policy::moderation::{Direction, PeriodMode, Profile};
+use units::Nanos;
+
+use super::GoalPlan;
+use super::machine::Host;
+use super::values::DimProfiles;
+use super::worker::Worker;
+use crate::hw::interrupt::{DelayFrom, ModerationModel};
+use crate::strict::{Error, Section};
+
+/// How the NIC gathers interrupts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ModerationPlan {
+    /// One setting: that of the [`Host`]'s NIC.
+    Fixed,
+    /// See [`policy::moderation::NetDim`].
+    Dim {
+        /// What its timers count from.
+        mode: PeriodMode,
+        /// The profile that it begins with.
+        index: u8,
+        /// The profiles: the kernel's, or the scenario's own.
+        profiles: [Profile; NET_PROFILES],
+    },
+    /// See [`policy::moderation::GoalModeration`].
+    Goal,
+}
+
+impl ModerationPlan {
+    /// The name in documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fixed => "fixed",
+            Self::Dim { .. } => "dim",
+            Self::Goal => "goal",
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum ModerationName {
+    Nic,
+    Off,
+    Static,
+    Dim,
+    Goal,
+}
+
+const MODERATIONS: &[(&str, ModerationName)] = &[
+    ("nic", ModerationName::Nic),
+    ("off", ModerationName::Off),
+    ("static", ModerationName::Static),
+    ("dim", ModerationName::Dim),
+    ("goal", ModerationName::Goal),
+];
+
+/// `[moderation]`: as the NIC's driver sets it, if nothing is said.
+pub(super) fn moderation(
+    root: &mut Section,
+    host: &mut Host,
+    worker: &Worker,
+    goal: Option<GoalPlan>,
+) -> Result<ModerationPlan, Error> {
+    let Some(mut section) = root.section("moderation")? else { return Ok(ModerationPlan::Fixed) };
+    let name = section.required_choice("policy", MODERATIONS)?;
+    if let (ModerationName::Dim | ModerationName::Goal, Worker::User { .. }) = (name.value, worker) {
+        let what = "this moderation with driver = \"user\"";
+        return Err(
+            name.wrong(what, "it steers queues that the kernel drives: driver = \"kernel\", or policy = \"static\"")
+        );
+    }
+    let sent = section.text::<Nanos>("sent")?;
+    let plan = match name.value {
+        ModerationName::Nic => ModerationPlan::Fixed,
+        ModerationName::Off => {
+            (host.nic.rx_moderation, host.nic.tx_moderation) = (ModerationModel::OFF, ModerationModel::OFF);
+            ModerationPlan::Fixed
+        }
+        ModerationName::Static => {
+            host.nic.rx_moderation = setting(&mut section)?;
+            ModerationPlan::Fixed
+        }
+        ModerationName::Dim => {
+            let modes = &[("rx-eqe", PeriodMode::Eqe), ("rx-cqe", PeriodMode::Cqe)];
+            let mode = section.choice("mode", modes)?.map_or(PeriodMode::Eqe, |spot| spot.value);
+            let index = section.count("profile", 0..=NET_PROFILES as u64 - 1)?.map_or(1, |spot| spot.value as u8);
+            throttle(&mut section, host)?;
+            let profiles = profiles(&mut section, mode)?;
+            ModerationPlan::Dim { mode, index, profiles }
+        }
+        ModerationName::Goal => {
+            if goal.is_none() {
+                return Err(name.wrong("moderation by a goal without one", "add [goal] with latency = \"p99.9=50us\""));
+            }
+            throttle(&mut section, host)?;
+            ModerationPlan::Goal
+        }
+    };
+    if let Some(sent) = sent {
+        host.nic.tx_moderation = ModerationModel::delayed(sent.value, if sent.value == Nanos::ZERO { 1 } else { 0 });
+    }
+    section.finish()?;
+    Ok(plan)
+}
+
+/// One setting: at least one of `delay`, `frames` and `interval`.
+fn setting(section: &mut Section) -> Result<ModerationModel, Error> {
+    let delay = section.text::<Nanos>("delay")?;
+    let frames = section.count("frames", 0..=65_535)?;
+    let interval = section.text::<Nanos>("interval")?;
+    let from =
+        section.choice("from", &[("first-frame", DelayFrom::FirstFrame), ("last-frame", DelayFrom::LastFrame)])?;
+    if delay.is_none() && frames.is_none() && interval.is_none() {
+        let fix = "add delay = \"8us\" (rx-usecs), frames = 32 (rx-frames) or interval = \"32us\" (throttling)";
+        return Err(section.wrong("moderation without a setting", fix));
+    }
+    let delay = delay.map_or(Nanos::ZERO, |spot| spot.value);
+    // Without a timer a count alone would leave the last frames waiting for ever.
+    let usual = u64::from(delay == Nanos::ZERO);
+    if let Some(frames) = frames.as_ref().filter(|frames| frames.value > 1 && delay == Nanos::ZERO) {
+        let what = format!("{} frames without a delay", frames.value);
+        return Err(frames.wrong(what, "add delay = \"8us\": else the last frames would wait for ever"));
+    }
+    let frames = frames.map_or(usual, |spot| spot.value.max(usual)) as u32;
+    let from = from.map_or(DelayFrom::FirstFrame, |spot| spot.value);
+    Ok(ModerationModel { delay, from, frames, interval: interval.map_or(Nanos::ZERO, |spot| spot.value) })
+}
+
+/// What throttles a vector whose profile a policy chooses: nothing, if nothing is said.
+fn throttle(section: &mut Section, host: &mut Host) -> Result<(), Error> {
+    let interval = section.text::<Nanos>("interval")?.map_or(Nanos::ZERO, |spot| spot.value);
+    host.nic.rx_moderation = ModerationModel { interval, ..ModerationModel::OFF };
+    Ok(())
+}
+
+/// `[moderation.profiles]`: a table for each mode, in place of the kernel's. That of the mode in force is returned; the
+/// other is checked as well, so that `mode` can be varied.
+fn profiles(section: &mut Section, mode: PeriodMode) -> Result<[Profile; NET_PROFILES], Error> {
+    let kernels = |mode| [0, 1, 2, 3, 4].map(|at| net_profile(Direction::Rx, mode, at).unwrap_or(Profile::IMMEDIATE));
+    let mut chosen = kernels(mode);
+    let Some(mut tables) = section.section("profiles")? else { return Ok(chosen) };
+    for (key, of) in [("rx-eqe", PeriodMode::Eqe), ("rx-cqe", PeriodMode::Cqe)] {
+        let Some(spot) = tables.text::<DimProfiles>(key)? else { continue };
+        let table = spot.value.over(kernels(of));
+        if let Some(number) = table.iter().position(|profile| profile.usecs == 0 && profile.frames == 0) {
+            let what = format!("profile {number} of `{key}` has 0 us and 0 frames: no interrupt would ever come");
+            return Err(spot.wrong(what, "give it a time, a number of frames, or both"));
+        }
+        if of == mode {
+            chosen = table;
+        }
+    }
+    tables.finish()?;
+    Ok(chosen)
+}

@@ -1,0 +1,171 @@
+//! Metronome: threads that share a queue, of which the one that gets the lock serves it.
+//!
+//! ```text
+//!   wakes ── trylock ──► got it: polls until the queue is empty ──► unlocks, sleeps T_S
+//!                 └────► another has it: sleeps T_L
+//! ```
+//! T_S is such that the mean *vacation*, the time in which nobody has the lock, is what was asked for: with M threads and a
+//! load of ρ, T_S = M · V · (1 − ρ) / (1 − ρ^M). ρ is the smoothed share of busy time, that of the last cycle weighing a quarter.
+//!
+//! Source: M. Faltelli, G. Belocchi, F. Quaglia, S. Pontarelli, G. Bianchi, "Metronome: adaptive and precise intermittent
+//! packet retrieval in DPDK", CoNEXT 2020, section 4; marcofaltelli/Metronome, `tests/l3fwd/l3fwd_lpm_timer.c` (27e04612):
+//! bursts of 32, `ALPHA` 0.75, `TIMEOUT_LONG` 500 us, 20 us for a thread's first sleep.
+//!
+//! **Left out:** what the extended version (arXiv 2103.13263v3) adds, threads that change queues; caches that go from core
+//! to core with the lock.
+
+use units::{Cycles, Nanos};
+
+use crate::At;
+
+/// Frames taken at once: `MAX_PKT_BURST`.
+pub const BURST: usize = 32;
+/// A thread's sleep before anything is known: `timeout_local`.
+const FIRST: Nanos = Nanos::from_micros(20);
+/// ρ = 1.
+const ONE: u64 = 1 << 32;
+const NEVER: At = At::from_nanos(u64::MAX);
+
+/// What the threads are told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MetronomeModel {
+    /// V: the mean time for which a queue is left alone.
+    pub vacation: Nanos,
+    /// T_L: the sleep of a thread that did not get the lock.
+    pub timeout: Nanos,
+    /// What trying the lock takes.
+    pub lock: Cycles,
+}
+
+impl Default for MetronomeModel {
+    /// V = 10 us, with which the authors lose nothing at 10 Gbit/s with three threads (`tests/l3fwd/README.md`). The
+    /// lock is an estimate: a `lock cmpxchg` takes some 20 cycles (A. Fog, "Instruction tables", Skylake), and fetching the line
+    /// from another core's cache four times as long.
+    fn default() -> Self {
+        Self { vacation: Nanos::from_micros(10), timeout: Nanos::from_micros(500), lock: Cycles::new(100) }
+    }
+}
+
+/// What the threads of one queue have in common.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    /// Until when a thread has the lock; far away while it works.
+    held_until: At,
+    /// When it was last given up, and last got.
+    released: Option<At>,
+    got: At,
+    /// The load, times [`ONE`].
+    load: u64,
+    /// Within the window:
+    pub cycles: Cycle,
+}
+
+/// Cycles of a queue: each is a vacation and the busy period after it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Cycle {
+    /// How many.
+    pub count: u64,
+    /// Times that a thread found another at work.
+    pub refused: u64,
+    /// The vacations together.
+    pub vacation: Nanos,
+    /// The busy periods together.
+    pub busy: Nanos,
+}
+
+impl Shared {
+    pub fn new() -> Self {
+        Self { held_until: At::ORIGIN, released: None, got: At::ORIGIN, load: 0, cycles: Cycle::default() }
+    }
+
+    /// A thread tries the lock at `now`; whether it got it.
+    pub fn try_lock(&mut self, now: At, counts: bool) -> bool {
+        if now < self.held_until {
+            self.cycles.refused += u64::from(counts);
+            return false;
+        }
+        (self.got, self.held_until) = (now, NEVER);
+        true
+    }
+
+    /// The thread that has it found the queue empty at `now`, and gives it up: how long it sleeps.
+    pub fn release(&mut self, now: At, model: &MetronomeModel, threads: u64, counts: bool) -> Nanos {
+        self.held_until = now;
+        let Some(released) = self.released.replace(now) else { return FIRST };
+        let vacation = self.got.since(released).unwrap_or(Nanos::ZERO);
+        let busy = now.since(self.got).unwrap_or(Nanos::ZERO);
+        if counts {
+            self.cycles.count += 1;
+            self.cycles.vacation += vacation;
+            self.cycles.busy += busy;
+        }
+        let whole = (vacation + busy).as_nanos().max(1);
+        let local = (u128::from(busy.as_nanos()) * u128::from(ONE) / u128::from(whole)) as u64;
+        self.load = (3 * self.load + local) / 4;
+        self.sleep(model.vacation, threads)
+    }
+
+    /// T_S. (1 − ρ^M) / (1 − ρ) is the sum of the powers of ρ below M.
+    fn sleep(&self, vacation: Nanos, threads: u64) -> Nanos {
+        let (mut power, mut sum) = (u128::from(ONE), 0u128);
+        for _ in 0..threads.max(1) {
+            sum += power;
+            power = power * u128::from(self.load) >> 32;
+        }
+        let nanos = u128::from(threads.max(1)) * u128::from(vacation.as_nanos()) * u128::from(ONE) / sum;
+        Nanos::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}
+
+/// A thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Thread {
+    pub model: MetronomeModel,
+    /// Threads of its queue.
+    pub threads: u64,
+    /// Whether it has the lock.
+    pub holds: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_thread_at_a_time() {
+        let mut shared = Shared::new();
+        assert!(shared.try_lock(At::from_nanos(10), true));
+        assert!(!shared.try_lock(At::from_nanos(1_000_000), true));
+        shared.release(At::from_nanos(2_000_000), &MetronomeModel::default(), 3, true);
+        assert!(!shared.try_lock(At::from_nanos(1_999_999), true), "it is given up only then");
+        assert!(shared.try_lock(At::from_nanos(2_000_000), true));
+        assert_eq!(shared.cycles.refused, 2);
+    }
+
+    #[test]
+    fn the_sleep_goes_from_m_vacations_to_one() {
+        let mut shared = Shared::new();
+        let vacation = Nanos::from_micros(10);
+        assert_eq!(shared.sleep(vacation, 3), Nanos::from_micros(30), "no load: the threads share the vacation");
+        shared.load = ONE / 2;
+        // 3 / (1 + 1/2 + 1/4)
+        assert_eq!(shared.sleep(vacation, 3), Nanos::from_nanos(17_142));
+        shared.load = ONE;
+        assert_eq!(shared.sleep(vacation, 3), vacation, "full load: the others are asleep for T_L");
+        assert_eq!(shared.sleep(vacation, 1), vacation);
+    }
+
+    #[test]
+    fn the_load_is_smoothed() {
+        let mut shared = Shared::new();
+        let model = MetronomeModel::default();
+        let mut cycle = |from: u64, got: u64, to: u64| {
+            assert!(shared.try_lock(At::from_nanos(from + got), true));
+            shared.release(At::from_nanos(from + to), &model, 1, true);
+            shared.load
+        };
+        cycle(0, 0, 100);
+        assert_eq!(cycle(100, 50, 100), ONE / 8, "a quarter of a half");
+        assert_eq!(cycle(200, 50, 100), ONE / 8 * 3 / 4 + ONE / 8);
+    }
+}
