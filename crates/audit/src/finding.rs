@@ -1,5 +1,6 @@
 //! A finding: a judgement with its rule, and its fix with concrete values.
 
+use host::Facts;
 use host::facts::CpuSet;
 use units::Nanos;
 
@@ -26,13 +27,19 @@ pub struct Finding {
 
 impl Finding {
     /// Completes a judgement.
-    pub(crate) fn new(rule: &'static Rule, mut judgement: Judgement, context: &Context, housekeeping: &CpuSet) -> Self {
+    pub(crate) fn new(
+        rule: &'static Rule,
+        mut judgement: Judgement,
+        context: &Context,
+        housekeeping: &CpuSet,
+        facts: &Facts,
+    ) -> Self {
         judgement.found = singular(&judgement.found);
         for evidence in judgement.evidence.iter_mut().filter(|evidence| evidence.value.starts_with("1 ")) {
             evidence.value = singular(&evidence.value);
         }
         let wrong = judgement.verdict.weight() >= Verdict::SourcesDisagree.weight();
-        let values = Values::new(&judgement.subject, context, housekeeping);
+        let values = Values::new(&judgement.subject, context, housekeeping, facts);
         let fix = if wrong { Remedy::new(rule, &judgement, &values) } else { Remedy::default() };
         let effect = if wrong { judgement.effect.unwrap_or(rule.magnitude.effect) } else { Effect::Unsized };
         Self { rule, judgement, fix, effect: effect.lateness(), slower: effect == Effect::Slower, accepted: false }
@@ -66,11 +73,11 @@ mod tests {
         let context = Context { isolated: Intended::given("2-4".parse().unwrap()), ..Context::default() };
         let none = Context::default();
         let two = CpuSet::from([0, 1]);
-        let one = |text: &str, subject: Subject| Values::new(&subject, &context, &two).fill(text);
+        let one = |text: &str, subject: Subject| Values::new(&subject, &context, &two, &Facts::default()).fill(text);
         assert_eq!(one("for n in {cpu-words}; do", Subject::Host).unwrap(), "for n in 2 3 4; do");
         let many: CpuSet = "3,8-40,50-51".parse().unwrap();
         assert_eq!(one("{cpu-words}", many.into()).unwrap(), "3 $(seq 8 40) 50 51");
-        let open = |text| Values::new(&Subject::Host, &none, &two).fill(text);
+        let open = |text| Values::new(&Subject::Host, &none, &two, &Facts::default()).fill(text);
         assert_eq!(open("{cpu}").unwrap(), "0-1");
         assert!(open("{nic}").unwrap_err().contains("--nic"));
         assert!(open("{isolated}").unwrap_err().contains("--isolated"));
@@ -133,7 +140,7 @@ mod tests {
             }
             for judgement in found.judge(case.rule) {
                 let rule = rules::find(case.rule).unwrap();
-                add(Finding::new(rule, judgement, &Context::default(), &CpuSet::new()));
+                add(Finding::new(rule, judgement, &Context::default(), &CpuSet::new(), &facts));
             }
         }
         assert!(lines.len() > 100, "{}", lines.len());

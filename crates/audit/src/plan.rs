@@ -245,7 +245,7 @@ mod tests {
             assert!(text.contains(line), "{line:?} is not in\n{text}");
         }
         assert!(!text.contains("timer_migration"), "a choice is nobody's finding\n{text}");
-        assert!(plan.mends >= 4 && !plan.left.is_empty(), "{plan:?}");
+        assert!(plan.mends >= 4, "{text}");
     }
 
     #[test]
@@ -261,7 +261,7 @@ mod tests {
         let arguments = |text: &str| text.split_once("arguments = [").unwrap().1.split(']').next().unwrap().to_owned();
         let with = planned("CONFIG_NO_HZ_FULL=y\n");
         assert!(arguments(&with).contains("nohz_full=2-7"), "{with}");
-        assert!(with.contains("hugepages=N") && !arguments(&with).contains("hugepages"), "{with}");
+        assert!(with.contains("hugepages=") && !arguments(&with).contains("hugepages"), "{with}");
         let without = planned("# CONFIG_NO_HZ_FULL is not set\n");
         assert!(!arguments(&without).contains("nohz_full") && arguments(&without).contains("rcu_nocbs"), "{without}");
     }

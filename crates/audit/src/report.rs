@@ -79,7 +79,7 @@ pub fn audit_with(facts: &Facts, intent: &Intent, selection: &Selection) -> Repo
     let mut findings = Vec::new();
     for rule in rules::all().filter(|rule| selection.has(rule)) {
         for judgement in judge(rule, facts, &context) {
-            findings.push(Finding::new(rule, judgement, &context, &housekeeping));
+            findings.push(Finding::new(rule, judgement, &context, &housekeeping, facts));
         }
     }
     let mut report = Report { context, findings, line: facts.cmdline.value().cloned() };

@@ -326,13 +326,14 @@ fn companions(line: &CommandLine, intent: &Context, present: Option<&CpuSet>) ->
     let can_be_said = |add: &str| !isolated.is_empty() || !add.contains("{isolated}");
     for entry in COMPANIONS.iter().filter(|entry| can_be_said(entry.add) && (entry.missing)(line, intent)) {
         let add = entry.add.replace("{isolated}", &isolated.to_string());
-        let add = match add.contains("{housekeeping}") {
-            true => {
-                let housekeeping = present.map(|present| present.difference(&isolated));
-                let housekeeping = housekeeping.filter(|set| !set.is_empty()).map(|set| set.to_string());
-                add.replace("{housekeeping}", housekeeping.as_deref().unwrap_or("HOUSEKEEPING-CPUS"))
+        let housekeeping = present.map(|present| present.difference(&isolated));
+        let add = match housekeeping {
+            // Of all CPUs none may be isolated further.
+            Some(none) if none.is_empty() && entry.add.contains('{') => {
+                "isolate fewer CPUs: at least one of each node must be left to housekeeping".to_owned()
             }
-            false => add,
+            Some(housekeeping) => add.replace("{housekeeping}", &housekeeping.to_string()),
+            None => add.replace("irqaffinity={housekeeping}", "irqaffinity= with the CPUs that do housekeeping"),
         };
         remarks.push(Remark {
             kind: Kind::Missing,

@@ -243,8 +243,8 @@ pub(super) const COMPANIONS: &[Companion] = &[
                 && !line.has("hugepages")
                 && !line.has("default_hugepagesz")
         },
-        add: "default_hugepagesz=1G hugepagesz=1G hugepages=N",
-        why: "pages of 1 GB can hardly be found once the host has run for a while; choose the number by the application",
+        add: "default_hugepagesz=1G, hugepagesz=1G and hugepages= for the application",
+        why: "pages of 1 GB can hardly be found once the host has run for a while",
         source: "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms",
     },
     Companion {

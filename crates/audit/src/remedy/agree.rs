@@ -21,9 +21,21 @@ pub(crate) fn agree(findings: &mut [Finding], line: Option<&CommandLine>, full_t
         // A choice is nobody's plan: it neither binds others nor is bound.
         let binds = finding.level() >= Level::Warn;
         let fix = &mut finding.fix;
+        let had = fix.persistent.len();
         fix.persistent.retain_mut(|step| wanted.words(step, binds, full_ticks));
+        let asked = had > 0;
         if binds {
             fix.runtime.iter_mut().for_each(|step| wanted.settings(step));
+        }
+        if asked && fix.persistent.is_empty() && fix.runtime.is_empty() {
+            fix.persistent.push(Step::advice(
+                "the command line asks for it already: see in dmesg why the kernel did not take it",
+            ));
+        }
+        let settings: Vec<&Setting> = fix.settings().collect();
+        if fix.persistent.is_empty() && !settings.is_empty() {
+            let keep = keep(&settings, binds);
+            fix.persistent.extend(keep);
         }
     }
 }
@@ -74,7 +86,11 @@ impl Wanted {
         }
         add.retain(|word| self.takes(word));
         // What an earlier finding sets anew needs no removal.
-        remove.retain(|word| !self.add.iter().any(|earlier| same_name(&earlier.name, &word.name)));
+        let on_line = |word: &Parameter| {
+            let same = |known: &Parameter| word.value.is_none() || word.value == known.value;
+            self.line.parameters.is_empty() || self.line.all(&word.name).any(same)
+        };
+        remove.retain(|word| on_line(word) && !self.add.iter().any(|earlier| same_name(&earlier.name, &word.name)));
         self.add.extend(add.iter().cloned());
         self.remove.extend(remove.iter().cloned());
         !add.is_empty() || !remove.is_empty()
@@ -94,6 +110,22 @@ impl Wanted {
         let with: Vec<Parameter> = self.add.iter().chain([word]).cloned().collect();
         let (before, after) = (merged(&self.line, &self.add, &self.remove), merged(&self.line, &with, &self.remove));
         contradictions(&after) <= contradictions(&before)
+    }
+}
+
+/// What makes settings again at each boot.
+fn keep(settings: &[&Setting], binds: bool) -> Option<Step> {
+    let sysctl = |setting: &&Setting| match &setting.place {
+        Place::Sysctl(name) => Some(format!("{name} = {}", setting.value)),
+        _ => None,
+    };
+    match settings.iter().map(sysctl).collect::<Option<Vec<_>>>() {
+        Some(lines) => Some(Step::advice(format!("/etc/sysctl.d/90-apus.conf: {}", lines.join(", ")))),
+        // Choices are not in the profile.
+        None if binds => {
+            Some(Step::advice("with the profile that apus audit --fix writes: apus tune export --format systemd"))
+        }
+        None => None,
     }
 }
 

@@ -1,12 +1,14 @@
 //! The values of this host for the holes of a fix.
 
+use host::Facts;
 use host::facts::CpuSet;
+use units::Hertz;
 
 use super::setting::words;
 use crate::{Context, Subject};
 
 /// The holes that a rule may leave in its fix.
-pub(crate) const HOLES: [&str; 10] = [
+pub(crate) const HOLES: [&str; 11] = [
     "{isolated}",
     "{housekeeping}",
     "{isolated-mask}",
@@ -15,6 +17,7 @@ pub(crate) const HOLES: [&str; 10] = [
     "{cpu}",
     "{cpu-words}",
     "{idle-limit}",
+    "{steady}",
     "{irq}",
     "{device}",
 ];
@@ -24,6 +27,7 @@ pub(crate) struct Values<'a> {
     pub subject: &'a Subject,
     pub context: &'a Context,
     pub housekeeping: &'a CpuSet,
+    pub facts: &'a Facts,
 }
 
 /// Why a value is not known, and what makes it known.
@@ -32,12 +36,13 @@ const NO_HOUSEKEEPING: &str =
     "rerun with --isolated and leave at least one CPU of each node to housekeeping: no other CPU is known";
 const NO_NIC: &str = "rerun with --nic: the interface that matters is not known";
 const NO_CPUS: &str = "record the host anew (apus snapshot): its CPUs are not known";
+const NO_FREQUENCY: &str = "record the host anew (apus snapshot): the frequencies of these CPUs are not known";
 const NO_SUBJECT: &str = "see the evidence: it names what is meant";
 
 impl<'a> Values<'a> {
     /// Of a subject on a host.
-    pub fn new(subject: &'a Subject, context: &'a Context, housekeeping: &'a CpuSet) -> Self {
-        Self { subject, context, housekeeping }
+    pub fn new(subject: &'a Subject, context: &'a Context, housekeeping: &'a CpuSet, facts: &'a Facts) -> Self {
+        Self { subject, context, housekeeping, facts }
     }
 
     /// The line with its values; where one is not known, what makes it known.
@@ -49,6 +54,21 @@ impl<'a> Values<'a> {
             }
         }
         Ok(filled)
+    }
+
+    /// A frequency that all of these CPUs can keep: the lowest of their base frequencies; where the driver does not say
+    /// what that is, of the highest that they may have.
+    fn steady(&self, cpus: &CpuSet) -> Option<String> {
+        let of_cpu = |id: u32| -> Option<Hertz> {
+            let frequency = &self.facts.cpus.cpu(id)?.frequency;
+            let most = frequency.hardware_max.get().or(frequency.scaling_max.get());
+            match (frequency.base.get(), most) {
+                (Some(base), Some(most)) => Some(base.min(most)),
+                (base, most) => base.or(most),
+            }
+        };
+        let lowest = cpus.iter().map(of_cpu).collect::<Option<Vec<_>>>()?.into_iter().min()?;
+        Some(format!("{}MHz", lowest.as_hertz() / 1_000_000))
     }
 
     fn value(&self, hole: &str) -> Result<String, &'static str> {
@@ -70,6 +90,7 @@ impl<'a> Values<'a> {
             "{cpu}" => some(own, NO_CPUS).map(ToString::to_string),
             "{cpu-words}" => some(own, NO_CPUS).map(words),
             "{idle-limit}" => Ok(idle_limit(self.context)),
+            "{steady}" => self.steady(own).ok_or(NO_FREQUENCY),
             "{nic}" => match self.subject {
                 Subject::Link(name) => Ok(name.clone()),
                 _ => self.context.nics.value.first().cloned().ok_or(NO_NIC),

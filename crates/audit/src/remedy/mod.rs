@@ -6,6 +6,7 @@
 
 mod agree;
 mod fill;
+mod offered;
 mod parse;
 mod risk;
 mod setting;
@@ -92,17 +93,18 @@ impl Remedy {
         let lines = |own: &[String], general: Option<&str>| -> Vec<Result<String, &'static str>> {
             match own {
                 [] => general.into_iter().flat_map(str::lines).map(|line| values.fill(line)).collect(),
-                own => own.iter().cloned().map(Ok).collect(),
+                own => own.iter().map(|line| values.fill(line)).collect(),
             }
         };
         let steps = |lines: Vec<Result<String, &'static str>>, reboot: bool| {
-            let mut steps: Vec<Step> = lines.into_iter().map(|line| Step::new(line, reboot)).collect();
+            let mut steps: Vec<Step> = lines.into_iter().map(|line| Step::new(line, reboot, decision)).collect();
+            steps.iter_mut().for_each(|step| offered::keep(step, values.facts));
             // Two lines that lack the same value say so once.
             steps.dedup();
             let is_set = |step: &Step| matches!(step.action, Action::Set(_));
             // Half of a fix is none.
-            if decision || !steps.iter().all(is_set) {
-                steps.iter_mut().filter(|step| decision || is_set(step)).for_each(Step::leave);
+            if !steps.iter().all(is_set) {
+                steps.iter_mut().filter(|step| is_set(step)).for_each(Step::leave);
             }
             steps
         };
@@ -151,8 +153,8 @@ impl Remedy {
 }
 
 impl Step {
-    /// What a line means; `Err` names the option that makes its values known.
-    fn new(line: Result<String, &'static str>, reboot: bool) -> Self {
+    /// What a line means; `Err` names the option that makes its values known. `decision`: people decide about it.
+    fn new(line: Result<String, &'static str>, reboot: bool, decision: bool) -> Self {
         let line = match line {
             Ok(line) => line,
             Err(option) => return Self { action: Action::Rerun(option), note: String::new(), risks: BTreeSet::new() },
@@ -163,9 +165,9 @@ impl Step {
         };
         let action = if let Some(advice) = command.strip_prefix("# ") {
             Action::Advise(advice.to_owned())
-        } else if let Some((add, remove)) = arguments(command) {
+        } else if let Some((add, remove)) = arguments(command).filter(|_| !decision) {
             Action::Arguments { add, remove }
-        } else if let Some(settings) = parse::settings(command) {
+        } else if let Some(settings) = parse::settings(command).filter(|_| !decision) {
             Action::Set(settings)
         } else if is_command(command) {
             Action::Run(command.to_owned())
@@ -178,14 +180,14 @@ impl Step {
 }
 
 impl Step {
-    /// Leaves it to people, whatever `apus tune` could do.
+    /// Advice that risks nothing by itself.
+    fn advice(text: impl Into<String>) -> Self {
+        Self { action: Action::Advise(text.into()), note: String::new(), risks: BTreeSet::new() }
+    }
+
+    /// Leaves it to people, though `apus tune` could do it.
     fn leave(&mut self) {
-        let text = Self { note: String::new(), ..self.clone() }.to_string();
-        match self.action {
-            Action::Set(_) => self.action = Action::Run(text),
-            Action::Arguments { .. } => self.action = Action::Advise(text),
-            _ => {}
-        }
+        self.action = Action::Run(Self { note: String::new(), ..self.clone() }.to_string());
     }
 }
 

@@ -47,9 +47,8 @@ const ALLOCATION: &[Rule] = &[
         judge: partition,
         why: "A way that two groups may fill is evicted by the busier one. Ways that devices use too (shareable_bits) are filled by packets of all interfaces.",
         magnitude: MISS,
-        fix: Fix::both(
-            "mkdir /sys/fs/resctrl/app && echo {isolated} > /sys/fs/resctrl/app/cpus_list && echo L3:0=MASK > /sys/fs/resctrl/app/schemata # ways that no other group has",
-            "pqos in a systemd unit, with the same masks",
+        fix: Fix::for_good(
+            "give CPUs {isolated} ways of the cache that no other group has: a folder in /sys/fs/resctrl, its cpus_list and its schemata (pqos does the same)",
         ),
         cost: "Less cache for all others.",
         references: &[KERNEL, SLIDES],
@@ -69,8 +68,8 @@ const ALLOCATION: &[Rule] = &[
             effect: crate::Effect::Slower,
             source: "Linux Documentation/filesystems/resctrl.rst, Memory bandwidth Allocation, warns that it also lowers performance of the cache; no size is given",
         },
-        fix: Fix::runtime(
-            "echo MB:0=100 > /sys/fs/resctrl/GROUP/schemata # for each domain of the application's group",
+        fix: Fix::for_good(
+            "write MB: 100 for each domain into the schemata of the application's group in /sys/fs/resctrl",
         ),
         cost: "Neighbours get less bandwidth; throttle their group instead.",
         references: &["Linux Documentation/filesystems/resctrl.rst, Memory bandwidth Allocation", SLIDES],

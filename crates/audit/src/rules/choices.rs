@@ -41,7 +41,7 @@ const SETTINGS: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: "Linux kernel/sched/core.c, get_nohz_timer_target",
         },
-        fix: Fix::both("sysctl kernel.timer_migration=0", "/etc/sysctl.d/90-latency.conf: kernel.timer_migration=0"),
+        fix: Fix::runtime("sysctl -w kernel.timer_migration=0"),
         cost: "With 0, housekeeping CPUs sleep less; with 1, isolated CPUs can get timers of others where nohz_full does not protect them.",
         references: &[TUNED, NTO],
         conflicts: &["0: tuned", "1: OpenShift node tuning operator, whose hosts have nohz_full"],
@@ -79,7 +79,7 @@ const SETTINGS: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: "arithmetic: slots x 1538 octets x 8 / rate (IEEE 802.3)",
         },
-        fix: Fix::runtime("ethtool -G {nic} rx N # by math.rx-ring-time"),
+        fix: Fix::look("apus audit --explain math.rx-ring-time # how long a ring may be"),
         cost: "Short: loss after a short absence. Long: delay, and cache.",
         references: &[
             "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)",

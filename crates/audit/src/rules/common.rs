@@ -6,6 +6,21 @@ use units::Hertz;
 
 use crate::{Judged, Judgement, Skip, Subject, Verdict, known};
 
+/// A limit to the exit latency of the subject's CPUs (power/pm_qos_interface.rst).
+pub(super) const PER_CPU: &str =
+    "for n in {cpu-words}; do echo {idle-limit} > /sys/devices/system/cpu/cpu$n/power/pm_qos_resume_latency_us; done";
+/// They only poll: what `idle=poll` does to all CPUs.
+pub(super) const PER_CPU_POLL: &str =
+    "for n in {cpu-words}; do echo n/a > /sys/devices/system/cpu/cpu$n/power/pm_qos_resume_latency_us; done";
+/// The energy preference of the subject's CPUs.
+pub(super) const PREFERENCE: &str = "for n in {cpu-words}; do echo performance > /sys/devices/system/cpu/cpu$n/cpufreq/energy_performance_preference; done";
+/// Preference and one frequency, by the driver, which writes IA32_HWP_REQUEST from them.
+pub(super) const HWP: &str = "for n in {cpu-words}; do echo performance > /sys/devices/system/cpu/cpu$n/cpufreq/energy_performance_preference; done\n\
+     cpupower -c {cpu} frequency-set -d {steady} -u {steady}";
+/// All interrupts that can be moved.
+pub(super) const ALL_TO_HOUSEKEEPING: &str =
+    "for i in /proc/irq/[0-9]*; do echo {housekeeping} > $i/smp_affinity_list; done # an error: managed by its driver";
+
 /// Judges each CPU of a set, and joins those that are alike into one judgement. CPUs of which nothing can be told are
 /// one judgement too; if it is all of them, the reason is the rule's.
 pub(super) fn by_cpu(facts: &Facts, cpus: &CpuSet, judge: impl Fn(&Cpu) -> Result<Judgement, Skip>) -> Judged {

@@ -78,7 +78,9 @@ const PODS: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_millis(100)),
             source: "Linux Documentation/scheduler/sched-bwc.rst",
         },
-        fix: Fix::boot("annotation of the pod: cpu-quota.crio.io: \"disable\", and runtimeClassName: performance-…"),
+        fix: Fix::boot(
+            "annotation of the pod: cpu-quota.crio.io: \"disable\", and the RuntimeClass of the performance profile",
+        ),
         cost: "The pod can use all its CPUs.",
         references: &[NTO, CRIO],
         conflicts: &[],
@@ -99,7 +101,7 @@ const PODS: &[Rule] = &[
             source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice",
         },
         fix: Fix::boot(
-            "annotation of the pod: cpu-load-balancing.crio.io: \"disable\"; or isolcpus=managed_irq,domain,LIST",
+            "annotation of the pod: cpu-load-balancing.crio.io: \"disable\", and the RuntimeClass of the performance profile",
         ),
         cost: "Threads of the pod must be placed one by one.",
         references: &[NTO, CRIO],

@@ -63,7 +63,7 @@ const INTERRUPTS: &[Rule] = &[
         judge: hwlat,
         why: "The tracer hwlat spins with interrupts off and looks for gaps in time: what it sees, no setting of the kernel can explain.",
         magnitude: SMI,
-        fix: Fix::runtime("rtla hwnoise -c {housekeeping} -d 60s # to see how often and how long"),
+        fix: Fix::look("rtla hwnoise -c {housekeeping} -d 60s # how often and how long; then smi.count"),
         cost: "It takes one CPU half of the time while it looks.",
         references: &["Linux Documentation/trace/hwlat_detector.rst", HARDWARE],
         conflicts: &[],
@@ -140,7 +140,8 @@ const STATE: &[Rule] = &[
         why: "Each corrected error costs an interrupt, or a system management interrupt where the firmware looks first. A module that fails brings storms of \
               them.",
         magnitude: SMI,
-        fix: Fix::runtime("grep . /sys/devices/system/edac/mc/mc*/dimm*/dimm_ce_count # and replace that module"),
+        fix: Fix::boot("replace the module that is named")
+            .after("grep . /sys/devices/system/edac/mc/mc*/dimm*/dimm_ce_count"),
         cost: "A module.",
         references: &["Linux Documentation/admin-guide/RAS/main.rst"],
         conflicts: &[],
@@ -158,7 +159,7 @@ const STATE: &[Rule] = &[
             effect: crate::Effect::Slower,
             source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
         },
-        fix: Fix::runtime("ipmitool sdr type Temperature; ipmitool sel list # look at fans and air flow"),
+        fix: Fix::boot("mend fans and air flow").after("ipmitool sdr type Temperature; ipmitool sel list"),
         cost: "Better cooling, or a lower frequency.",
         references: &[HARDWARE, "Linux drivers/thermal/intel/therm_throt.c, the message's text"],
         conflicts: &[],

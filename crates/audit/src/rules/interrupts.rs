@@ -8,6 +8,7 @@ use host::facts::{CpuSet, Irq, Link};
 use host::{Facts, Source};
 use units::Nanos;
 
+use crate::rules::common::ALL_TO_HOUSEKEEPING;
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 use crate::{Hit, HitKind, hits};
 
@@ -37,7 +38,7 @@ const WHERE: &[Rule] = &[
         why: "An interrupt takes the CPU from whatever runs there, whatever its priority, and brings its softirqs along.",
         magnitude: ONE_INTERRUPT,
         fix: Fix::runtime_or_boot(
-            "for i in /proc/irq/[0-9]*; do echo {housekeeping} > $i/smp_affinity_list; done # an error: managed by its driver",
+            ALL_TO_HOUSEKEEPING,
             "irqaffinity={housekeeping} isolcpus=managed_irq,domain,{isolated}",
         ),
         cost: "The housekeeping CPUs carry all interrupts; a NIC that the kernel drives loses queues.",
@@ -74,9 +75,7 @@ const WHAT: &[Rule] = &[
         judge: device_hits,
         why: "Masks say what may happen, counters what does. Each count was a stop of the application.",
         magnitude: ONE_INTERRUPT,
-        fix: Fix::runtime(
-            "apus irqs --cpu {isolated} # who it is; then echo {housekeeping} > /proc/irq/N/smp_affinity_list",
-        ),
+        fix: Fix::runtime(ALL_TO_HOUSEKEEPING).after("apus irqs --cpu {isolated} # who it is"),
         cost: "The housekeeping CPUs carry them.",
         references: &[GUIDE, ISOLATION],
         conflicts: &[],
@@ -95,7 +94,7 @@ const WHAT: &[Rule] = &[
             source: "Linux kernel/softirq.c, MAX_SOFTIRQ_TIME and MAX_SOFTIRQ_RESTART; the typical value is an estimate",
         },
         fix: Fix::runtime_or_boot(
-            "echo {housekeeping} > /proc/irq/N/smp_affinity_list # for the interrupts of NICs and disks",
+            ALL_TO_HOUSEKEEPING,
             "isolcpus=managed_irq,domain,{isolated} irqaffinity={housekeeping}",
         ),
         cost: "The housekeeping CPUs carry them.",

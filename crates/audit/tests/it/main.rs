@@ -1,5 +1,7 @@
 //! Audits of whole hosts.
 
+/// The fixes of every rule on every recorded host.
+mod fixes;
 /// A FreeBSD host with a slow 40G card.
 mod freebsd;
 /// A host of 4 sockets.

@@ -5,6 +5,8 @@
 mod along;
 /// Interrupt moderation and affinity, refusals, an isolated partition, registers.
 mod devices;
+/// What `apus audit --fix` writes: applied to the guest it was written for, and rolled back without a trace.
+mod fixes;
 /// Frequencies: governors, limits, and a firmware that has the last word.
 mod frequency;
 #[path = "../../../tester/tests/vm/harness.rs"]
@@ -25,8 +27,16 @@ use harness::ok;
 use tester::lab::vm::{CSTATES, Nic, PSTATES, Vm};
 
 fn main() -> ExitCode {
-    let on_shared =
-        [&frequency::TESTS[..], &idle::TESTS, &devices::TESTS, &profiles::TESTS, &probe::TESTS, &along::TESTS].concat();
+    let on_shared = [
+        &frequency::TESTS[..],
+        &idle::TESTS,
+        &devices::TESTS,
+        &profiles::TESTS,
+        &fixes::TESTS,
+        &probe::TESTS,
+        &along::TESTS,
+    ]
+    .concat();
     let alone = [&reboot::TESTS[..], &probe::ALONE].concat();
     harness::run(vm, &on_shared, &alone)
 }

@@ -12,7 +12,7 @@ pub(crate) const TESTS: [OnShared; 4] = [
 ];
 
 /// Every file that a profile may touch, with what is in it; and the interfaces' settings.
-const SNAPSHOT: &str = "cd /sys/devices/system/cpu; grep -sH '' \
+pub(crate) const SNAPSHOT: &str = "cd /sys/devices/system/cpu; grep -sH '' \
      $(find /proc/sys/kernel /proc/sys/vm /proc/sys/net -type f ! -path '*/random/*' ! -name ns_last_pid ! -path '*/pty/*') \
      cpu*/cpufreq/scaling_[gms]* cpu*/cpuidle/*/disable cpu*/power/pm_qos* /proc/irq/*/smp_affinity_list \
      /proc/irq/default_smp_affinity /sys/devices/virtual/workqueue/cpumask /sys/bus/workqueue/devices/writeback/cpumask \

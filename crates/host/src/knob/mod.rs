@@ -48,7 +48,7 @@ pub use cpuidle::{IdleState, State, states};
 pub use cpus::{Cpus, NoCpus};
 pub use epp::Epp;
 pub use error::Error;
-pub use ethtool::{Channels, Coalesce, CoalesceQueue, Features, Pause, PrivateFlags, Rings};
+pub use ethtool::{Channels, Coalesce, CoalesceQueue, Features, Pause, PrivateFlags, Rings, is_offload};
 pub use file::File;
 pub use hold::{DmaLatency, Holder};
 pub use hwp::{HwpRequest, ratio};

@@ -153,6 +153,12 @@ impl Work<'_> {
         if let Some(variable) = texts.into_iter().find_map(unfilled) {
             return Err(layer.wrong(place, format!("there is no variable {variable}; define it under [variables]")));
         }
+        let wanted = match &setting {
+            AnySetting::Features(features) => {
+                features.meant(self.access, wanted).map_err(|error| layer.wrong(place, error))?
+            }
+            _ => wanted,
+        };
         // What this machine refuses is shown in the plan.
         if let Err(error @ KnobError::Invalid { .. }) = setting.check(self.access, &wanted) {
             return Err(layer.wrong(place, error));

@@ -51,10 +51,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Slower,
             source: "DPDK Getting Started Guide for Linux, nic_perf_intel_platform, names the mechanism; the size is general knowledge",
         },
-        fix: Fix::both(
-            "echo N > /sys/devices/system/node/nodeX/hugepages/hugepages-1048576kB/nr_hugepages # on the card's node; then start the application again",
-            "hugepages=0:0,1:16 on the command line (node:pages), or --socket-mem of DPDK",
-        ),
+        fix: Fix::boot("reserve on the card's node as many huge pages as the application asks for: hugepages=0:4,1:16 gives node 1 sixteen").after("grep . /sys/devices/system/node/node*/hugepages/hugepages-*/free_hugepages"),
         cost: "Memory that nothing else can use.",
         references: &[PLATFORM, "Linux Documentation/admin-guide/kernel-parameters.txt, hugepages="],
         conflicts: &[],
@@ -74,9 +71,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: "M/M/1 queue; openshift/cluster-node-tuning-operator: \"reserved CPUs are not enough to handle networking interrupts\"",
         },
-        fix: Fix::boot(
-            "isolcpus=managed_irq,domain,LIST with fewer CPUs, or fewer queues: ethtool -L {nic} combined N",
-        ),
+        fix: Fix::for_good("isolate fewer CPUs, or give the interface fewer queues (ethtool -L)"),
         cost: "Fewer CPUs for the application.",
         references: &["openshift/cluster-node-tuning-operator", "Linux Documentation/admin-guide/cpu-isolation.rst"],
         conflicts: &[],
@@ -95,7 +90,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: "arithmetic; the costs of each class are in the table COSTS of the code, estimates",
         },
-        fix: Fix::runtime("apus irqs --cpu {isolated} --watch # then what irq.* and kthr.* say of the first one"),
+        fix: Fix::look("apus irqs --cpu {isolated} --watch # then what irq.* and kthr.* say of the first one"),
         cost: "Depends on the source.",
         references: &[
             "Intel P-state guide (637284-001US, 2021), appendix A",

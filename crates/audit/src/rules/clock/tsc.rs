@@ -45,7 +45,8 @@ pub const RULES: &[Rule] = &[
         why: "A TSC that the watchdog found wrong is dropped for good, and all time stamps are read from a device from then on. Often the watchdog was held up, \
               by the firmware or a hypervisor, and the TSC was right.",
         magnitude: READING,
-        fix: Fix::boot("tsc=reliable if the TSC is invariant; else look for system management interrupts"),
+        fix: Fix::boot("tsc=reliable if the TSC is invariant; else look for system management interrupts")
+            .after("dmesg | grep -i tsc"),
         cost: "A TSC that is really wrong is not noticed.",
         references: &[
             "Linux kernel/time/clocksource.c, clocksource_watchdog",
@@ -92,7 +93,8 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/networking/timestamping.rst describes both; the sizes are general knowledge",
         },
-        fix: Fix::runtime("ethtool -T {nic} # what it can; then ptp4l -i {nic} -H, and phc2sys -s {nic} -w"),
+        fix: Fix::for_good("keep ptp4l -i {nic} and phc2sys -s {nic} -w running as services")
+            .after("ethtool -T {nic} # what the card can stamp"),
         cost: "An interface with a hardware clock, and a master of time.",
         references: &["Linux Documentation/networking/timestamping.rst", "OpenShift vDU reference configuration, PTP"],
         conflicts: &[],

@@ -23,7 +23,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux Documentation/admin-guide/cpu-isolation.rst, which asks for all of them together",
         },
         fix: Fix::boot(
-            "write the same CPUs {isolated} (or {housekeeping}, for settings of the others) into each of them",
+            "isolcpus=managed_irq,domain,{isolated} nohz_full={isolated} rcu_nocbs={isolated} irqaffinity={housekeeping}\nwrite the same CPUs into the other settings that are named",
         ),
         cost: "None beyond a reboot.",
         references: &["Linux Documentation/admin-guide/cpu-isolation.rst", "tuned profile cpu-partitioning"],
@@ -43,10 +43,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Slower,
             source: "FlexRAN real-time platform slides (2018), Processor Optimizations, Hyper-Threading; the size is general knowledge",
         },
-        fix: Fix::runtime_or_boot(
-            "echo 0 > /sys/devices/system/cpu/cpuN/online # for each sibling that is not isolated",
-            "isolate both threads of each core, or boot with nosmt",
-        ),
+        fix: Fix::boot("isolate both threads of a core or none"),
         cost: "A core's second thread is lost to housekeeping.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
@@ -159,16 +156,23 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
         split => {
             let cpus: CpuSet = split.iter().map(|(cpu, _)| *cpu).collect();
             let others = split.iter().fold(CpuSet::new(), |all, (_, others)| all.union(others));
+            // Never the other way round: a sibling that is taken offline may be all that housekeeping has.
+            let whole = isolated.difference(&cpus);
+            let fix = match whole.is_empty() {
+                true => {
+                    "isolate both threads of some cores and neither of the others: rerun with --isolated".to_owned()
+                }
+                false => format!(
+                    "isolate whole cores: rerun with --isolated {whole}, which leaves CPUs {cpus} to housekeeping, or move \
+                     the housekeeping of CPUs {others} to whole cores"
+                ),
+            };
             Judgement::fail(&cpus, format!("CPUs {cpus} share their cores with CPUs {others}, which do housekeeping"))
                 .see_as(format!("siblings of CPU {}: {}", split[0].0, split[0].1), source)
-                .now(format!("for n in {}; do echo 0 > /sys/devices/system/cpu/cpu$n/online; done", words(&others)))
+                .for_good(fix)
         }
     };
     judgement.alone()
-}
-
-fn words(cpus: &CpuSet) -> String {
-    cpus.iter().map(|cpu| cpu.to_string()).collect::<Vec<_>>().join(" ")
 }
 
 fn per_node(facts: &Facts, context: &Context) -> Judged {
@@ -253,11 +257,12 @@ pub(crate) mod tests {
     ];
 
     #[test]
-    fn the_setting_that_differs_and_the_sibling_to_switch_off_are_named() {
+    fn the_setting_that_differs_is_named_and_no_sibling_is_switched_off() {
         let judgements = iso().cmdline("isolcpus=2-7 nohz_full=2-6").judge("cmd.sets-agree");
         assert_eq!(judgements[0].found, "nohz_full isolates 2-6, not 2-7");
         let judgements = threads(SPLIT).judge("cmd.smt-siblings-split");
-        assert!(judgements[0].now[0].contains("in 0 1;"), "{judgements:?}");
+        assert!(judgements[0].now.is_empty(), "CPUs 0-1 are all that housekeeping has: {judgements:?}");
+        assert!(judgements[0].for_good[0].contains("--isolated "), "{judgements:?}");
     }
 
     /// telco-worker1: CPUs 45-50 are split from 5-10; cpu0 has a core of the application's alone.

@@ -48,7 +48,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Slower,
             source: "Linux Documentation/admin-guide/kernel-parameters.txt, iommu.passthrough, names the mechanism; the size is general knowledge",
         },
-        fix: Fix::boot("intel_iommu=on iommu=pt"),
+        fix: Fix::boot("iommu=pt"),
         cost: "A device of the kernel's can reach all memory.",
         references: &[
             "DPDK guide Getting Started for Linux, Linux Drivers, VFIO",

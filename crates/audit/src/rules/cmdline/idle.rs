@@ -4,7 +4,7 @@ use host::Facts;
 use host::facts::{KernelVersion, Vendor};
 use units::Nanos;
 
-use crate::rules::common::{any_cpu, given, line, listed, see_parameter};
+use crate::rules::common::{PER_CPU_POLL, any_cpu, given, line, listed, see_parameter};
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const X86: &[Vendor] = &[Vendor::Intel, Vendor::Amd, Vendor::Hygon];
@@ -29,10 +29,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: SLIDES,
         },
-        fix: Fix::runtime_or_boot(
-            "for n in {cpu-words}; do echo n/a > /sys/devices/system/cpu/cpu$n/power/pm_qos_resume_latency_us; done # after a boot without idle=poll",
-            "remove idle=poll",
-        ),
+        fix: Fix::runtime_or_boot(PER_CPU_POLL, "remove idle=poll"),
         cost: "Without it the housekeeping CPUs sleep and take some microseconds to wake up.",
         references: &[
             CPUIDLE,
@@ -55,7 +52,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: LATENCIES,
         },
-        fix: Fix::boot("intel_idle.max_cstate=1, or intel_idle.max_cstate=0 processor.max_cstate=1"),
+        fix: Fix::boot("intel_idle.max_cstate=1"),
         cost: "All CPUs stay in C1: more power, less turbo.",
         references: &[CPUIDLE, SLIDES],
         conflicts: &[],
@@ -73,7 +70,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: SLIDES,
         },
-        fix: Fix::boot("processor.max_cstate=1 with acpi_idle, intel_idle.max_cstate=1 with intel_idle"),
+        fix: Fix::boot("processor.max_cstate=1"),
         cost: "All CPUs stay in C1: more power, less turbo.",
         references: &[CPUIDLE, SLIDES],
         conflicts: &[],

@@ -139,7 +139,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/kernel-parameters.txt, rcu_nocb_poll; the size is general knowledge",
         },
-        fix: Fix::boot("remove rcu_nocb_poll, or leave more CPUs to housekeeping"),
+        fix: Fix::boot("remove rcu_nocb_poll # or leave more CPUs to housekeeping"),
         cost: "Without it the application's CPU wakes the rcuo threads itself.",
         references: &["Linux Documentation/admin-guide/kernel-parameters.txt, rcu_nocb_poll"],
         conflicts: &[],
@@ -183,7 +183,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is general knowledge",
         },
-        fix: Fix::boot("remove kthread_cpus=, and set nohz_full={isolated}, which keeps unbound kernel threads off"),
+        fix: Fix::boot("remove kthread_cpus\nnohz_full={isolated} # keeps unbound kernel threads off"),
         cost: "nohz_full makes each entry into the kernel cost more.",
         references: &[
             "FlexRAN real-time platform slides (2018), kernel command line",
@@ -244,8 +244,18 @@ fn flags(facts: &Facts, _: &Context) -> Judged {
     } else {
         Judgement::pass(subject, "domain and managed_irq are both given")
     };
+    let judgement = match line(facts)?.has("tuned.non_isolcpus") {
+        // What the node tuning operator writes, it writes again.
+        true => judgement.for_good("isolcpus=managed_irq,domain,{isolated}").for_good(OPENSHIFT),
+        false => judgement,
+    };
     see_parameter(judgement, facts, "isolcpus").alone()
 }
+
+/// The operator's default, and how to change it (openshift/cluster-node-tuning-operator, PerformanceProfile
+/// `spec.cpu.balanceIsolated`; assets/performanceprofile/tuned/openshift-node-performance).
+const OPENSHIFT: &str = "PerformanceProfile of OpenShift: spec.cpu.balanceIsolated: false; with its default, true, the operator \
+     writes isolcpus=managed_irq without domain";
 
 fn nohz_full(facts: &Facts, context: &Context) -> Judged {
     let wanted = &context.isolated.value;

@@ -3,7 +3,7 @@
 use host::Facts;
 use host::facts::CommandLine;
 
-use crate::cmdline::{Kind, Remark, judge, table};
+use crate::cmdline::{Kind, Remark, judge_on, table};
 use crate::rules::common::{line, messages};
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject};
 
@@ -104,7 +104,7 @@ pub const RULES: &[Rule] = &[
         why: "Parameters that were written for the next boot do not act yet, and parameters that act now but are written nowhere are \
               gone after it. Both happen when a tool could not change the boot loader.",
         magnitude: SILENT,
-        fix: Fix::boot("write the parameters that are meant (grubby --update-kernel=ALL --args=...), then reboot"),
+        fix: Fix::boot("write the parameters that are meant into the boot loader's configuration, then reboot"),
         cost: "A reboot.",
         references: &[
             "redhat-performance/tuned issue 528",
@@ -117,7 +117,8 @@ pub const RULES: &[Rule] = &[
 
 /// The remarks of some kinds.
 fn remarks(facts: &Facts, context: &Context, kinds: &[Kind]) -> Result<Vec<Remark>, Skip> {
-    let all = judge(line(facts)?, context);
+    let present = facts.cpus.all();
+    let all = judge_on(line(facts)?, context, Some(&present).filter(|present| !present.is_empty()));
     Ok(all.into_iter().filter(|remark| kinds.contains(&remark.kind)).collect())
 }
 
@@ -354,6 +355,6 @@ pub(crate) mod tests {
         assert_eq!(judgements.len(), 1);
         assert_eq!(judgements[0].for_good, ["irqaffinity=0-1"]);
         let all = with("isolcpus=managed_irq,domain,0-7 nohz_full=0-7 nmi_watchdog=0").isolated("0-7");
-        assert!(all.judge("cmd.companions").iter().any(|j| j.for_good == ["irqaffinity=HOUSEKEEPING-CPUS"]));
+        assert!(all.judge("cmd.companions").iter().any(|j| j.for_good[0].starts_with("isolate fewer CPUs")));
     }
 }

@@ -135,7 +135,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/RCU/stallwarn.rst",
         },
-        fix: Fix::boot("rcutree.kthread_prio=11, with the application's priorities below it"),
+        fix: Fix::boot("rcutree.kthread_prio=11 # with the application's priorities below it"),
         cost: "RCU's threads interrupt the application when they have work.",
         references: &[
             "Linux Documentation/RCU/stallwarn.rst",

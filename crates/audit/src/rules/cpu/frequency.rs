@@ -5,7 +5,7 @@ use host::facts::{Cpu, Generation, Vendor};
 use units::Nanos;
 
 use crate::rules::choices::{Side, choose};
-use crate::rules::common::{by_cpu, megahertz};
+use crate::rules::common::{PREFERENCE, by_cpu, megahertz};
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const GUIDE: &str = "Intel P-state guide 637284-001US";
@@ -30,7 +30,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Slower,
             source: "Linux Documentation/admin-guide/pm/cpufreq.rst, Generic Scaling Governors; the ratio is arithmetic",
         },
-        fix: Fix::both("cpupower -c {cpu} frequency-set -g performance", "tuned-adm profile network-latency"),
+        fix: Fix::runtime("cpupower -c {cpu} frequency-set -g performance"),
         cost: "More power: about 1.8 W for each core between 800 MHz and 2.2 GHz (Xeon 6338N, Intel P-state guide).",
         references: &[GUIDE, "Linux Documentation/admin-guide/pm/cpufreq.rst", "tuned profile network-latency"],
         conflicts: &[
@@ -51,10 +51,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Slower,
             source: GUIDE,
         },
-        fix: Fix::both(
-            "cpupower -c {cpu} frequency-set -d BASE -u BASE # the base frequency, as 2.2GHz",
-            "a systemd unit that runs the same at boot",
-        ),
+        fix: Fix::runtime("cpupower -c {cpu} frequency-set -d {steady} -u {steady}"),
         cost: "No saving when idle, no turbo above the bound.",
         references: &[GUIDE, "FlexRAN real-time platform slides (2018), Processor Optimizations"],
         conflicts: &[],
@@ -73,10 +70,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(STOP),
             source: GUIDE,
         },
-        fix: Fix::both(
-            "cpupower frequency-set -g performance # with the same lowest and highest frequency",
-            "fix the frequency in the firmware's settings",
-        ),
+        fix: Fix::runtime("cpupower -c {cpu} frequency-set -d {steady} -u {steady}"),
         cost: "No saving when idle.",
         references: &[GUIDE],
         conflicts: &[],
@@ -95,10 +89,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Slower,
             source: "Linux Documentation/admin-guide/pm/intel_pstate.rst, Energy vs Performance Hints; amd-pstate.rst, energy_performance_preference",
         },
-        fix: Fix::both(
-            "for n in {cpu-words}; do echo performance > /sys/devices/system/cpu/cpu$n/cpufreq/energy_performance_preference; done",
-            "tuned-adm profile network-latency",
-        ),
+        fix: Fix::runtime(PREFERENCE),
         cost: "More power when little is to be done.",
         references: &[
             "Linux Documentation/admin-guide/pm/intel_pstate.rst, Energy vs Performance Hints",
@@ -495,7 +486,13 @@ pub(crate) mod tests {
             assert_eq!(rule.magnitude.effect, crate::Effect::Slower, "{id}");
             assert!(!rule.magnitude.text.contains("500 us"), "{id}");
             let judgement = host.judge(id).remove(0);
-            let finding = crate::Finding::new(rule, judgement, &crate::Context::default(), &host::facts::CpuSet::new());
+            let finding = crate::Finding::new(
+                rule,
+                judgement,
+                &crate::Context::default(),
+                &host::facts::CpuSet::new(),
+                &host.facts(),
+            );
             assert_eq!((finding.effect, finding.slower), (None, true), "{id}");
         }
         let found = &host.judge("cpu.governor")[0].found;

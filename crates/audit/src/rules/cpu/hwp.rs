@@ -7,7 +7,7 @@ use host::facts::{Cpu, CpuSet, Vendor, bits};
 use units::Nanos;
 
 use super::idle;
-use crate::rules::common::by_cpu;
+use crate::rules::common::{HWP, by_cpu};
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const SDM: &str = "Intel SDM volume 4, model-specific registers";
@@ -31,10 +31,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Slower,
             source: "Intel SDM volume 3, section 15.4 (HWP); the ratio is arithmetic",
         },
-        fix: Fix::both(
-            "for n in {cpu-words}; do wrmsr -p $n 0x774 VALUE; done # lowest = highest ratio and EPP 0, as 0x0808",
-            "a systemd unit that runs the same at boot",
-        ),
+        fix: Fix::runtime(HWP),
         cost: "More power; the kernel's driver may write the register again.",
         references: &["Intel SDM volume 3, section 15.4 (HWP)", "Intel P-state guide 637284-001US"],
         conflicts: &[],
@@ -93,7 +90,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Slower,
             source: "general knowledge of memory latency; Farshin et al., Reexamining Direct Cache Access, USENIX ATC 2020, describe the mechanism",
         },
-        fix: Fix::runtime("wrmsr -a 0xc8b MASK # the same ways on each socket"),
+        fix: Fix::boot("write the same ways into MSR 0xc8b of each socket, or use the firmware's defaults on all"),
         cost: "Ways for devices are not the applications' alone.",
         references: &[
             "Farshin et al., Reexamining Direct Cache Access to Optimize I/O Intensive Applications, USENIX ATC 2020",

@@ -4,7 +4,7 @@ use host::Facts;
 use host::facts::{Cpu, CpuSet, IdleState, ResumeLatency};
 use units::Nanos;
 
-use crate::rules::common::by_cpu;
+use crate::rules::common::{PER_CPU, by_cpu};
 use crate::{Applies, Cause, Context, Effect, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency";
@@ -12,8 +12,6 @@ const SLIDES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and l
 const EXIT: &str = "the exit latency that the host states for its deepest state: 1 to 2 us for the first, 33 us to 800 us for the last on the recorded hosts";
 const EXIT_SOURCE: &str = "cpuidle/state*/latency of the host; Linux Documentation/admin-guide/pm/cpuidle.rst";
 const CPUIDLE: &str = "Linux Documentation/admin-guide/pm/cpuidle.rst";
-const PER_CPU: &str =
-    "for n in {cpu-words}; do echo 2 > /sys/devices/system/cpu/cpu$n/power/pm_qos_resume_latency_us; done";
 
 /// The rules.
 pub const RULES: &[Rule] = &[
@@ -27,7 +25,7 @@ pub const RULES: &[Rule] = &[
         why: "A CPU that sleeps when a packet comes must first wake up. How long that takes is the exit latency of its idle state; deep states lose the \
               caches too.",
         magnitude: Magnitude { text: EXIT, effect: crate::Effect::Unsized, source: EXIT_SOURCE },
-        fix: Fix::both(PER_CPU, "tuned: [cpu] force_latency=2, or a systemd unit"),
+        fix: Fix::runtime(PER_CPU),
         cost: "The application's CPUs use more power, and leave less of it for turbo of the others.",
         references: &[
             SLIDES,
@@ -50,7 +48,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: EXIT_SOURCE,
         },
-        fix: Fix::both(PER_CPU, "tuned: [cpu] force_latency=2"),
+        fix: Fix::runtime(PER_CPU),
         cost: "More power.",
         references: &[CPUIDLE],
         conflicts: &[],
@@ -69,7 +67,9 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/pm/intel_idle.rst; no size can be given",
         },
-        fix: Fix::boot("remove intel_idle.max_cstate=0"),
+        fix: Fix::boot(
+            "remove intel_idle.max_cstate\nboot a kernel whose intel_idle knows this processor, with the idle states enabled in the firmware",
+        ),
         cost: "Deeper states appear: limit them per CPU.",
         references: &[CPUIDLE, "Linux Documentation/admin-guide/pm/intel_idle.rst"],
         conflicts: &[],
@@ -83,7 +83,7 @@ pub const RULES: &[Rule] = &[
         judge: global,
         why: "A process that holds /dev/cpu_dma_latency open limits the idle states of all CPUs; the limit ends with the process.",
         magnitude: Magnitude { text: EXIT, effect: crate::Effect::Unsized, source: EXIT_SOURCE },
-        fix: Fix::both("tuned-adm profile network-latency", "tuned: [cpu] force_latency=cstate.id_no_zero:1|2"),
+        fix: Fix::runtime(PER_CPU),
         cost: "All CPUs use more power; a limit per CPU (pm_qos_resume_latency_us) costs less.",
         references: &["Linux Documentation/power/pm_qos_interface.rst", "tuned profile latency-performance"],
         conflicts: &[],
@@ -98,7 +98,7 @@ pub const RULES: &[Rule] = &[
         why: "pm_qos_resume_latency_us limits one CPU's idle states and lets the others sleep. Its value 0 means no limit, not zero latency; n/a means \
               that the CPU may only poll.",
         magnitude: Magnitude { text: EXIT, effect: crate::Effect::Unsized, source: EXIT_SOURCE },
-        fix: Fix::both(PER_CPU, "tuned: [cpu] pm_qos_resume_latency_us, or a systemd unit"),
+        fix: Fix::runtime(PER_CPU),
         cost: "These CPUs use more power.",
         references: &["Linux Documentation/ABI/testing/sysfs-devices-power", CPUIDLE],
         conflicts: &[],

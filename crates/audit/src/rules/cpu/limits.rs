@@ -22,9 +22,8 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Slower,
             source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
         },
-        fix: Fix::runtime(
-            "ipmitool sdr type Temperature # look at fans and air flow; lower the highest frequency until the count stands still",
-        ),
+        fix: Fix::for_good("lower the highest frequency until the count stands still, or mend fans and air flow")
+            .after("ipmitool sdr type Temperature"),
         cost: "Better cooling, or a lower frequency.",
         references: &[
             "Linux Documentation/core-api/real-time/hardware.rst",
@@ -46,10 +45,8 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Slower,
             source: "Intel P-state guide 637284-001US for the change; Intel SDM volume 3, section 15.10 (RAPL)",
         },
-        fix: Fix::both(
-            "echo MICROWATTS > /sys/class/powercap/intel-rapl:0/constraint_0_power_limit_uw",
-            "firmware settings of PL1 and PL2, or power capping of the management controller",
-        ),
+        fix: Fix::boot("firmware settings of PL1 and PL2, or power capping of the management controller")
+            .after("grep . /sys/class/powercap/intel-rapl:*/constraint_*_power_limit_uw"),
         cost: "More heat; a limit of the rack's may stand behind it.",
         references: &["Linux Documentation/power/powercap/powercap.rst", "intel/PerfSpect"],
         conflicts: &[],
@@ -67,10 +64,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Slower,
             source: "Linux Documentation/userspace-api/sysfs-platform_profile.rst; no size is published",
         },
-        fix: Fix::both(
-            "echo performance > /sys/firmware/acpi/platform_profile",
-            "tuned: [acpi] platform_profile=performance",
-        ),
+        fix: Fix::runtime("echo performance > /sys/firmware/acpi/platform_profile"),
         cost: "More power and noise.",
         references: &[
             "Linux Documentation/userspace-api/sysfs-platform_profile.rst",

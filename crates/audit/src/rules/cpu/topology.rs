@@ -23,7 +23,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Slower,
             source: "FlexRAN real-time platform slides (2018), which find like latency with the sibling disabled; the size is general knowledge",
         },
-        fix: Fix::runtime_or_boot("echo off > /sys/devices/system/cpu/smt/control", "nosmt"),
+        fix: Fix::boot("nosmt").decided(),
         cost: "A third of the host's throughput, for work that profits from two threads a core.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
@@ -67,7 +67,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Slower,
             source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
         },
-        fix: Fix::boot("choose isolated CPUs of one cache (lscpu -e=CPU,CACHE), or keep each pipeline within one"),
+        fix: Fix::boot("isolate CPUs of one cache (lscpu --extended shows which), or keep each pipeline within one"),
         cost: "Fewer CPUs to choose from.",
         references: &["Linux Documentation/core-api/real-time/hardware.rst"],
         conflicts: &[],
@@ -104,7 +104,17 @@ fn smt(facts: &Facts, context: &Context) -> Judged {
             };
             let judgement = choose(context, [&OFF, &ON], 1);
             let found = format!("CPUs {shared} share their cores with other threads: {}", judgement.found);
-            Judgement { subject: (&shared).into(), found, ..judgement }
+            let judgement = Judgement { subject: (&shared).into(), found, ..judgement };
+            // nosmt leaves the first thread of each core online alone.
+            let first = |cpu: u32| facts.cpus.cpu(cpu)?.siblings.value()?.first();
+            let second = |cpu: &u32| first(*cpu).is_some_and(|first| first != *cpu);
+            let lost: CpuSet = context.housekeeping(facts).iter().filter(second).collect();
+            match context.isolated.value.is_empty() || lost.is_empty() {
+                true => judgement,
+                false => judgement.for_good(format!(
+                    "leave the second thread of each application core idle; nosmt would take CPUs {lost} from housekeeping"
+                )),
+            }
         }
     };
     judgement.see_whether(active, "active", "not active").see(&facts.cpus.smt_control).alone()

@@ -27,9 +27,9 @@ pub const RULES: &[Rule] = &[
         why: "Mesh, last-level cache and memory controllers have a frequency of their own, which falls while there is little traffic and rises when there \
               is more. A packet that comes after silence finds it low.",
         magnitude: RAMP,
-        fix: Fix::both(
-            "for n in /sys/devices/system/cpu/intel_uncore_frequency/*/; do cat $n/initial_max_freq_khz > $n/min_freq_khz; done",
-            "a systemd unit that runs the same at boot",
+        fix: Fix::runtime(
+            "for n in /sys/devices/system/cpu/intel_uncore_frequency/*/; do cat $n/initial_max_freq_khz > $n/max_freq_khz; done\n\
+             for n in /sys/devices/system/cpu/intel_uncore_frequency/*/; do cat $n/initial_max_freq_khz > $n/min_freq_khz; done",
         ),
         cost: "Tens of watts a socket, which turbo does not get.",
         references: &[
@@ -51,7 +51,7 @@ pub const RULES: &[Rule] = &[
         why: "MSR 0x620 holds the lowest (bits 14:8) and the highest ratio (bits 6:0) of the uncore, in units of 100 MHz. Firmware or tools can change it \
               behind the kernel's back.",
         magnitude: RAMP,
-        fix: Fix::runtime("wrmsr -a 0x620 RATIOS # the same ratio twice, as 0x1818 for 2.4 GHz"),
+        fix: Fix::boot("firmware setting of the uncore frequency: fixed at its maximum"),
         cost: "Tens of watts a socket.",
         references: &["Intel P-state guide 637284-001US", "Intel uncore performance monitoring reference 336274"],
         conflicts: &[],

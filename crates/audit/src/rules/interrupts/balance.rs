@@ -44,10 +44,7 @@ pub const RULES: &[Rule] = &[
         why: "irqbalance bans the CPUs of isolcpus= and nohz_full= by itself, and no others: cpuset partitions it does not know. \
               IRQBALANCE_BANNED_CPUS and IRQBALANCE_BANNED_CPULIST take the place of that; an empty list bans nothing.",
         magnitude: ONE_INTERRUPT,
-        fix: Fix::both(
-            "systemctl restart irqbalance # after the file was changed",
-            "/etc/sysconfig/irqbalance (Debian: /etc/default/irqbalance): IRQBALANCE_BANNED_CPULIST={isolated}",
-        ),
+        fix: Fix::runtime("echo IRQBALANCE_BANNED_CPULIST={isolated} >> /etc/default/irqbalance"),
         cost: "The housekeeping CPUs carry all interrupts.",
         references: &[IRQBALANCE],
         conflicts: &[],
@@ -63,7 +60,7 @@ pub const RULES: &[Rule] = &[
               move them. isolcpus=managed_irq keeps one off an isolated CPU only if its mask holds another CPU that is online; \
               a queue whose mask is isolated CPUs alone comes there as soon as one of them does I/O.",
         magnitude: ONE_INTERRUPT,
-        fix: Fix::boot("isolcpus=managed_irq,domain,{isolated}, and no I/O from the isolated CPUs"),
+        fix: Fix::boot("isolcpus=managed_irq,domain,{isolated} # and no I/O from the isolated CPUs"),
         cost: "Threads on those CPUs hand their I/O to others.",
         references: &[
             "Linux commit 11ea68f553e2 (genirq, sched/isolation: Isolate from handling managed interrupts)",

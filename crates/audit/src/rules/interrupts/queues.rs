@@ -31,9 +31,8 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Slower,
             source: "DPDK Getting Started Guide for Linux, nic_perf_intel_platform, names the mechanism; the size is general knowledge",
         },
-        fix: Fix::runtime(
-            "cat /sys/class/net/{nic}/device/local_cpulist # then echo one of them > /proc/irq/N/smp_affinity_list",
-        ),
+        fix: Fix::for_good("send the queues' interrupts to housekeeping CPUs of the card's node (smp_affinity_list)")
+            .after("cat /sys/class/net/{nic}/device/local_cpulist"),
         cost: "The CPUs of that node carry the load.",
         references: &[
             "DPDK Getting Started Guide for Linux, nic_perf_intel_platform",
@@ -56,7 +55,8 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_micros(50)),
             source: "Linux include/linux/netdevice.h, NAPI_POLL_WEIGHT; FreeBSD thread \"ixl 40G bad performance\" (2015); the time a packet is an estimate",
         },
-        fix: Fix::runtime("echo CPU > /proc/irq/N/smp_affinity_list # for each queue another CPU of the same node"),
+        fix: Fix::for_good("send each queue's interrupt to a CPU of its own on the same node (smp_affinity_list)")
+            .after("apus irqs --cpu {housekeeping}"),
         cost: "More CPUs take part.",
         references: &[AFFINITY, SLIDES],
         conflicts: &[],
@@ -71,9 +71,7 @@ pub const RULES: &[Rule] = &[
         why: "Drivers with many queues place one interrupt on each CPU. An interface that nobody needs, but that is up, brings \
               broadcasts, its link timer and its statistics there.",
         magnitude: ONE_INTERRUPT,
-        fix: Fix::runtime(
-            "ip link set dev {nic} down # or driverctl set-override PCI-ADDRESS vfio-pci; or ethtool -L {nic} combined 1",
-        ),
+        fix: Fix::runtime("ethtool -L {nic} combined 1 # or, if nobody needs it, leave it down").decided(),
         cost: "The interface is gone, or slower.",
         references: &[GUIDE, "Intel CommsPowerManagement ansible roles"],
         conflicts: &[],
@@ -93,7 +91,7 @@ pub const RULES: &[Rule] = &[
             source: "Interrupt-mode DPDK slides (2017) on the delay of threaded interrupts; the microseconds are an estimate",
         },
         fix: Fix::both(
-            "chrt -f -p 51 TID # of the threads that are named",
+            "for p in $(pgrep '^irq/'); do chrt -f -p 51 $p; done",
             "tuned: [scheduler] group.irq=0:f:51:*:^irq/",
         ),
         cost: "The interrupt's work delays the application.",

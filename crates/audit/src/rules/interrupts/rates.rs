@@ -25,10 +25,8 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/timers/no_hz.rst; Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
         },
-        fix: Fix::runtime_or_boot(
-            "apus irqs --cpu {isolated} # by source, per second",
-            "isolcpus=managed_irq,domain,{isolated} nohz_full={isolated}",
-        ),
+        fix: Fix::boot("isolcpus=managed_irq,domain,{isolated} nohz_full={isolated}")
+            .after("apus irqs --cpu {isolated} # by source, per second"),
         cost: "Depends on the class: without the watchdogs a CPU that hangs is not reported.",
         references: &[GUIDE, ISOLATION, "Linux Documentation/timers/no_hz.rst"],
         conflicts: &[],
@@ -47,10 +45,8 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is general knowledge",
         },
-        fix: Fix::runtime_or_boot(
-            "apus irqs --cpu {isolated} # by source, per second",
-            "nohz_full={isolated} rcu_nocbs={isolated} isolcpus=managed_irq,domain,{isolated}",
-        ),
+        fix: Fix::boot("nohz_full={isolated} rcu_nocbs={isolated} isolcpus=managed_irq,domain,{isolated}")
+            .after("apus irqs --cpu {isolated} # by source, per second"),
         cost: "The housekeeping CPUs do this work.",
         references: &[KTHREADS],
         conflicts: &[],
@@ -69,9 +65,8 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: "M/M/1 queue; FreeBSD thread \"ixl 40G bad performance\" (2015): 51 % of a CPU on one queue",
         },
-        fix: Fix::runtime(
-            "ethtool -X {nic} equal 4 # more queues; ethtool -n {nic} rx-flow-hash udp4: which fields spread flows",
-        ),
+        fix: Fix::runtime("ethtool -X {nic} equal 4 # more queues")
+            .after("ethtool -n {nic} rx-flow-hash udp4 # which fields spread flows"),
         cost: "More CPUs take part.",
         references: &[
             "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)",
@@ -93,7 +88,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_millis(100)),
             source: "Linux kernel/irq/spurious.c, POLL_SPURIOUS_IRQ_INTERVAL and note_interrupt",
         },
-        fix: Fix::runtime("dmesg | grep -A20 'nobody cared' # the handlers of the line; update or unload their driver"),
+        fix: Fix::boot("update or unload the driver whose handler is named").after("dmesg | grep -A20 'nobody cared'"),
         cost: "None.",
         references: &["Linux kernel/irq/spurious.c"],
         conflicts: &[],

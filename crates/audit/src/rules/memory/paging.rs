@@ -27,7 +27,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/admin-guide/sysctl/kernel.rst, numa_balancing, names the overhead; the size is general knowledge",
         },
-        fix: Fix::both("sysctl -w kernel.numa_balancing=0", "kernel.numa_balancing = 0 in /etc/sysctl.d"),
+        fix: Fix::runtime("sysctl -w kernel.numa_balancing=0"),
         cost: "Applications that nobody placed stay on the wrong node.",
         references: &[
             "Linux Documentation/admin-guide/sysctl/kernel.rst, numa_balancing",
@@ -45,7 +45,7 @@ pub const RULES: &[Rule] = &[
         judge: zone_reclaim,
         why: "With zone_reclaim_mode an allocation first frees pages of its own node, and waits for that, while other nodes have free ones.",
         magnitude: FAULT,
-        fix: Fix::both("sysctl -w vm.zone_reclaim_mode=0", "vm.zone_reclaim_mode = 0 in /etc/sysctl.d"),
+        fix: Fix::runtime("sysctl -w vm.zone_reclaim_mode=0"),
         cost: "More memory of other nodes is used.",
         references: &[
             "Linux Documentation/admin-guide/sysctl/vm.rst, zone_reclaim_mode",
@@ -107,10 +107,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/sysctl/vm.rst, dirty_ratio; the seconds are an estimate",
         },
-        fix: Fix::both(
-            "sysctl -w vm.dirty_ratio=10 vm.dirty_background_ratio=3",
-            "vm.dirty_ratio = 10 and vm.dirty_background_ratio = 3 in /etc/sysctl.d",
-        ),
+        fix: Fix::runtime("sysctl -w vm.dirty_ratio=10 vm.dirty_background_ratio=3"),
         cost: "More writes, less merging of them.",
         references: &[
             "Linux Documentation/admin-guide/sysctl/vm.rst, dirty_ratio",
@@ -131,7 +128,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst, vmstat_update; the length of one is general knowledge",
         },
-        fix: Fix::both("sysctl -w vm.stat_interval=10", "vm.stat_interval = 10 in /etc/sysctl.d"),
+        fix: Fix::runtime("sysctl -w vm.stat_interval=10"),
         cost: "Tools show older numbers.",
         references: &[
             "Linux Documentation/admin-guide/sysctl/vm.rst, stat_interval",
@@ -148,9 +145,8 @@ pub const RULES: &[Rule] = &[
         judge: limits,
         why: "An application that may not lock its memory takes page faults; DPDK without root fails to pin its buffers.",
         magnitude: FAULT,
-        fix: Fix::both(
-            "prlimit --memlock=unlimited --pid PID",
-            "@realtime - memlock unlimited in /etc/security/limits.d",
+        fix: Fix::for_good(
+            "@realtime - memlock unlimited in /etc/security/limits.d, or LimitMEMLOCK=infinity in the application's unit",
         ),
         cost: "A user can lock all memory.",
         references: &["DPDK guide Getting Started for Linux, Enabling Additional Functionality", "limits.conf(5)"],
@@ -165,9 +161,8 @@ pub const RULES: &[Rule] = &[
         judge: faults,
         why: "Counters show what settings allow: a page fault that needs the disk stops its thread.",
         magnitude: FAULT,
-        fix: Fix::both(
-            "# lock the application's memory (mlockall(MCL_CURRENT | MCL_FUTURE)), and touch it before it is needed",
-            "the same in the application's unit: LimitMEMLOCK=infinity",
+        fix: Fix::for_good(
+            "lock the application's memory (mlockall) and touch it before it is needed; LimitMEMLOCK=infinity in its unit",
         ),
         cost: "Locked memory is nobody else's.",
         references: &["mlock(2)", "Linux Documentation/timers/no_hz.rst, on keeping applications out of the kernel"],
@@ -186,10 +181,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/admin-guide/sysctl/kernel.rst, numa_balancing, names the overhead; the size is general knowledge",
         },
-        fix: Fix::both(
-            "sysctl -w kernel.numa_balancing=0",
-            "kernel.numa_balancing = 0 in /etc/sysctl.d, and find who writes it (numad)",
-        ),
+        fix: Fix::both("sysctl -w kernel.numa_balancing=0", "stop numad where it runs: it writes the setting again"),
         cost: "Applications that nobody placed stay on the wrong node.",
         references: &["Linux Documentation/admin-guide/kernel-parameters.txt, numa_balancing"],
         conflicts: &[],

@@ -24,10 +24,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_micros(10)),
             source: "Linux Documentation/networking/napi.rst, Busy polling; the size is an estimate",
         },
-        fix: Fix::both(
-            "sysctl -w net.core.busy_read=50 net.core.busy_poll=50",
-            "net.core.busy_read = 50 and net.core.busy_poll = 50 in /etc/sysctl.d",
-        ),
+        fix: Fix::runtime("sysctl -w net.core.busy_read=50 net.core.busy_poll=50"),
         cost: "Waiting threads use CPU time for up to 50 us each. It can be asked for by socket instead (SO_BUSY_POLL).",
         references: &[
             NAPI,
@@ -50,9 +47,8 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_micros(20)),
             source: "Linux Documentation/networking/napi.rst, Software IRQ coalescing",
         },
-        fix: Fix::both(
-            "echo 0 > /sys/class/net/{nic}/napi_defer_hard_irqs; echo 0 > /sys/class/net/{nic}/gro_flush_timeout",
-            "remove what sets them (udev, scripts), or poll the socket (SO_PREFER_BUSY_POLL)",
+        fix: Fix::runtime(
+            "echo 0 > /sys/class/net/{nic}/napi_defer_hard_irqs\necho 0 > /sys/class/net/{nic}/gro_flush_timeout",
         ),
         cost: "More interrupts.",
         references: &[NAPI, "GitHub Linutronix/RTC-Testbench#62"],

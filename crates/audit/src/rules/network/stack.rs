@@ -24,7 +24,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/sysctl/net.rst, netdev_max_backlog",
         },
-        fix: Fix::both("sysctl -w net.core.netdev_max_backlog=N # twice what it is", "the same in /etc/sysctl.d"),
+        fix: Fix::for_good("double net.core.netdev_max_backlog"),
         cost: "A longer backlog is a longer queue.",
         references: &["Linux Documentation/admin-guide/sysctl/net.rst, netdev_max_backlog", "GitHub nawaz1991/lltune"],
         conflicts: &[],
@@ -42,9 +42,8 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_millis(1)),
             source: "Linux net/core/dev.c, net_rx_action; Documentation/admin-guide/sysctl/net.rst, netdev_budget; the size is an estimate",
         },
-        fix: Fix::both(
-            "sysctl -w net.core.netdev_budget=N net.core.netdev_budget_usecs=N # twice what they are",
-            "the same in /etc/sysctl.d; better: spread the queues over more CPUs",
+        fix: Fix::for_good(
+            "double net.core.netdev_budget and net.core.netdev_budget_usecs; better: spread the queues over more CPUs",
         ),
         cost: "Other work on that CPU waits longer.",
         references: &["Linux Documentation/admin-guide/sysctl/net.rst, netdev_budget", "GitHub nawaz1991/lltune"],

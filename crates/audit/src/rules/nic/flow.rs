@@ -28,10 +28,7 @@ pub const RULES: &[Rule] = &[
         judge: pause,
         why: "A receiver that is behind stops its sender by pause frames, and with it every flow on that link, also those whose receiver is idle.",
         magnitude: PAUSE,
-        fix: Fix::both(
-            "ethtool -A {nic} autoneg off rx off tx off",
-            "the same in a udev rule or by NetworkManager (ethtool.pause-rx)",
-        ),
+        fix: Fix::runtime("ethtool -A {nic} autoneg off rx off tx off"),
         cost: "A ring that overflows loses frames instead; RDMA over Ethernet needs priority flow control.",
         references: &["DPDK guide, nics/mlx4 and mlx5, Performance tuning", I40E, "FreeBSD manual, ixl(4)"],
         conflicts: &["storage and RDMA over converged Ethernet need a link without loss"],
@@ -45,7 +42,8 @@ pub const RULES: &[Rule] = &[
         judge: paused,
         why: "Counters show whether anybody was stopped, whatever the settings say.",
         magnitude: PAUSE,
-        fix: Fix::runtime("ethtool -A {nic} autoneg off rx off tx off # find who is behind: ethtool -S {nic}")
+        fix: Fix::runtime("ethtool -A {nic} autoneg off rx off tx off")
+            .after("ethtool -S {nic} # who pauses whom")
             .decided(),
         cost: "A ring that overflows loses frames instead.",
         references: &["IEEE 802.3, Annex 31B", I40E],
@@ -64,9 +62,8 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: "Linux include/uapi/linux/if_link.h, rtnl_link_stats64, rx_missed_errors (shown in Documentation/networking/statistics.rst)",
         },
-        fix: Fix::runtime(
-            "ethtool -S {nic} | grep -iE 'miss|drop|no_buf' # then a longer ring (ethtool -G), or find what keeps its CPU (apus irqs)",
-        ),
+        fix: Fix::for_good("a longer ring (ethtool -G), or take away what keeps the queue's CPU busy (apus irqs)")
+            .after("ethtool -S {nic} | grep -iE 'miss|drop|no_buf'"),
         cost: "A longer ring queues longer.",
         references: &[
             "Linux Documentation/networking/statistics.rst",
@@ -87,10 +84,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst and ice.rst, LLDP; IEEE 802.3, Annex 31B",
         },
-        fix: Fix::both(
-            "ethtool --set-priv-flags {nic} disable-fw-lldp on # i40e; ice: fw-lldp-agent off",
-            "the card keeps it (i40e), or a udev rule",
-        ),
+        fix: Fix::runtime("ethtool --set-priv-flags {nic} disable-fw-lldp on fw-lldp-agent off"),
         cost: "The port is reset. Without an agent on the host there is no LLDP.",
         references: &[I40E, "Linux Documentation/networking/device_drivers/ethernet/intel/ice.rst"],
         conflicts: &[],
@@ -108,7 +102,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Slower,
             source: "Linux drivers/net/ethernet/intel (private flag legacy-rx); the size is an estimate",
         },
-        fix: Fix::both("ethtool --set-priv-flags {nic} legacy-rx off", "remove what switches it on"),
+        fix: Fix::runtime("ethtool --set-priv-flags {nic} legacy-rx off"),
         cost: "The port is reset.",
         references: &[
             "Linux drivers/net/ethernet/intel/i40e/i40e_ethtool.c, legacy-rx",

@@ -27,10 +27,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/networking/segmentation-offloads.rst; the size is an estimate",
         },
-        fix: Fix::both(
-            "ethtool -K {nic} lro off rx-gro-hw off",
-            "the same in a udev rule or by NetworkManager (ethtool.feature-lro)",
-        ),
+        fix: Fix::runtime("ethtool -K {nic} lro off rx-gro-hw off"),
         cost: "More CPU time for bulk TCP.",
         references: &[SEGMENTATION, THREAD, ETHTOOL],
         conflicts: &[],
@@ -49,10 +46,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/networking/napi.rst (budget of a poll); the size is an estimate",
         },
-        fix: Fix::both(
-            "ethtool -K {nic} gro off",
-            "the same in a udev rule or by NetworkManager (ethtool.feature-gro)",
-        ),
+        fix: Fix::runtime("ethtool -K {nic} gro off"),
         cost: "Several times the CPU time for bulk TCP.",
         references: &["Linux Documentation/networking/napi.rst", SEGMENTATION, ETHTOOL],
         conflicts: &[
@@ -93,7 +87,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Slower,
             source: "arithmetic from some 16 octets a nanosecond; general knowledge",
         },
-        fix: Fix::both("ethtool -K {nic} rx on tx on", "remove what switches them off (udev, NetworkManager, scripts)"),
+        fix: Fix::runtime("ethtool -K {nic} rx on tx on"),
         cost: "None, unless the driver's offload has a fault.",
         references: &["Linux Documentation/networking/checksum-offloads.rst", ETHTOOL],
         conflicts: &["the FreeBSD thread: off, as an experiment, and on again one at a time"],

@@ -33,10 +33,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
         },
-        fix: Fix::both(
-            "ethtool -L {nic} combined 4",
-            "the same in a udev rule; OpenShift: net.userLevelNetworking: true",
-        ),
+        fix: Fix::runtime("ethtool -L {nic} combined 4"),
         cost: "Fewer CPUs share the load of the kernel's traffic.",
         references: &[
             THREAD,
@@ -59,7 +56,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: "arithmetic: slots x 84 octets / rate; DPDK guide for hns3 asks for 1024 to 2048, the FreeBSD thread for 256",
         },
-        fix: Fix::both("ethtool -G {nic} rx 1024", "the same in a udev rule or by NetworkManager (ethtool.ring-rx)"),
+        fix: Fix::runtime("ethtool -G {nic} rx 1024"),
         cost: "The interface is reset for a moment. A shorter ring drops sooner, a longer one queues longer.",
         references: &[THREAD, "DPDK guide, nics/hns3", "ethtool(8), -G"],
         conflicts: &["256: the FreeBSD thread; 1024 to 2048: DPDK's guide for hns3"],
@@ -100,9 +97,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: "FreeBSD thread on accelerations with bad effects; general knowledge of ATR",
         },
-        fix: Fix::runtime(
-            "ethtool --set-priv-flags {nic} flow-director-atr off # with ixgbe: ethtool -K {nic} ntuple on",
-        ),
+        fix: Fix::runtime("ethtool --set-priv-flags {nic} flow-director-atr off"),
         cost: "Flows are served where RSS puts them, not where their application runs.",
         references: &[I40E, THREAD, "Linux commit ef17178cf5ab (i40e: use priv flags to control flow director)"],
         conflicts: &[

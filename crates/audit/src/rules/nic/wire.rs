@@ -39,7 +39,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: "tc(8), classful and classless qdiscs; tc-netem(8)",
         },
-        fix: Fix::both("tc qdisc replace dev {nic} root mq", "sysctl: net.core.default_qdisc = pfifo_fast or fq"),
+        fix: Fix::both("tc qdisc replace dev {nic} root mq", "sysctl: net.core.default_qdisc = pfifo_fast"),
         cost: "What the shaper was for is gone.",
         references: &[
             "tc(8)",

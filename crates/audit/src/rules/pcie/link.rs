@@ -85,9 +85,8 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: "the round trip is general knowledge; DPDK guide for mlx4 and mlx5, Performance tuning, asks for 1024",
         },
-        fix: Fix::runtime(
-            "setpci -s {device} CAP_EXP+8.w # read it, set bits 14:12 to 2 (512) or 3 (1024), write it back",
-        ),
+        fix: Fix::boot("set bits 14:12 of the card's Device Control register to 2 (512 bytes) or 3 (1024 bytes)")
+            .after("setpci -s {device} CAP_EXP+8.w"),
         cost: "A card that reads much at once keeps others waiting.",
         references: &["DPDK guide, nics/mlx5, Performance tuning", TUNE, "PCI Express Base Specification, 7.5.3.4"],
         conflicts: &[],

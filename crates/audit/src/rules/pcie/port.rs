@@ -21,7 +21,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: "IEEE 802.3, 4.2.3.2.5 (truncated binary exponential backoff)",
         },
-        fix: Fix::runtime("ip link set {nic} up # look at cable, transceiver and the other end: ethtool -m {nic}"),
+        fix: Fix::runtime("ip link set {nic} up").after("ethtool -m {nic} # cable, transceiver and the other end"),
         cost: "None.",
         references: &["ethtool(8)", "Mellanox mlnx-tools, mlnx_tune"],
         conflicts: &[],
@@ -39,7 +39,8 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: "general knowledge",
         },
-        fix: Fix::runtime("ethtool -m {nic}; dmesg | grep {nic} # look at cable, transceiver and the other end"),
+        fix: Fix::for_good("replace cable or transceiver, or mend the other end")
+            .after("ethtool -m {nic}; dmesg | grep {nic}"),
         cost: "None.",
         references: &[
             "Linux Documentation/ABI/testing/sysfs-class-net, carrier_changes",

@@ -49,10 +49,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: "PCI Express Base Specification, 5.9 (state transition delays)",
         },
-        fix: Fix::both(
-            "echo on > /sys/bus/pci/devices/{device}/power/control",
-            "a udev rule for the card that writes on to power/control",
-        ),
+        fix: Fix::runtime("echo on > /sys/bus/pci/devices/{device}/power/control"),
         cost: "An unused card draws its idle power.",
         references: &["Linux Documentation/power/pci.rst", "OpenShift vDU/RAN reference configuration"],
         conflicts: &[],

@@ -52,8 +52,8 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_micros(10)),
             source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is an estimate",
         },
-        fix: Fix::runtime(
-            "echo 1 > /sys/kernel/tracing/events/sched/sched_switch/enable # who wakes them; then its remedy in kernel-per-CPU-kthreads.rst",
+        fix: Fix::look(
+            "echo 1 > /sys/kernel/tracing/events/sched/sched_switch/enable # who wakes them; 0 ends it. Then the remedy in kernel-per-CPU-kthreads.rst",
         ),
         cost: "Depends on the remedy; tracing itself disturbs and must be switched off again.",
         references: &[KTHREADS, "Linux Documentation/admin-guide/cpu-isolation.rst"],
@@ -75,8 +75,8 @@ pub const RULES: &[Rule] = &[
             source: "Linux Documentation/RCU/stallwarn.rst, CONFIG_RCU_CPU_STALL_TIMEOUT",
         },
         fix: Fix::runtime_or_boot(
-            "chrt -f -p 11 TID # of ksoftirqd/N, ktimers/N, rcuc/N of the CPUs that are named",
-            "rcutree.kthread_prio=11; tuned: [scheduler] group.ksoftirqd, group.ktimers, group.rcuc",
+            "for p in $(pgrep '^(ksoftirqd|ktimers|rcuc)/'); do chrt -f -p 11 $p; done",
+            "rcutree.kthread_prio=11",
         ),
         cost: "They can delay the application by the length of their runs.",
         references: &[

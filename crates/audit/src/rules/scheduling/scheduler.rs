@@ -27,10 +27,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_millis(50)),
             source: RT_GROUP,
         },
-        fix: Fix::both(
-            "sysctl kernel.sched_rt_runtime_us=-1",
-            "/etc/sysctl.d/90-latency.conf: kernel.sched_rt_runtime_us=-1",
-        ),
+        fix: Fix::runtime("sysctl -w kernel.sched_rt_runtime_us=-1"),
         cost: "A real-time thread that goes astray takes its CPU for ever.",
         references: &[RT_GROUP, FLEXRAN, "tuned profile realtime"],
         conflicts: &[],
@@ -69,7 +66,9 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: "Linux commit 8a99b6833c88 (sched: Move SCHED_DEBUG sysctl to debugfs)",
         },
-        fix: Fix::runtime("# leave them; isolate CPUs instead: isolcpus=managed_irq,domain,{isolated}"),
+        fix: Fix::boot(
+            "isolcpus=managed_irq,domain,{isolated} # leave the knobs as they are, and isolate CPUs instead",
+        ),
         cost: "None.",
         references: &[
             "Linux commit 8a99b6833c88 (sched: Move SCHED_DEBUG sysctl to debugfs)",
@@ -91,10 +90,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/admin-guide/lockup-watchdogs.rst; the microseconds are an estimate",
         },
-        fix: Fix::both(
-            "sysctl kernel.watchdog_cpumask={housekeeping}",
-            "/etc/sysctl.d/90-latency.conf: kernel.watchdog_cpumask={housekeeping}",
-        ),
+        fix: Fix::runtime("sysctl -w kernel.watchdog_cpumask={housekeeping}"),
         cost: "A CPU of the application that hangs is not reported.",
         references: &[
             "Linux Documentation/admin-guide/lockup-watchdogs.rst",
@@ -116,10 +112,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: "sched(7), The autogroup feature; the size is general knowledge",
         },
-        fix: Fix::both(
-            "sysctl kernel.sched_autogroup_enabled=0",
-            "/etc/sysctl.d/90-latency.conf: kernel.sched_autogroup_enabled=0",
-        ),
+        fix: Fix::runtime("sysctl -w kernel.sched_autogroup_enabled=0"),
         cost: "Interactive shells feel builds in the background more.",
         references: &["sched(7), The autogroup feature"],
         conflicts: &[],

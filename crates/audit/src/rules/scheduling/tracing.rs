@@ -71,8 +71,8 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/timers/no_hz.rst names the mechanism; the size is general knowledge",
         },
-        fix: Fix::runtime(
-            "# load modules before the application starts; keep its processes from unmapping (mallopt, huge pages)",
+        fix: Fix::for_good(
+            "load modules before the application starts; keep its processes from unmapping (mallopt, huge pages)",
         ),
         cost: "None.",
         references: &["Linux Documentation/timers/no_hz.rst", ISOLATION],

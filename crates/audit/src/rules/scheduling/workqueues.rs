@@ -23,10 +23,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is general knowledge",
         },
-        fix: Fix::both(
-            "echo {housekeeping-mask} > /sys/devices/virtual/workqueue/cpumask",
-            "tuned: [sysfs] /sys/devices/virtual/workqueue/cpumask={housekeeping-mask}",
-        ),
+        fix: Fix::runtime("echo {housekeeping-mask} > /sys/devices/virtual/workqueue/cpumask"),
         cost: "The housekeeping CPUs do all of this work.",
         references: &[WORKQUEUE, "tuned profile cpu-partitioning"],
         conflicts: &[],
@@ -45,10 +42,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_millis(1)),
             source: "Linux Documentation/core-api/real-time/hardware.rst for efi_runtime; the milliseconds are an estimate",
         },
-        fix: Fix::both(
-            "echo {housekeeping-mask} > /sys/devices/virtual/workqueue/writeback/cpumask # and the others that are named",
-            "tuned: [sysfs] /sys/bus/workqueue/devices/writeback/cpumask={housekeeping-mask}",
-        ),
+        fix: Fix::runtime("echo {housekeeping-mask} > /sys/devices/virtual/workqueue/writeback/cpumask"),
         cost: "The housekeeping CPUs do all of this work.",
         references: &[
             WORKQUEUE,
@@ -83,7 +77,7 @@ fn each_cpumask(facts: &Facts, context: &Context) -> Judged {
             true => Judgement::pass(subject, format!("{name} stays off the isolated CPUs")).see(mask),
             false => Judgement::warn(subject, format!("{name} may run on isolated CPUs {stray}"))
                 .see(mask)
-                .now(format!("echo {} > {place}", context.housekeeping(facts).to_mask())),
+                .now(format!("echo {{housekeeping-mask}} > {place}")),
         });
     }
     match judgements.is_empty() {
@@ -120,6 +114,6 @@ pub(crate) mod tests {
         let judgements = with("0f\n").judge("wq.global-cpumask");
         assert_eq!(judgements[0].found, "unbound work may run on isolated CPUs 2-3");
         let judgements = writeback("ff", "0f").judge("wq.per-wq");
-        assert_eq!(judgements[0].now, ["echo 3 > /sys/devices/virtual/workqueue/writeback/cpumask"]);
+        assert_eq!(judgements[0].now, ["echo {housekeeping-mask} > /sys/devices/virtual/workqueue/writeback/cpumask"]);
     }
 }

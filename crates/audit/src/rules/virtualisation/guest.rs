@@ -24,8 +24,8 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "proc_stat(5), steal; Linux kernel/sched/fair.c, sysctl_sched_base_slice",
         },
-        fix: Fix::runtime(
-            "# on the host: virsh vcpupin GUEST VCPU CPU, to CPUs that nothing else may use; in a cloud: dedicated CPUs",
+        fix: Fix::for_good(
+            "on the host, pin each virtual CPU to a CPU that nothing else may use (virsh vcpupin); in a cloud: dedicated CPUs",
         ),
         cost: "CPUs that only this guest uses.",
         references: &[FLEXRAN, "proc_stat(5)"],

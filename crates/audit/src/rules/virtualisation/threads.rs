@@ -32,9 +32,8 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Interrupt-mode DPDK slides (2017); the typical value is a time slice of the scheduler",
         },
-        fix: Fix::both(
-            "virsh vcpupin GUEST VCPU CPU; virsh emulatorpin GUEST {housekeeping}",
-            "libvirt: <cputune><vcpupin vcpu='0' cpuset='N'/><emulatorpin cpuset='{housekeeping}'/></cputune>; KubeVirt: isolateEmulatorThread",
+        fix: Fix::for_good(
+            "libvirt: <cputune> with one <vcpupin> for each virtual CPU and <emulatorpin cpuset='{housekeeping}'/>; KubeVirt: isolateEmulatorThread",
         ),
         cost: "A CPU for each virtual CPU, whether it works or not.",
         references: &[SLIDES, FLEXRAN],
@@ -55,10 +54,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice; Linux Documentation/core-api/real-time/hardware.rst warns to test for long",
         },
-        fix: Fix::both(
-            "chrt -f -p 1 TID # of each virtual CPU that is named",
-            "libvirt: <cputune><vcpusched vcpus='0-N' scheduler='fifo' priority='1'/></cputune>",
-        ),
+        fix: Fix::for_good("libvirt: <cputune> with <vcpusched scheduler='fifo' priority='1'/> for all virtual CPUs"),
         cost: "A guest that spins takes its CPU for ever.",
         references: &[FLEXRAN, HARDWARE],
         conflicts: &[],
@@ -97,8 +93,8 @@ pub const RULES: &[Rule] = &[
             source: "FlexRAN real-time platform slides (2018) name the mechanism; the size is an estimate",
         },
         fix: Fix::both(
-            "taskset -pc {housekeeping} TID # of vhost threads",
-            "ovs-vsctl set Open_vSwitch . other_config:pmd-cpu-mask={isolated-mask} # some of them",
+            "for p in $(pgrep ^vhost-); do taskset -pc {housekeeping} $p; done",
+            "ovs-vsctl set Open_vSwitch . other_config:pmd-cpu-mask={isolated-mask} # or some of them",
         ),
         cost: "CPUs of their own.",
         references: &[FLEXRAN],

@@ -2,6 +2,8 @@
 
 /// Exports, taken by the engines that they are for.
 mod exports;
+/// What `apus audit --fix` writes for recorded hosts, planned on them.
+mod fixes;
 /// Transactions that end by themselves.
 mod guard;
 /// Every profile in a network namespace on the running kernel, as root.

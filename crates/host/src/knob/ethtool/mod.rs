@@ -17,7 +17,7 @@ use message::Message;
 use super::{Access, Error, Setting, Value};
 
 pub use coalesce::{Coalesce, CoalesceQueue};
-pub use switches::{Features, PrivateFlags};
+pub use switches::{Features, PrivateFlags, is_offload};
 
 /// Descriptors in the rings: fields `rx`, `tx`, `rx-mini`, `rx-jumbo`, `rx-buf-len`, `tcp-data-split`,
 /// `cqe-size`, `tx-push`, `rx-push`, `tx-push-buf-len`, `hds-thresh`, as ethtool-netlink names them.

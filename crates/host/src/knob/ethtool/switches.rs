@@ -38,22 +38,51 @@ const FLAGS_GET: u8 = 13;
 const FLAGS_SET: u8 = 14;
 const FLAGS: u16 = 2;
 
-/// The names of the command ethtool that stand for a feature of the kernel.
-const OLD_NAMES: [(&str, &str); 8] = [
+/// The short names of ethtool(8), and the kernel's names that each stands for; `*` is any text (ethtool.c, `off_flag_def`).
+const ALIASES: [(&str, &str); 12] = [
     ("gro", "rx-gro"),
     ("lro", "rx-lro"),
     ("gso", "tx-generic-segmentation"),
-    ("tso", "tx-tcp-segmentation"),
+    ("tso", "tx-tcp*-segmentation"),
+    ("ufo", "tx-udp-fragmentation"),
     ("rx", "rx-checksum"),
+    ("tx", "tx-checksum-*"),
+    ("sg", "tx-scatter-gather*"),
+    ("rxvlan", "rx-vlan-hw-parse"),
+    ("txvlan", "tx-vlan-hw-insert"),
     ("ntuple", "rx-ntuple-filter"),
     ("rxhash", "rx-hashing"),
-    ("sg", "tx-scatter-gather"),
 ];
+
+/// Is this kernel name of an offload meant by `name`: by itself, or by a short name of ethtool(8) such as `tx`?
+pub fn is_offload(name: &str, kernel_name: &str) -> bool {
+    let meant = ALIASES.iter().find(|(short, _)| *short == name).map_or(name, |(_, meant)| *meant);
+    match meant.split_once('*') {
+        Some((start, end)) => {
+            kernel_name.len() >= start.len() + end.len() && kernel_name.starts_with(start) && kernel_name.ends_with(end)
+        }
+        None => meant == kernel_name,
+    }
+}
 
 impl Features {
     /// Of the interface called `interface`.
     pub fn new(interface: impl Into<String>) -> Self {
         Self { interface: interface.into() }
+    }
+
+    /// Switches by the kernel's names: a short name of ethtool(8) becomes all those that it stands for and that the
+    /// driver lets be switched. What is not known stays as it is.
+    pub fn meant(&self, access: &Access, wanted: Value) -> Result<Value, Error> {
+        let (Some(fields), Some(Value::Fields(now))) = (wanted.as_fields(), self.read(access)?) else {
+            return Ok(wanted);
+        };
+        let names = |name: &String| -> Vec<String> {
+            let meant: Vec<String> = now.keys().filter(|known| is_offload(name, known)).cloned().collect();
+            if meant.is_empty() { vec![name.clone()] } else { meant }
+        };
+        let all = fields.iter().flat_map(|(name, text)| names(name).into_iter().map(move |name| (name, text)));
+        Ok(Value::fields(all))
     }
 
     fn ask(&self, access: &Access) -> Result<Option<Attributes>, Error> {
@@ -123,9 +152,9 @@ impl Setting for Features {
         let now = self.read(access)?;
         for (name, _) in wishes(&self.label(), value)? {
             if now.as_ref().is_some_and(|now| now.field(name).is_none()) {
-                let hint = OLD_NAMES.iter().find(|(old, _)| *old == name);
+                let hint = ALIASES.iter().find(|(short, _)| *short == name);
                 let fix = match hint {
-                    Some((_, new)) => format!("the kernel's name is {new}"),
+                    Some((_, meant)) => format!("it stands for {meant}; see ethtool -k: [fixed] cannot be switched"),
                     None => "see ethtool -k: it is [fixed] there, or has another name".into(),
                 };
                 return Err(Error::Refused {
@@ -203,5 +232,30 @@ impl Setting for PrivateFlags {
 
     fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
         Ok(identity(access, &self.interface))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_names_mean_what_they_mean_to_ethtool() {
+        for (short, name) in [
+            ("tx", "tx-checksum-ip-generic"),
+            ("tx", "tx-checksum-ipv6"),
+            ("rx", "rx-checksum"),
+            ("tso", "tx-tcp-segmentation"),
+            ("tso", "tx-tcp6-segmentation"),
+            ("sg", "tx-scatter-gather-fraglist"),
+            ("rx-gro-hw", "rx-gro-hw"),
+        ] {
+            assert!(is_offload(short, name), "{short} {name}");
+        }
+        for (short, name) in
+            [("rx", "rx-gro"), ("gro", "rx-gro-hw"), ("tso", "tx-udp-segmentation"), ("tx", "tx-lockless")]
+        {
+            assert!(!is_offload(short, name), "{short} {name}");
+        }
     }
 }

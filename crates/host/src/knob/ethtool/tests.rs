@@ -33,6 +33,19 @@ fn veth_takes_and_gives_back() {
 }
 
 #[test]
+fn a_short_name_becomes_what_the_driver_lets_be_switched() {
+    in_own_namespace(|| {
+        let access = Access::live().unwrap();
+        let features = Features::new("v0");
+        let meant = features.meant(&access, Value::fields([("tx", "off"), ("gro", "on"), ("ntuple", "on")])).unwrap();
+        let meant = meant.as_fields().unwrap();
+        assert!(meant.keys().any(|name| name.starts_with("tx-checksum-")), "{meant:?}");
+        assert!(!meant.contains_key("tx") && meant.get("rx-gro").is_some_and(|text| text == "on"), "{meant:?}");
+        assert!(meant.contains_key("ntuple"), "what the driver does not have is refused by name: {meant:?}");
+    });
+}
+
+#[test]
 fn what_veth_does_not_have_is_not_there() {
     in_own_namespace(|| {
         let access = Access::live().unwrap();
@@ -45,8 +58,8 @@ fn what_veth_does_not_have_is_not_there() {
         assert!(error.is_absent(), "{error}");
         let refused =
             |setting: AnySetting, name, value| Knob(setting).set(&access, &Value::fields([(name, value)])).unwrap_err();
-        let error = refused(Features::new("v0").into(), "gro", "on");
-        assert!(error.to_string().contains("rx-gro"), "{error}");
+        let error = refused(Features::new("v0").into(), "ntuple", "on");
+        assert!(error.to_string().contains("rx-ntuple-filter"), "{error}");
         let error = refused(Channels::new("v0").into(), "rx", "100000");
         assert!(error.to_string().contains("at the most"), "{error}");
         Knob(Features::new("v0")).set(&access, &Value::fields([("rx-gro", "on")])).unwrap();

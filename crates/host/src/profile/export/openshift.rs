@@ -1,6 +1,8 @@
 //! A PerformanceProfile of OpenShift's node tuning operator (`performance.openshift.io/v2`).
 //!
-//! Source: openshift/cluster-node-tuning-operator, docs/performanceprofile/performance_profile.md. The operator sets
+//! Source: openshift/cluster-node-tuning-operator, docs/performanceprofile/performance_profile.md; `balanceIsolated`, true
+//! by default, decides between `isolcpus=managed_irq,LIST` and `isolcpus=domain,managed_irq,LIST`
+//! (assets/performanceprofile/tuned/openshift-node-performance, `isolated_cores`). The operator sets
 //! sysctls, workqueues and interrupts of its own accord; what it has no field for goes into a Tuned object.
 
 use std::fmt::Write as _;
@@ -39,7 +41,9 @@ pub(super) fn export(resolved: &Resolved, summary: &str) -> Export {
         resolved.arguments.iter().filter(|argument| !ITS_OWN.contains(&key(argument).as_str())).collect();
     let mut text = format!(
         "# Written by apus tune export. {summary}\napiVersion: performance.openshift.io/v2\nkind: PerformanceProfile\n\
-         metadata:\n  name: {}\nspec:\n  cpu:\n    isolated: {}\n    reserved: {}\n",
+         metadata:\n  name: {}\nspec:\n  cpu:\n    isolated: {}\n    reserved: {}\n    \
+         # Without it the operator leaves the scheduler its domains: it writes isolcpus=managed_irq alone.\n    \
+         balanceIsolated: false\n",
         quoted(&name),
         quoted(&resolved.isolated.to_string()),
         quoted(&resolved.housekeeping.to_string()),

@@ -113,6 +113,7 @@ fn the_others_get_theirs() {
     for line in [
         "kind: PerformanceProfile\n",
         "    isolated: \"2\"\n    reserved: \"0-1,3\"\n",
+        "\n    balanceIsolated: false\n",
         "size: \"1G\"\n        count: 4\n        node: 1\n",
         "    - \"nosoftlockup\"\n",
     ] {

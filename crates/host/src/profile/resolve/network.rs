@@ -158,10 +158,12 @@ impl Work<'_> {
     }
 }
 
-/// A switch is on or off, also when it is written as a boolean.
+/// A switch is on or off, and a number is one, however it is written: ethtool(8) says `autoneg off`, netlink 0.
 fn word(value: &Scalar, switch: bool) -> String {
-    match value {
-        Scalar::Boolean(yes) if switch => if *yes { "on" } else { "off" }.into(),
-        other => other.to_string(),
+    match (value, switch) {
+        (Scalar::Boolean(yes), true) => if *yes { "on" } else { "off" }.into(),
+        (Scalar::Text(text), false) if text == "on" => "1".into(),
+        (Scalar::Text(text), false) if text == "off" => "0".into(),
+        (other, _) => other.to_string(),
     }
 }

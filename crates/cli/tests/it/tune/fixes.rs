@@ -1,0 +1,53 @@
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::Machine;
+use crate::support::{bare, text};
+
+/// Every recorded host beside the checkout.
+fn archives() -> Vec<PathBuf> {
+    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
+    let folders = ["hosts", "hosts2"].map(|name| shared.join(name));
+    let files = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten();
+    let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
+    files.retain(|file| file.to_string_lossy().ends_with(".tar.gz"));
+    files.sort();
+    files
+}
+
+/// All that `--fix` writes for a recorded host is a profile that tune takes on that host: nothing is unknown, nothing has a
+/// value that no machine takes, and nothing that the host is known to refuse.
+#[test]
+fn every_recorded_hosts_fixes_are_planned_on_it() {
+    let archives = archives();
+    if archives.is_empty() {
+        testkit::skip("there is no recorded host: put them into shared/hosts beside the checkout");
+        return;
+    }
+    let mut settings = 0;
+    for archive in archives {
+        let name = archive.file_name().unwrap().to_string_lossy().replace(".tar.gz", "");
+        let machine = Machine::new(&name, &[]);
+        let status = Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(&machine.0).status().unwrap();
+        assert!(status.success());
+        for (n, intent) in
+            [&[][..], &["--isolated", "2-3", "--workload", "poll", "--goal", "p99.9=50us"]].iter().enumerate()
+        {
+            let file = std::env::temp_dir().join(format!("apus-it-{}-{name}-{n}.toml", std::process::id()));
+            let file = file.to_str().unwrap().to_owned();
+            let words = ["audit", "--from", archive.to_str().unwrap(), "--fix", &file];
+            let said = bare(&[&words[..], intent].concat());
+            assert!(matches!(said.status.code(), Some(0 | 1)), "{name}: {}", text(&said.stderr));
+            let profile = std::fs::read_to_string(&file).unwrap();
+            let (code, plan) = machine.json(&["tune", "plan", &file]);
+            std::fs::remove_file(&file).unwrap();
+            assert_eq!(code, Some(0), "{name}: {plan}\n{profile}");
+            for item in plan["items"].as_array().unwrap() {
+                let meets = item["meets"].as_str().unwrap();
+                assert!(matches!(meets, "change" | "as_wanted" | "not_there"), "{name}: {item}\n{profile}");
+                settings += usize::from(meets == "change");
+            }
+        }
+    }
+    assert!(settings > 100, "only {settings} settings would change");
+}

@@ -1,0 +1,45 @@
+use tester::lab::vm::Guest;
+
+use crate::harness::{OnShared, ok};
+use crate::profiles::SNAPSHOT;
+use crate::tune::roll_back;
+
+pub(crate) const TESTS: [OnShared; 2] = [
+    ("fixes::of_this_guest_as_it_is", |guest| applied(guest, "--workload interrupt --nic eth0,eth1")),
+    ("fixes::with_an_isolated_cpu", |guest| {
+        applied(guest, "--isolated 1 --workload poll --nic eth0,eth1 --goal p99.9=50us")
+    }),
+];
+
+/// The bootloader's folder, as on an installed host; moderation, pause frames and checksums that want mending, as far as the
+/// cards (e1000e and virtio) have them.
+const UNTUNED: &str = "mkdir -p /etc/default/grub.d; ip link set eth0 up; ip link set eth1 up; sleep 1; \
+     ethtool -C eth0 rx-usecs 200; ethtool -A eth0 autoneg off rx on tx on; ethtool -K eth0 rx off tx off; \
+     ethtool -K eth1 tx off; cd /sys/devices/system/cpu; for p in cpufreq/policy*; do echo powersave >$p/scaling_governor; done; \
+     for c in cpu[01]; do echo 0 >$c/power/pm_qos_resume_latency_us; done; echo 1 >/proc/sys/vm/stat_interval; true";
+
+/// Everything that `--fix` writes is applied, nothing is refused or missing, and rolling back leaves no trace.
+fn applied(guest: &Guest, intent: &str) {
+    ok(guest.run(UNTUNED));
+    let before = ok(guest.run(SNAPSHOT));
+    let audit = ok(guest.output(&format!("apus audit {intent} --fix /share/found.toml --min-level fail")));
+    assert!(matches!(audit.status, 0 | 1), "{audit:?}");
+    let profile = std::fs::read_to_string(guest.share().join("found.toml")).unwrap();
+    let output = ok(guest.output("apus tune apply /share/found.toml --yes --json"));
+    assert_eq!(output.status, 0, "{output:?}\n{profile}");
+    let document: serde_json::Value = serde_json::from_str(&output.stdout).unwrap();
+    let items = document["items"].as_array().unwrap();
+    let became = |word: &str| items.iter().filter(|item| item["became"] == word).count();
+    assert!(became("changed") > 5, "{items:#?}\n{profile}");
+    assert_eq!(became("changed") + became("already"), items.len(), "{items:#?}\n{profile}");
+    for card in ["eth0", "eth1"] {
+        assert!(profile.contains(&format!("[network.\"{card}\".")), "{card} is not in\n{profile}");
+    }
+    roll_back(guest);
+    let after = ok(guest.run(SNAPSHOT));
+    for (before, after) in before.lines().zip(after.lines()) {
+        assert_eq!(before, after);
+    }
+    assert_eq!(before.len(), after.len());
+    ok(guest.run("rmdir /etc/default/grub.d"));
+}
