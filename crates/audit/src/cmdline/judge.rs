@@ -39,9 +39,9 @@ pub enum Kind {
     NotMainline,
     /// A parameter that the others need is not there.
     Missing,
-    /// A parameter stands there twice with different values: the last one counts.
+    /// A parameter is given twice with different values: the last one counts.
     Overridden,
-    /// A parameter stands there twice with the same value.
+    /// A parameter is given twice with the same value.
     Duplicate,
     /// It is not in the table: it may belong to a module or to user space, or be misspelt.
     UnknownName,
@@ -188,8 +188,8 @@ fn repeated(line: &CommandLine) -> Vec<Remark> {
         }
         let last = all[all.len() - 1].to_string();
         let (kind, text) = match same {
-            true => (Kind::Duplicate, format!("it stands there {} times", all.len())),
-            false => (Kind::Overridden, format!("it stands there {} times; {last} counts", all.len())),
+            true => (Kind::Duplicate, format!("it is given {} times", all.len())),
+            false => (Kind::Overridden, format!("it is given {} times; {last} counts", all.len())),
         };
         let parameter = all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
         remarks.push(Remark { kind, parameter, text, instead: Some(last), source: PARAMETERS });
@@ -555,7 +555,11 @@ mod tests {
         let asks = |line: &str| alone(line).iter().any(|(_, parameter)| parameter == "nmi_watchdog=0");
         assert!(!asks("isolcpus=managed_irq,domain,2-7 nohz_full=2-7 rcu_nocbs=2-7 irqaffinity=0-1"));
         assert!(asks("isolcpus=managed_irq,domain,2-7 nohz_full=2-6 irqaffinity=0-1"));
-        assert!(asks("isolcpus=managed_irq,domain,2-7 irqaffinity=0-1"));
+        // Where nohz_full= itself is asked for, the watchdog leaves them alone too; where it is not wanted, it does not.
+        assert!(!asks("isolcpus=managed_irq,domain,2-7 irqaffinity=0-1"));
+        let interrupt = Context { workloads: Intended::given(vec![Workload::Interrupt]), ..Context::default() };
+        let remarks = of("isolcpus=managed_irq,domain,2-7 irqaffinity=0-1", &interrupt);
+        assert!(remarks.iter().any(|(_, parameter)| parameter == "nmi_watchdog=0"), "{remarks:?}");
     }
 
     #[test]

@@ -27,10 +27,11 @@ pub enum Sim {
     /// 95 % confidence interval (Student's t from 2 seeds on; order statistics from 6 on). They go to FILE.seeds.csv beside
     /// FILE.csv, to standard output without -o, and into the plots of --report.
     Sweep(Sweep),
-    /// Puts the figures of the documents that Apus follows beside what the models say.
+    /// Puts the figures of the documents that Apus follows beside what the simulator says.
     ///
-    /// Each number is an input with a source, calibrated on a row that is named, or a prediction; what
-    /// differs by more than 15 % (an extreme: by more than a factor of 2) is explained.
+    /// Each number is simulated, arithmetic, an assumption, or calibrated on. Averages agree within 15 %, extremes
+    /// within a factor of 2, bounds as stated; what differs is explained. Beside each prediction stands a null model,
+    /// a rule of one line; below each table, what becomes of it if a parameter is turned by 20 %.
     Figures(Figures),
     /// Lists the machines that a scenario can name, or shows one: each value with its source.
     ///
@@ -171,7 +172,7 @@ pub struct Figures {
     /// List the parameters that went in, each with its source.
     #[arg(long)]
     pub inputs: bool,
-    /// Print one JSON document (schema apus.sim.figures/1).
+    /// Print one JSON document (schema apus.sim.figures/2).
     #[arg(long)]
     pub json: bool,
     /// Write a report with tables and plots: one HTML file that needs nothing else.

@@ -18,11 +18,14 @@ fn figures_as_a_document_a_table_and_a_report() {
     validate(&document);
     let ids: Vec<&str> = document["figures"].as_array().unwrap().iter().map(|f| f["id"].as_str().unwrap()).collect();
     assert_eq!(ids, ["s0.4", "s0.6", "s4.3"]);
-    assert!(document["summary"]["compared"].as_u64().unwrap() >= 8, "{}", document["summary"]);
+    let summary = &document["summary"];
+    assert_eq!(summary["simulated"]["compared"], 3, "{summary}");
+    assert_eq!(summary["null_model"]["compared"], 3, "{summary}");
+    assert!(summary["arithmetic"]["compared"].as_u64().unwrap() >= 8, "{summary}");
     assert_eq!(output.stdout, bare(&words).stdout, "the same seed, other bytes");
 
     let html = std::fs::read_to_string(&report).unwrap();
-    assert!(html.contains("<svg") && html.contains("none above 9 us") && html.contains("calibrated"));
+    assert!(html.contains("<svg") && html.contains("none above 9 us") && html.contains("sensitivity"));
 
     let output = bare(&["sim", "figures", "s4.3"]);
     let said = text(&output.stdout);
@@ -117,6 +120,7 @@ fn a_wrong_scenario_is_2_with_file_line_and_remedy() {
         (["sim", "run", good.as_str(), "--set", "goal.latncy=p99=1us"], "did you mean `latency`?"),
         (["sim", "run", good.as_str(), "--set", "goal"], "KEY=VALUE"),
         (["sim", "sweep", good.as_str(), "--vary", "traffic.rate=1"], "14.88Mpps"),
+        (["sim", "sweep", good.as_str(), "--vary", "traffic.rate=1kpps,1kpps"], "is given twice"),
     ] {
         let output = bare(&words);
         assert_eq!(output.status.code(), Some(2), "{words:?}");

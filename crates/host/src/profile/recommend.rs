@@ -18,6 +18,8 @@ pub struct Recommendation {
 /// Drivers that give a device to a program (DPDK, "Linux Drivers"); vfio-pci also gives one to a guest.
 const USER_SPACE_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
 
+const INTERFACES: &str = "/sys/class/net";
+
 /// What is looked at.
 struct Seen {
     isolated: Cpus,
@@ -62,8 +64,18 @@ impl Seen {
                 }
             }
         }
-        let names = access.list("/sys/class/net")?.unwrap_or_default();
-        let interfaces = names.into_iter().filter(|name| access.exists(&format!("/sys/class/net/{name}/device")));
+        let isolated = super::resolve::isolated(access)?;
+        let names = match access.list(INTERFACES)? {
+            Some(names) => names,
+            // What is not known speaks for nothing; the isolated CPUs and a program's devices speak for themselves.
+            None if isolated.is_empty() && user_space.is_empty() => {
+                let what = format!("see which network interfaces this machine has in {}", access.show(INTERFACES));
+                let why = "no such folder; choose a profile yourself: apus tune plan".into();
+                return Err(Error::NotThere { what, why });
+            }
+            None => Vec::new(),
+        };
+        let interfaces = names.into_iter().filter(|name| access.exists(&format!("{INTERFACES}/{name}/device")));
         let mut battery = None;
         for supply in access.list("/sys/class/power_supply")?.unwrap_or_default() {
             let folder = format!("/sys/class/power_supply/{supply}");
@@ -77,7 +89,7 @@ impl Seen {
         let cpuinfo = access.read("/proc/cpuinfo")?.unwrap_or_default();
         let flags = cpuinfo.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
         Ok(Self {
-            isolated: super::resolve::isolated(access)?,
+            isolated,
             online: online(access)?,
             guests,
             user_space,
@@ -175,7 +187,7 @@ mod tests {
                 "interrupt",
                 "eth0",
             ),
-            (&[], "powersave", "/sys/class/net"),
+            (&[("sys/class/net/lo/mtu", "65536\n")], "powersave", "/sys/class/net"),
             (&[NIC, ("proc/cpuinfo", "flags\t\t: fpu hypervisor\n")], "interrupt", "virtual machine"),
         ] {
             let folder = Folder::new(&[&[("sys/devices/system/cpu/online", "0-3\n")], files].concat());
@@ -184,5 +196,7 @@ mod tests {
             assert!(found.reasons.iter().any(|reason| reason.contains(part)), "{found:?}");
             assert_eq!(found.others.len(), 3);
         }
+        let unknown = Folder::new(&[("sys/devices/system/cpu/online", "0-3\n")]);
+        assert!(recommend(&unknown.access()).unwrap_err().is_absent(), "what is not known is no reason");
     }
 }

@@ -1,5 +1,7 @@
 //! The world as a whole: one program, so that it is linked once.
 
+/// Where queueing theory has a closed form, the world gives it.
+mod closed_forms;
 /// What Apus does against what others do, on named machines.
 mod goals;
 /// Where a result can be computed by hand, the world gives that result.

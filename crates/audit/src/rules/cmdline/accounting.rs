@@ -1,7 +1,6 @@
 //! Parameters of security, accounting and guests.
 
 use host::Facts;
-use units::Nanos;
 
 use crate::rules::common::{given, line, listed, see_parameter};
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
@@ -98,9 +97,9 @@ pub const RULES: &[Rule] = &[
         why: "KVM tells a guest that a page of its memory is not there, and the guest lets the task wait for an arbitrary time. With memory that the \
               host locks it never happens; no-kvmapf makes sure.",
         magnitude: Magnitude {
-            text: "arbitrary delays: as long as the host's page takes, milliseconds from a disk",
-            effect: crate::Effect::Late(Nanos::from_millis(1)),
-            source: "FlexRAN real-time platform slides (2018), Kernel and Operating System Level Optimization; the size is general knowledge",
+            text: "arbitrary delays: as long as the host takes to bring the page in",
+            effect: crate::Effect::Unsized,
+            source: "FlexRAN real-time platform slides (2018), Kernel and Operating System Level Optimization",
         },
         fix: Fix::boot("no-kvmapf"),
         cost: "A virtual CPU stands still while the host brings a page in.",
@@ -203,7 +202,7 @@ fn psi(facts: &Facts, _: &Context) -> Judged {
     see_parameter(judgement, facts, "psi").alone()
 }
 
-fn async_faults(facts: &Facts, _: &Context) -> Judged {
+fn async_faults(facts: &Facts, context: &Context) -> Judged {
     let line = line(facts)?;
     let hypervisor = &facts.virtualisation.hypervisor;
     if known(hypervisor)? != "kvm" {
@@ -212,6 +211,9 @@ fn async_faults(facts: &Facts, _: &Context) -> Judged {
     let subject = Subject::Parameter("no-kvmapf".into());
     let judgement = match line.has("no-kvmapf") {
         true => Judgement::pass(subject, "asynchronous page faults are off"),
+        false if !context.has_intent() => {
+            return Err(Skip::not_applicable("for guests with isolated CPUs, a goal, polling or real-time threads"));
+        }
         false => Judgement::warn(
             subject,
             "asynchronous page faults are not switched off: memory that the host does not lock can stall a task",
@@ -258,6 +260,11 @@ pub(crate) mod tests {
         Case::unknown("cmd.psi", || rt("quiet")),
         Case::pass("cmd.guest-async-pf", || with("no-kvmapf").guest()),
         Case::warn("cmd.guest-async-pf", || with("quiet").guest()),
+        Case::not_applicable("cmd.guest-async-pf", || {
+            let mut host = with("quiet").guest();
+            host.infer_uses();
+            host
+        }),
         Case::unknown("cmd.guest-async-pf", || host().guest()),
     ];
 }

@@ -137,9 +137,9 @@ pub const RULES: &[Rule] = &[
         judge: skew_tick,
         why: "Without skew_tick=1 all CPUs tick at the same moment and queue at the same locks of timekeeping and RCU.",
         magnitude: Magnitude {
-            text: "grows with the number of CPUs that tick: some microseconds on tens of them",
-            effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux Documentation/admin-guide/kernel-parameters.txt, skew_tick, names the contention; the size is general knowledge",
+            text: "grows with the number of CPUs that tick; no size is published",
+            effect: crate::Effect::Unsized,
+            source: "Linux Documentation/admin-guide/kernel-parameters.txt, skew_tick, names the contention",
         },
         fix: Fix::boot("skew_tick=1"),
         cost: "A little power: CPUs wake up at different times.",

@@ -46,7 +46,8 @@ pub const RULES: &[Rule] = &[
         applies: Applies::LINUX,
         judge: flags,
         why: "Without flags isolcpus= means the scheduler's domains. As soon as one flag is given it means only what is given: \
-              isolcpus=managed_irq,LIST leaves the scheduler as it is. Without managed_irq, interrupts that the kernel \
+              isolcpus=managed_irq,LIST leaves the scheduler as it is. OpenShift's performance profile writes just that, for it \
+              isolates CPUs by pod, unless it has balanceIsolated: false. Without managed_irq, interrupts that the kernel \
               manages (NVMe, virtio, queues of some NICs) still go to isolated CPUs.",
         magnitude: Magnitude {
             text: "without domain a time slice (3 ms) for each stray thread; without managed_irq some microseconds an interrupt",

@@ -178,9 +178,9 @@ fn nmi_watchdog(facts: &Facts, context: &Context) -> Judged {
 fn mce(facts: &Facts, context: &Context) -> Judged {
     if line(facts)?.has_value("mce", "off") || line(facts)?.has("nomce") {
         let text = "machine checks are off: uncorrected memory errors are not handled, and no error is reported";
-        return see_parameter(Judgement::warn(Subject::Parameter("mce".into()), text), facts, "mce")
-            .for_good("mce=ignore_ce")
-            .alone();
+        // Nothing is polled then: what it takes is no time.
+        let judgement = Judgement::warn(Subject::Parameter("mce".into()), text).with_effect(crate::Effect::Unsized);
+        return see_parameter(judgement, facts, "mce").for_good("mce=ignore_ce").alone();
     }
     by_cpu(facts, &context.critical(facts), |cpu| {
         let check = &cpu.machine_check;

@@ -172,7 +172,8 @@ fn hwp_request(facts: &Facts, context: &Context) -> Judged {
     let off = |id: u32| facts.msrs.of(0x770, id).get().is_some_and(|value| bits(value, 0, 0) == 0);
     // A level is a ratio of 100 MHz on the server models that are known; hybrid parts have scales of their own
     // (drivers/cpufreq/intel_pstate.c, hybrid_get_cpu_scaling).
-    let unit = if facts.cpus.generation.is_known() { " of 100 MHz" } else { "" };
+    let servers = facts.cpus.generation.is_known();
+    let level = |level: u64| if servers { format!("{} MHz", level * 100) } else { format!("level {level}") };
     by_cpu(facts, &context.critical(facts), |cpu| {
         if off(cpu.id) {
             return Err(Skip::not_applicable("hardware-controlled states are off (MSR 0x770 bit 0)"));
@@ -184,11 +185,13 @@ fn hwp_request(facts: &Facts, context: &Context) -> Judged {
         }
         let (min, max, epp) = (bits(value, 7, 0), bits(value, 15, 8), bits(value, 31, 24));
         let judgement = match min == max {
-            true => Judgement::pass(Subject::Host, format!("the performance level is {max}{unit}")),
+            true => Judgement::pass(Subject::Host, format!("the hardware is asked for {}", level(max))),
             false => Judgement::warn(
                 Subject::Host,
                 format!(
-                    "the performance level is between {min} and {max}{unit}, the energy preference {epp} of 0 to 255"
+                    "the hardware is asked for {} to {}, and an energy preference of {epp} (0 is performance, 255 saving)",
+                    level(min),
+                    level(max)
                 ),
             ),
         };
@@ -318,7 +321,7 @@ fn package(facts: &Facts, context: &Context) -> Judged {
             ),
             _ => Judgement::warn(
                 Subject::Host,
-                format!("the package C-state limit is {name}: an idle package may sleep{locked}"),
+                format!("the package C-state limit is {name}{locked}: an idle package may sleep"),
             ),
         };
         Ok(judgement.see_as(format!("0x{value:x}"), format!("{}, bits {}:0 and 15", fact.source(), width - 1)))
@@ -450,12 +453,15 @@ pub(crate) mod tests {
         let server = of(of_model(106, "0x774", "0x80002308"));
         assert_eq!(
             server[0].found,
-            "the performance level is between 8 and 35 of 100 MHz, the energy preference 128 of 0 to 255"
+            "the hardware is asked for 800 MHz to 3500 MHz, and an energy preference of 128 (0 is performance, 255 saving)"
         );
         assert_eq!(server.len(), 1);
         // The levels of a hybrid part (Alder Lake, 12th Gen Core) are of another scale.
         let hybrid = of(of_model(154, "0x774", "0x66003c06"));
-        assert_eq!(hybrid[0].found, "the performance level is between 6 and 60, the energy preference 102 of 0 to 255");
+        assert_eq!(
+            hybrid[0].found,
+            "the hardware is asked for level 6 to level 60, and an energy preference of 102 (0 is performance, 255 saving)"
+        );
     }
 
     /// The registers of the recorded hosts, and what intel/pepc says of them.
@@ -472,9 +478,10 @@ pub(crate) mod tests {
             (63, "0x7", "no limit"),
         ] {
             let text = found(model, value);
-            assert!(text.contains(&format!("limit is {limit}:")), "{model}: {text}");
+            let is_named = [":", ","].iter().any(|end| text.contains(&format!("limit is {limit}{end}")));
+            assert!(is_named, "{model}: {text}");
         }
-        assert!(found(106, "0x8402").ends_with("locked by the firmware"));
+        assert!(found(106, "0x8402").contains("C6, locked by the firmware: "));
         assert!(found(85, "0x8400").contains("C0/C1"));
     }
 

@@ -5,7 +5,7 @@ use host::facts::{Cpu, CpuSet, IdleState, ResumeLatency};
 use units::Nanos;
 
 use crate::rules::common::by_cpu;
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Effect, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency";
 /// What a wake-up takes: the host's own figures.
@@ -29,7 +29,12 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude { text: EXIT, effect: crate::Effect::Unsized, source: EXIT_SOURCE },
         fix: Fix::both(PER_CPU, "tuned: [cpu] force_latency=2, or a systemd unit"),
         cost: "The application's CPUs use more power, and leave less of it for turbo of the others.",
-        references: &[SLIDES, CPUIDLE, "Linux drivers/idle/intel_idle.c"],
+        references: &[
+            SLIDES,
+            CPUIDLE,
+            "Linux drivers/idle/intel_idle.c",
+            "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms",
+        ],
         conflicts: &["DPDK guide, power library: C3 and C6 are needed for saving power"],
     },
     Rule {
@@ -150,6 +155,10 @@ fn states(facts: &Facts, context: &Context) -> Judged {
         let text = format!("the deepest state allowed is {}: {exit} to wake up; {}", name(state), bound(context));
         let judgement = match exit <= budget {
             true => Judgement::pass(Subject::Host, text),
+            // DPDK's guide has deep states off for an application that polls, though only one that pauses enters them.
+            false if context.only_polls() => {
+                Judgement::warn(Subject::Host, format!("{text}; a thread that polls without a pause does not enter it"))
+            }
             // Ten times the budget of an intent is no matter of taste; without one deep states may be what is wanted.
             false if context.has_intent() && exit.as_nanos() / 10 >= budget.as_nanos() => {
                 Judgement::fail(Subject::Host, text).takes(exit)
@@ -170,6 +179,11 @@ fn bound(context: &Context) -> String {
         Some(goal) => format!("the goal is {}", goal.latency),
         None => format!("without a goal {} is asked for", context.budget()),
     }
+}
+
+/// How long a packet waits for a wake-up: not at all for a thread that polls.
+fn wait(context: &Context, exit: Nanos) -> Effect {
+    if context.only_polls() { Effect::Unsized } else { Effect::Late(exit) }
 }
 
 /// The state of all these CPUs that takes longest to leave, and what it takes; `None` where none has a state.
@@ -268,7 +282,7 @@ fn global(facts: &Facts, context: &Context) -> Judged {
                 Subject::Host,
                 format!("nothing limits wake-up times: the deepest state, {name}, takes {exit}; {}", bound(context)),
             )
-            .takes(exit),
+            .with_effect(wait(context, exit)),
             Err(Skip::Unknown { .. }) => {
                 Judgement::warn(Subject::Host, format!("nothing limits wake-up times; {}", bound(context)))
             }
@@ -325,7 +339,7 @@ fn unlimited(facts: &Facts, context: &Context, cpu: &Cpu) -> Judgement {
             Subject::Host,
             format!("they have no limit (0 is none): {name} takes {exit} to wake up; {}", bound(context)),
         )
-        .takes(exit),
+        .with_effect(wait(context, exit)),
         Err(Skip::Unknown { .. }) => {
             Judgement::warn(Subject::Host, "they have no limit (0 is none), and their idle states are not known")
         }
@@ -401,6 +415,16 @@ pub(crate) mod tests {
         }),
         Case::unknown("idle.pmqos-percpu", || host().isolated("2-7")),
     ];
+
+    /// The same as math.latency-budget: a thread that polls waits for no wake-up.
+    #[test]
+    fn a_deep_state_makes_no_packet_of_a_polling_thread_late() {
+        let poll = |host: Host| host.workload(crate::Workload::Poll);
+        let judgement = poll(with_states("0")).judge("idle.states").remove(0);
+        assert_eq!((judgement.verdict, judgement.effect), (crate::Verdict::Warn, None));
+        let own = poll(with_usage(own("0\n"), "0", "", "5")).judge("idle.pmqos-percpu").remove(0);
+        assert_eq!(own.effect, Some(Effect::Unsized), "{own:?}");
+    }
 
     #[test]
     fn what_a_state_takes_is_its_own_latency() {

@@ -205,7 +205,7 @@ fn tick_since_boot(facts: &Facts, context: &Context) -> Judged {
     let share = u128::from(inside) * 100 / u128::from(outside.max(1));
     Judgement::warn(
         isolated,
-        format!("their timers fired {share} % as often as those of the others: the tick ran there"),
+        format!("their timers fired {share} % as often as those of the others, as where the tick does not stop"),
     )
     .see_as(seen, "/proc/interrupts")
     .alone()

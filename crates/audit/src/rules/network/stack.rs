@@ -219,8 +219,8 @@ fn rdma(facts: &Facts, context: &Context) -> Judged {
                 .is_some_and(|cpus| cpus.iter().any(|cpu| isolated.contains(cpu)))
         })
         .count();
-    let found =
-        format!("irdma has {} interrupts, {stray} of them on isolated CPUs; they came {came} times", vectors.len());
+    let astray = if isolated.is_empty() { String::new() } else { format!(", {stray} of them on isolated CPUs") };
+    let found = format!("irdma has {} interrupts{astray}; they came {came} times", vectors.len());
     Judgement::warn(Subject::Host, found)
         .see_as(format!("{} interrupts of irdma", vectors.len()), facts.irqs.list.source())
         .alone()

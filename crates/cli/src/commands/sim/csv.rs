@@ -36,6 +36,7 @@ pub fn head(keys: &[&str]) -> Vec<String> {
         "wakeups",
         "frequency_changes",
         "busy_ppm",
+        "vacation_mean_ns",
         "cores_uw",
         "package_uw",
     ];
@@ -71,9 +72,18 @@ pub fn row(number: &str, keys: &[&str], case: &Case) -> Vec<String> {
     row.push(of_cores(|core| core.wakeups).to_string());
     row.push(of_cores(|core| core.frequency_changes).to_string());
     row.push((of_cores(|core| core.busy_ppm) / (case.cores.len() as u64).max(1)).to_string());
+    row.push(known(vacation(case)));
     row.push(case.power.cores_uw.to_string());
     row.push(case.power.package_uw.to_string());
     row
+}
+
+/// The mean time for which a queue that threads share was left alone, over all such queues.
+fn vacation(case: &Case) -> Option<u64> {
+    let shared = || case.queues.iter().filter_map(|queue| queue.shared);
+    let all: u64 = shared().map(|shared| shared.cycles).sum();
+    let sum: u128 = shared().map(|s| u128::from(s.cycles) * u128::from(s.vacation_mean_ns.unwrap_or(0))).sum();
+    u64::try_from(sum.checked_div(u128::from(all))?).ok()
 }
 
 /// Writes a line.

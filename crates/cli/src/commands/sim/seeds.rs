@@ -18,7 +18,8 @@ use crate::documents::sim::{Combination, Statistics};
 fn columns() -> Vec<String> {
     let quantiles = REPORTED.map(|quantile| format!("latency_{}_ns", quantile.to_string().replace('.', "_")));
     let first = ["loss_ppm", "departed_pps", "latency_mean_ns"].map(str::to_owned);
-    let rest = ["latency_max_ns", "interrupts", "wakeups", "busy_ppm", "cores_uw", "package_uw"].map(str::to_owned);
+    let rest = ["latency_max_ns", "interrupts", "wakeups", "busy_ppm", "vacation_mean_ns", "cores_uw", "package_uw"]
+        .map(str::to_owned);
     first.into_iter().chain(quantiles).chain(rest).collect()
 }
 

@@ -1,6 +1,6 @@
 //! `apus sim sweep`: all combinations of values, each simulated by itself, on all cores.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -165,6 +165,12 @@ fn plan(typed: &Typed) -> Result<Vec<Planned>, Failure> {
         let why = format!("{twice} is given twice");
         return Err(Failure::wrong("--vary", why, "give each key once, with all its values"));
     }
+    for Vary { key, values } in &typed.vary {
+        if let Some(twice) = repeated(values) {
+            let why = format!("{key}={twice} is given twice");
+            return Err(Failure::wrong("--vary", why, "give each value once; several runs of one are --seeds"));
+        }
+    }
     let mut plan = Vec::new();
     for values in combined(&typed.vary) {
         let instead: Vec<Override> = typed.instead.set.iter().cloned().chain(values).collect();
@@ -183,9 +189,13 @@ fn plan(typed: &Typed) -> Result<Vec<Planned>, Failure> {
 }
 
 fn twice(vary: &[Vary]) -> Option<&str> {
-    let mut keys: Vec<&str> = vary.iter().map(|vary| vary.key.as_str()).collect();
-    keys.sort_unstable();
-    keys.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
+    repeated(vary.iter().map(|vary| vary.key.as_str()))
+}
+
+/// One that is there more than once.
+fn repeated<T: Ord>(of: impl IntoIterator<Item = T>) -> Option<T> {
+    let mut seen = BTreeSet::new();
+    of.into_iter().find_map(|item| seen.replace(item))
 }
 
 /// One value of each key, the last key's fastest.
@@ -288,6 +298,7 @@ mod tests {
         let vary: Vec<Vary> = ["a=1,2", "b=x,y"].iter().map(|text| text.parse().unwrap()).collect();
         let all: Vec<String> = combined(&vary).iter().map(|c| format!("{} {}", c[0], c[1])).collect();
         assert_eq!(all, ["a=1 b=x", "a=1 b=y", "a=2 b=x", "a=2 b=y"]);
+        assert_eq!((repeated(["1", "2", "1"]), repeated(["1", "2"])), (Some("1"), None));
         assert_eq!(twice(&["a=1", "b=2", "a=3"].map(|text| text.parse().unwrap())), Some("a"));
     }
 

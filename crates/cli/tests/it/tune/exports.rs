@@ -87,9 +87,7 @@ impl Exported {
         assert!(named("as_wanted").len() >= 8, "{verified:#}");
         for item in [named("change"), named("refused")].concat() {
             let label = item["setting"].as_str().unwrap();
-            // A managed interrupt, which nobody can move.
-            let fixed = label.starts_with("CPUs of interrupt") && item["meets"] == "refused";
-            assert!(fixed || self.left_out.contains(label), "{label} was not set: {item:#}\n{}", self.left_out);
+            assert!(self.left_out.contains(label), "{label} was not set: {item:#}\n{}", self.left_out);
         }
         assert!(!Path::new("/tmp/apus-pwned").exists(), "a summary was carried out");
     }
@@ -187,13 +185,13 @@ fn ansible_changes_nothing_the_second_time() {
         Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
     });
     let Some(program) = program else {
-        return testkit::skip("ansible-playbook is missing: tools/setup.sh test");
+        return testkit::skip("ansible-playbook is missing: tools/setup.sh ci");
     };
     let Some(exported) = Exported::new("ansi", "ansible") else { return };
     let playbook = exported.file(".yml");
     // Twice in one mount namespace, whose /etc/sysctl.d is its own.
     const TWICE: &str = "mount -t tmpfs apus /etc/sysctl.d && mount -t tmpfs apus /etc/default && \
-                         for run in 1 2; do \"$0\" -i localhost, -c local \"$1\" || exit; done; cat /etc/sysctl.d/*";
+                         for run in 1 2; do \"$0\" -i localhost, -c local -e ansible_python_interpreter=/usr/bin/python3 \"$1\" || exit; done; cat /etc/sysctl.d/*";
     let words = ["-c", TWICE, program.to_str().unwrap(), playbook.to_str().unwrap()];
     let said = expect(&exported.bed.within("sh", &words), 0);
     let runs: Vec<&str> = said.lines().filter(|line| line.contains("changed=")).collect();
@@ -202,7 +200,7 @@ fn ansible_changes_nothing_the_second_time() {
         found.unwrap().parse::<u32>().unwrap()
     };
     assert_eq!(runs.len(), 2, "{said}");
-    assert!(count(runs[0], "changed") >= 8 && count(runs[0], "failed") == 0, "{said}");
+    assert!(count(runs[0], "changed") >= 5 && count(runs[0], "failed") == 0, "{said}");
     assert_eq!((count(runs[1], "changed"), count(runs[1], "failed")), (0, 0), "{said}");
     assert!(said.contains("\nkernel.core_pattern = core.%e $p {{ 7*7 }} # \"x\" `id`\n"), "{said}");
     exported.judge();
@@ -211,7 +209,7 @@ fn ansible_changes_nothing_the_second_time() {
 #[test]
 fn tuned_applies_and_rolls_back() {
     if !Path::new("/usr/sbin/tuned").exists() {
-        return testkit::skip("tuned is missing: tools/setup.sh test");
+        return testkit::skip("tuned is missing: tools/setup.sh ci");
     }
     let Some(exported) = Exported::new("tuned", "tuned") else { return };
     let conf = exported.file("tuned.conf");
@@ -241,5 +239,7 @@ fn tuned_applies_and_rolls_back() {
     tuned.0.wait().unwrap();
     // It rolls back what it set: also what its script did.
     assert_eq!(differences(&exported.before, &exported.bed), Vec::<String>::new(), "{}", told());
-    assert!(!told().contains("ERROR"), "{}", told());
+    // It complains of the one sysctl that is not there, as it should, and of nothing else.
+    let errors: Vec<String> = told().lines().filter(|line| line.contains("ERROR")).map(str::to_owned).collect();
+    assert!(errors.iter().all(|line| line.contains("kernel.apus_is_not_here")), "{errors:#?}");
 }

@@ -408,3 +408,47 @@ fn the_guardian_has_no_more_than_it_needs() {
     }
     assert_eq!(std::fs::read_to_string(OF_THE_MACHINE).unwrap(), before);
 }
+
+/// Waits until `is`, at most as long as a busy machine may need.
+fn wait(what: &str, mut is: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !is() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn what_appears_later_is_followed() {
+    use crate::support::Running;
+    let Some(bed) = Bed::new("follow") else { return };
+    let keys = "[network.\"new*\"]\nfeatures = { rx-gro = \"off\" }\n[threads.\"apus-sleeper*\"]\nclass = \"batch 3\"\n\
+                [sysctl]\n\"net.core.somaxconn\" = 333\n";
+    let profile = Profile::new("follow", keys);
+    let words = ["tune", "follow", profile.path(), "--every", "50ms"];
+    let mut follow =
+        Running(bed.command(env!("CARGO_BIN_EXE_apus"), &words).stdout(std::process::Stdio::null()).spawn().unwrap());
+    let somaxconn = || text(&bed.within("sysctl", &["-n", "net.core.somaxconn"]).stdout).trim().to_owned();
+    let gro = |name: &str| text(&bed.within("ethtool", &["-k", name]).stdout).contains("generic-receive-offload: on");
+    wait("what is there is set", || somaxconn() == "333");
+    expect(&bed.within("ip", &["link", "add", "new0", "type", "veth", "peer", "name", "other0"]), 0);
+    expect(&bed.within("ethtool", &["-K", "other0", "gro", "on"]), 0);
+    let sleeper = std::env::temp_dir().join(format!("apus-sleeper-{}", std::process::id()));
+    std::fs::copy("/bin/sleep", &sleeper).unwrap();
+    let thread = Running(bed.command(sleeper.to_str().unwrap(), &["1000"]).spawn().unwrap());
+    // BATCH with nice 3: proc(5), /proc/pid/stat, fields 41 (policy 3) and 19.
+    let class = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", thread.0.id())).unwrap_or_default();
+        let fields: Vec<String> = stat.rsplit(')').next().unwrap_or("").split_whitespace().map(str::to_owned).collect();
+        (fields.get(38).cloned(), fields.get(16).cloned())
+    };
+    wait("the new thread is set", || class() == (Some("3".into()), Some("3".into())));
+    wait("the new interface is set", || !gro("new0"));
+    assert!(gro("other0"), "another one is not");
+    follow.signal(rustix::process::Signal::TERM);
+    assert!(follow.0.wait().unwrap().success());
+    assert_ne!(somaxconn(), "333");
+    assert_eq!(class(), (Some("0".into()), Some("0".into())));
+    expect(&bed.apus(&["tune", "status"]), 0);
+    std::fs::remove_file(sleeper).unwrap();
+}

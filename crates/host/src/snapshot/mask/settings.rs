@@ -257,10 +257,12 @@ pub fn output(name: &str, text: &str) -> Option<String> {
 
 /// A file's contents at the end: names of groups, threads and interfaces in it.
 pub fn names(path_of: &str, contents: Vec<u8>) -> Vec<u8> {
-    let text = match String::from_utf8(contents) {
-        Ok(text) => text,
-        Err(error) => return error.into_bytes(),
-    };
+    // What is no text is a packed configuration, masked before, or a PCI configuration space.
+    if path_of.ends_with(".gz") || path_of.starts_with("sys/bus/pci/") && path_of.ends_with("/config") {
+        return contents;
+    }
+    // A text in which an octet is wrong is a text.
+    let text = String::from_utf8_lossy(&contents).into_owned();
     let by_line = |mask: &dyn Fn(&str) -> String| -> String { text.split_inclusive('\n').map(mask).collect() };
     let ends = |ends: &[&str]| ends.iter().any(|end| path_of.ends_with(end));
     let masked = match () {
@@ -412,6 +414,14 @@ mod tests {
             assert_eq!(message(given).as_deref(), Some(masked));
         }
         assert_eq!(message("[    3.0] dracut-cmdline[250]: Using kernel command line parameters: tsc=x"), None);
+    }
+
+    #[test]
+    fn an_octet_that_is_no_text_hides_nothing() {
+        let masked = names("proc/interrupts", b"24: 1 enx001122334455 \xff\n".to_vec());
+        assert_eq!(String::from_utf8(masked).unwrap(), "24: 1 enxmasked455 \u{fffd}\n");
+        let binary = b"\x86\x80enx001122334455\xff".to_vec();
+        assert_eq!(names("sys/bus/pci/devices/0000:00:01.0/config", binary.clone()), binary);
     }
 
     #[test]
