@@ -117,7 +117,6 @@ fn an_audit_of_a_hostile_host() {
         &["--min-level", "all"][..],
         &["--json"],
         &["--sarif", "-"],
-        &["--explain", "cmd.unknown-name"],
         &["--goal", "p99=5us"],
         &["--nic", EVIL],
         &["--explain", EVIL],
@@ -125,6 +124,7 @@ fn an_audit_of_a_hostile_host() {
     ] {
         shows(&[&["audit", "--from", from][..], more].concat());
     }
+    said(&["audit", "--from", from, "--explain", "cmd.unknown-name"]);
     // A profile's comments hold spaces in their place.
     said(&["audit", "--from", from, "--fix", "-"]);
     let outputs = ["page.html", "sarif.json", "fix.toml", "baseline"].map(file);
