@@ -8,7 +8,7 @@ use host::facts::{CpuSet, Irq, Link};
 use host::{Facts, Source};
 use units::Nanos;
 
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 use crate::{Hit, HitKind, hits};
 
 /// The tables of this group.
@@ -29,6 +29,7 @@ const ONE_INTERRUPT: Magnitude = Magnitude {
 const WHERE: &[Rule] = &[
     Rule {
         id: "irq.on-iso",
+        cause: Cause::DeviceInterrupts,
         group: Group::Interrupts,
         title: "Device interrupts go to housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
@@ -45,6 +46,7 @@ const WHERE: &[Rule] = &[
     },
     Rule {
         id: "irq.default-affinity",
+        cause: Cause::DeviceInterrupts,
         group: Group::Interrupts,
         title: "New interrupts go to housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
@@ -65,6 +67,7 @@ const WHERE: &[Rule] = &[
 const WHAT: &[Rule] = &[
     Rule {
         id: "irq.hits-iso",
+        cause: Cause::DeviceInterrupts,
         group: Group::Interrupts,
         title: "No device interrupt hits an isolated CPU",
         applies: Applies::LINUX.isolated(),
@@ -80,6 +83,7 @@ const WHAT: &[Rule] = &[
     },
     Rule {
         id: "irq.softirq-iso",
+        cause: Cause::DeviceInterrupts,
         group: Group::Interrupts,
         title: "No softirq of the network or of block devices runs on an isolated CPU",
         applies: Applies::LINUX.isolated(),

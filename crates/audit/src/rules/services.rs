@@ -8,7 +8,7 @@ use units::Nanos;
 
 use super::common::line;
 use crate::{
-    Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
+    Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
 };
 
 const GUIDE: &str = "Intel P-state guide (637284-001US, 2021), appendix A";
@@ -23,6 +23,7 @@ pub const RULES: &[&[Rule]] = &[TUNERS, MONITORS, EVIDENCE];
 const TUNERS: &[Rule] = &[
     Rule {
         id: "svc.tuned-profile",
+        cause: Cause::Services,
         group: Group::Services,
         title: "tuned applies a profile for latency",
         applies: Applies::LINUX,
@@ -45,6 +46,7 @@ const TUNERS: &[Rule] = &[
     },
     Rule {
         id: "svc.conflicts",
+        cause: Cause::Services,
         group: Group::Services,
         title: "Each setting has one owner",
         applies: Applies::LINUX,
@@ -63,6 +65,7 @@ const TUNERS: &[Rule] = &[
     },
     Rule {
         id: "svc.noise",
+        cause: Cause::Services,
         group: Group::Services,
         title: "No service runs that servers of packets do not need",
         applies: Applies::LINUX,
@@ -88,6 +91,7 @@ const TUNERS: &[Rule] = &[
 const MONITORS: &[Rule] = &[
     Rule {
         id: "mon.msr-readers",
+        cause: Cause::Tracing,
         group: Group::Services,
         title: "Nobody reads registers of all CPUs",
         applies: Applies::LINUX,
@@ -106,6 +110,7 @@ const MONITORS: &[Rule] = &[
     },
     Rule {
         id: "mon.perf-profilers",
+        cause: Cause::Tracing,
         group: Group::Services,
         title: "No profiler runs",
         applies: Applies::LINUX,
@@ -124,6 +129,7 @@ const MONITORS: &[Rule] = &[
     },
     Rule {
         id: "mon.self",
+        cause: Cause::Tracing,
         group: Group::Services,
         title: "This audit kept off the isolated CPUs",
         applies: Applies::LINUX.isolated(),
@@ -146,6 +152,7 @@ const MONITORS: &[Rule] = &[
 const EVIDENCE: &[Rule] = &[
     Rule {
         id: "svc.console",
+        cause: Cause::Services,
         group: Group::Services,
         title: "Kernel messages do not go out over a slow console",
         applies: Applies::LINUX,
@@ -167,6 +174,7 @@ const EVIDENCE: &[Rule] = &[
     },
     Rule {
         id: "svc.kdump",
+        cause: Cause::Services,
         group: Group::Services,
         title: "A crash leaves evidence",
         applies: Applies::LINUX.to(&[Workload::Rt]),

@@ -3,7 +3,7 @@
 use host::Facts;
 
 use crate::rules::common::{given, line, listed, see_parameter};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const PARAMETERS: &str = "Linux Documentation/admin-guide/kernel-parameters.txt";
 const FLEXRAN: &str = "FlexRAN real-time platform slides (2018), kernel command line";
@@ -12,6 +12,7 @@ const FLEXRAN: &str = "FlexRAN real-time platform slides (2018), kernel command 
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.audit",
+        cause: Cause::Auditing,
         group: Group::CommandLine,
         title: "System calls are not audited",
         applies: Applies::LINUX,
@@ -29,6 +30,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.mitigations",
+        cause: Cause::Mitigations,
         group: Group::CommandLine,
         title: "What mitigations of CPU vulnerabilities cost is known and accepted",
         applies: Applies::LINUX,
@@ -47,6 +49,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.cgroup-disable-memory",
+        cause: Cause::MemoryManagement,
         group: Group::CommandLine,
         title: "The memory controller is on where containers need it",
         applies: Applies::LINUX,
@@ -65,6 +68,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.psi",
+        cause: Cause::MemoryManagement,
         group: Group::CommandLine,
         title: "Pressure stall accounting is off on real-time hosts",
         applies: Applies::LINUX.to(&[Workload::Rt]),
@@ -85,6 +89,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.guest-async-pf",
+        cause: Cause::Hypervisor,
         group: Group::CommandLine,
         title: "The guest takes no asynchronous page faults",
         applies: Applies::LINUX.in_guest(),

@@ -4,12 +4,13 @@ use host::Facts;
 use host::facts::CpuSet;
 
 use crate::rules::common::{cpus_of, line};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 /// The rules.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.sets-agree",
+        cause: Cause::SchedulerIsolation,
         group: Group::CommandLine,
         title: "All settings describe the same isolated CPUs",
         applies: Applies::LINUX.isolated(),
@@ -30,6 +31,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.smt-siblings-split",
+        cause: Cause::Siblings,
         group: Group::CommandLine,
         title: "Both threads of a core are on the same side",
         applies: Applies::LINUX.isolated(),
@@ -54,6 +56,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.hk-per-node",
+        cause: Cause::Housekeeping,
         group: Group::CommandLine,
         title: "CPU 0 and a CPU of each NUMA node are left to housekeeping",
         applies: Applies::LINUX.isolated(),

@@ -5,7 +5,7 @@ use host::facts::{KernelVersion, Vendor};
 use units::Nanos;
 
 use crate::rules::common::{any_cpu, given, line, listed, see_parameter};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const X86: &[Vendor] = &[Vendor::Intel, Vendor::Amd, Vendor::Hygon];
 const CPUIDLE: &str = "Linux Documentation/admin-guide/pm/cpuidle.rst, Idle States Control Via Kernel Command Line";
@@ -17,6 +17,7 @@ const LATENCIES: &str = "Interrupt-mode DPDK slides (2017), table of C-states an
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.idle-poll",
+        cause: Cause::IdlePoll,
         group: Group::CommandLine,
         title: "idle=poll is not used, or used with open eyes",
         applies: Applies::LINUX,
@@ -42,6 +43,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.intel-idle-max-cstate",
+        cause: Cause::IdleStates,
         group: Group::CommandLine,
         title: "intel_idle.max_cstate= leaves shallow states only",
         applies: Applies::LINUX.made_by(&[Vendor::Intel]),
@@ -60,6 +62,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.processor-max-cstate",
+        cause: Cause::IdleStates,
         group: Group::CommandLine,
         title: "processor.max_cstate= acts, and leaves shallow states only",
         applies: Applies::LINUX.made_by(X86),
@@ -77,6 +80,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.tsc",
+        cause: Cause::Clock,
         group: Group::CommandLine,
         title: "No timer checks the TSC on application CPUs",
         applies: Applies::LINUX.made_by(X86).on_hardware(),
@@ -101,6 +105,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.clocksource",
+        cause: Cause::Clock,
         group: Group::CommandLine,
         title: "clocksource= asks for the TSC, and gets it",
         applies: Applies::LINUX.made_by(X86),
@@ -125,6 +130,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.skew-tick",
+        cause: Cause::TimerTick,
         group: Group::CommandLine,
         title: "The ticks of many CPUs do not meet",
         applies: Applies::LINUX,

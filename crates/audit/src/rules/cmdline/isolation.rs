@@ -5,12 +5,15 @@ use host::facts::CpuSet;
 use units::Nanos;
 
 use crate::rules::common::{any_cpu, cpus_of, given, isolates, line, see_parameter, without_balancing};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, Workload, known, settled};
+use crate::{
+    Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, Workload, known, settled,
+};
 
 /// The rules.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.isolcpus",
+        cause: Cause::SchedulerIsolation,
         group: Group::CommandLine,
         title: "Application CPUs are out of the scheduler's domains",
         applies: Applies::LINUX.isolated(),
@@ -37,6 +40,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.isolcpus-flags",
+        cause: Cause::SchedulerIsolation,
         group: Group::CommandLine,
         title: "The flags of isolcpus= say what is meant",
         applies: Applies::LINUX,
@@ -60,6 +64,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.nohz-full",
+        cause: Cause::TimerTick,
         group: Group::CommandLine,
         title: "Application CPUs may stop their tick",
         applies: Applies::LINUX.isolated(),
@@ -78,6 +83,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.nohz-off",
+        cause: Cause::TimerTick,
         group: Group::CommandLine,
         title: "Dynamic ticks are not switched off",
         applies: Applies::LINUX,
@@ -98,6 +104,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.rcu-nocbs",
+        cause: Cause::Rcu,
         group: Group::CommandLine,
         title: "RCU callbacks run on housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
@@ -120,6 +127,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.rcu-nocb-poll",
+        cause: Cause::Rcu,
         group: Group::CommandLine,
         title: "Polling RCU threads have CPUs to poll on",
         applies: Applies::LINUX.isolated(),
@@ -138,6 +146,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.irqaffinity",
+        cause: Cause::DeviceInterrupts,
         group: Group::CommandLine,
         title: "New interrupts go to housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
@@ -162,6 +171,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.kthread-cpus",
+        cause: Cause::KernelWork,
         group: Group::CommandLine,
         title: "kthread_cpus= does what it says",
         applies: Applies::LINUX.isolated(),

@@ -8,7 +8,7 @@ use units::Nanos;
 
 use super::idle;
 use crate::rules::common::by_cpu;
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const SDM: &str = "Intel SDM volume 4, model-specific registers";
 
@@ -18,6 +18,7 @@ const INTEL: Applies = Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]);
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cpu.hwp-request",
+        cause: Cause::CoreFrequency,
         group: Group::Cpu,
         title: "The hardware is asked for one performance level",
         applies: INTEL,
@@ -40,6 +41,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cpu.ee-turbo",
+        cause: Cause::CoreFrequency,
         group: Group::Cpu,
         title: "Turbo is granted without delay",
         applies: INTEL,
@@ -58,6 +60,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cpu.prefetchers",
+        cause: Cause::Cache,
         group: Group::Cpu,
         title: "All CPUs use the same prefetchers",
         applies: INTEL,
@@ -78,6 +81,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cpu.ddio",
+        cause: Cause::Cache,
         group: Group::Cpu,
         title: "All sockets give devices the same ways of the cache",
         applies: INTEL,
@@ -98,6 +102,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "idle.pkg-cstate",
+        cause: Cause::IdleStates,
         group: Group::Cpu,
         title: "The package does not sleep",
         applies: INTEL,
@@ -119,6 +124,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "idle.c1e",
+        cause: Cause::IdleStates,
         group: Group::Cpu,
         title: "C1 is not promoted to C1E",
         applies: INTEL,
@@ -139,6 +145,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "idle.c1-demotion",
+        cause: Cause::IdleStates,
         group: Group::Cpu,
         title: "The hardware does not choose other idle states than the kernel",
         applies: INTEL,

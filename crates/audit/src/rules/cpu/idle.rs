@@ -5,7 +5,7 @@ use host::facts::{Cpu, CpuSet, IdleState, ResumeLatency};
 use units::Nanos;
 
 use crate::rules::common::by_cpu;
-use crate::{Applies, Context, Effect, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Effect, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency";
 /// What a wake-up takes: the host's own figures.
@@ -19,6 +19,7 @@ const PER_CPU: &str =
 pub const RULES: &[Rule] = &[
     Rule {
         id: "idle.states",
+        cause: Cause::IdleStates,
         group: Group::Cpu,
         title: "No idle state of application CPUs takes longer to leave than the budget",
         applies: Applies::LINUX,
@@ -38,6 +39,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "idle.usage-delta",
+        cause: Cause::IdleStates,
         group: Group::Cpu,
         title: "Deep idle states were not entered while it was looked",
         applies: Applies::LINUX,
@@ -55,6 +57,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "idle.driver-governor",
+        cause: Cause::IdleStates,
         group: Group::Cpu,
         title: "The driver of idle states is one that knows the hardware",
         applies: Applies::LINUX.on_hardware(),
@@ -73,6 +76,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "idle.pmqos-global",
+        cause: Cause::IdleStates,
         group: Group::Cpu,
         title: "A limit on wake-up times has a living holder",
         applies: Applies::LINUX.on_hardware(),
@@ -86,6 +90,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "idle.pmqos-percpu",
+        cause: Cause::IdleStates,
         group: Group::Cpu,
         title: "Application CPUs have a limit of their own on wake-up times",
         applies: Applies::LINUX.on_hardware().isolated(),

@@ -6,12 +6,13 @@ use units::Nanos;
 
 use super::{GUIDE, ISOLATION, KTHREADS};
 use crate::rules::common::messages;
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 /// The rules.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "irq.rate-iso",
+        cause: Cause::TimerTick,
         group: Group::Interrupts,
         title: "The CPUs' own interrupts are rare on isolated CPUs",
         applies: Applies::LINUX.isolated(),
@@ -34,6 +35,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "irq.softirq-own",
+        cause: Cause::TimerTick,
         group: Group::Interrupts,
         title: "Softirqs of timers, RCU and the scheduler are rare on isolated CPUs",
         applies: Applies::LINUX.isolated(),
@@ -55,6 +57,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "irq.load",
+        cause: Cause::Queues,
         group: Group::Interrupts,
         title: "No CPU spends more than half of its time in interrupts",
         applies: Applies::LINUX,
@@ -78,6 +81,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "irq.storm",
+        cause: Cause::Queues,
         group: Group::Interrupts,
         title: "The kernel has switched no interrupt off",
         applies: Applies::LINUX,

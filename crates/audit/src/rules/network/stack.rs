@@ -6,13 +6,14 @@ use units::Nanos;
 
 use crate::rules::interfaces::span;
 use crate::{
-    Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
+    Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
 };
 
 /// The rules.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "net.softnet-drops",
+        cause: Cause::NetworkStack,
         group: Group::Network,
         title: "No packet was dropped from a CPU's backlog",
         applies: Applies::LINUX,
@@ -30,6 +31,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "net.softnet-squeezed",
+        cause: Cause::NetworkStack,
         group: Group::Network,
         title: "Softirqs of the network finished their work in time",
         applies: Applies::LINUX,
@@ -50,6 +52,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "net.conntrack",
+        cause: Cause::NetworkStack,
         group: Group::Network,
         title: "Connections are not tracked",
         applies: Applies::LINUX.to(&[Workload::Interrupt, Workload::Rt, Workload::KvmHost]),
@@ -70,6 +73,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "net.irdma",
+        cause: Cause::Rdma,
         group: Group::Network,
         title: "RDMA of the card is loaded only where it is used",
         applies: Applies::LINUX,

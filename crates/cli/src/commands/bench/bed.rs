@@ -1,5 +1,6 @@
 //! The tester's port, opened; and what is watched of the device under test meanwhile.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,9 +16,9 @@ use tester::frame::{Encapsulation, LOCAL_EXPERIMENTAL, Layout};
 use tester::gaps::Gap;
 use units::{Instant, Monotonic};
 
-use crate::Failure;
 use crate::args::bench::Bed as Typed;
 use crate::commands::ports;
+use crate::{Failure, terminal};
 
 /// What the journal says of it.
 const COMMAND: &str = "apus bench";
@@ -59,7 +60,7 @@ impl Bed {
             _ => Filter::All,
         };
         for id in ports::take_back_left_behind(COMMAND)? {
-            eprintln!("transaction {id} was left by a process that died; it was taken back");
+            let _ = writeln!(terminal::err(), "transaction {id} was left by a process that died; it was rolled back");
         }
         let interface = Interface::attach(&InterfaceConfig {
             name: typed.port.clone(),

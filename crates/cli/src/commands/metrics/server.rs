@@ -8,6 +8,7 @@
 //! One thread serves all connections, and none of them waits for another. When all places are taken, the connection that
 //! was accepted first gives up its own: a scrape takes a millisecond, so that is one which holds its place.
 
+use crate::terminal;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -81,7 +82,7 @@ fn accept(listener: &TcpListener, connections: &mut Vec<Connection>, now: Instan
             Err(e) if matches!(e.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {}
             Err(e) => {
                 // Out of descriptors, say: those that we hold pass.
-                let _ = writeln!(io::stderr(), "warning: a connection was not accepted: {e}");
+                let _ = writeln!(terminal::err(), "warning: a connection was not accepted: {e}");
                 connections.clear();
                 return;
             }

@@ -17,7 +17,7 @@ use live::port::{PortConfig, PortKind};
 use crate::args::Run as Typed;
 use crate::commands::{ports, print_json};
 use crate::failure::describe;
-use crate::{Failure, Status};
+use crate::{Failure, Status, terminal};
 use meaning::Meaning;
 
 /// Runs until it is asked to end, and says what it counted.
@@ -72,7 +72,7 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
     if meaning.json {
         print_json(&document)?;
     } else {
-        say::summary(&document, &mut std::io::stdout().lock()).context("write the summary")?;
+        say::summary(&document, &mut terminal::out()).context("write the summary")?;
     }
     kept?;
     let failed = outcome.workers.into_iter().find_map(|worker| worker.result.err());
@@ -108,7 +108,7 @@ fn start(meaning: &Meaning) -> anyhow::Result<(Instance, Vec<Option<Deferred>>)>
 /// To the standard error: the standard output is for the result.
 fn tell(line: &str) {
     // Nothing is left to be done if this cannot be said.
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = writeln!(terminal::err(), "{line}");
 }
 
 /// The files that were asked for, opened before the ports are: what cannot be written is said at once, and afterwards

@@ -14,6 +14,7 @@ use tester::quantile::REPORTED;
 
 use crate::Failure;
 use crate::documents::sim::Case;
+use crate::terminal::clean;
 
 /// The columns of a sweep over `keys`.
 pub fn head(keys: &[&str]) -> Vec<String> {
@@ -81,7 +82,7 @@ pub fn write_line(out: &mut impl Write, cells: &[String]) -> io::Result<()> {
         let plain = !cell.contains([',', '"', '\n', '\r']);
         if plain { cell.clone() } else { format!("\"{}\"", cell.replace('"', "\"\"")) }
     });
-    writeln!(out, "{}", quoted.collect::<Vec<_>>().join(","))
+    writeln!(out, "{}", clean(&quoted.collect::<Vec<_>>().join(",")))
 }
 
 /// Writes a whole table, in place of what is there.

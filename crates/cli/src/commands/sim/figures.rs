@@ -1,7 +1,6 @@
 //! `apus sim figures`: as a table, a document, a report.
 
-use std::fmt::Write as _;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write};
 
 use anyhow::Context as _;
 use sim::figures::{EXTREME_FACTOR, Figure, Kind, Role, Row, TYPICAL_PERCENT, Theirs, Verdict};
@@ -11,9 +10,10 @@ use tester::report::model::{
 };
 
 use crate::args::sim::Figures as Typed;
-use crate::commands::{no_color, print_json};
+use crate::commands::print_json;
 use crate::documents::figures::{Document, Summary};
-use crate::{Failure, Status};
+use crate::terminal::{Clean, Style};
+use crate::{Failure, Status, terminal};
 
 /// Makes the figures, and says them.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
@@ -27,9 +27,8 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         print_json(&Document::new(typed.seed, &figures))?;
         return Ok(Status::Good);
     }
-    let mut out = io::stdout().lock();
-    let colours = out.is_terminal() && !no_color();
-    out.write_all(render(&figures, typed.inputs, colours).as_bytes())?;
+    let mut out = terminal::out();
+    render(&mut out, &figures, typed.inputs)?;
     if let Some(path) = &typed.output {
         writeln!(out, "report: {}", path.display())?;
     }
@@ -49,14 +48,12 @@ fn make(typed: &Typed) -> Result<Vec<Figure>, MachineError> {
 const HEADINGS: [&str; 6] = ["CASE", "QUANTITY", "DOCUMENT", "MODEL", "DEVIATION", ""];
 
 /// All of it as text: a table a figure, what has to be explained below it.
-fn render(figures: &[Figure], inputs: bool, colours: bool) -> String {
-    let paint = |code: &str, text: &str| {
-        if colours { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
-    };
-    let mut text = String::new();
+fn render(out: &mut Clean<impl Write>, figures: &[Figure], inputs: bool) -> io::Result<()> {
     for figure in figures {
-        let _ = writeln!(text, "{}  {}", paint("1", figure.id), paint("1", figure.title));
-        let _ = writeln!(text, "{}", paint("2", figure.document));
+        out.styled(Style::Bold, &format!("{}  {}", figure.id, figure.title))?;
+        writeln!(out)?;
+        out.styled(Style::Dim, figure.document)?;
+        writeln!(out)?;
         let mut notes: Vec<&str> = Vec::new();
         let mut lines = vec![HEADINGS.map(str::to_owned)];
         for row in &figure.rows {
@@ -71,29 +68,29 @@ fn render(figures: &[Figure], inputs: bool, colours: bool) -> String {
         }
         let verdicts = figure.rows.iter().map(Row::verdict);
         for (line, verdict) in aligned(&lines).into_iter().zip(std::iter::once(None).chain(verdicts.map(Some))) {
-            let code = match verdict {
-                Some(Verdict::Differs) => "33",
-                Some(Verdict::Calibrated | Verdict::NotCompared) => "2",
-                Some(Verdict::Agrees) => "0",
-                None => "4",
+            let style = match verdict {
+                Some(Verdict::Differs) => Style::Yellow,
+                Some(Verdict::Calibrated | Verdict::NotCompared) => Style::Dim,
+                Some(Verdict::Agrees) => Style::Plain,
+                None => Style::Underlined,
             };
-            let _ = writeln!(text, "  {}", paint(code, &line));
+            write!(out, "  ")?;
+            out.styled(style, &line)?;
+            writeln!(out)?;
         }
         for (number, why) in notes.iter().enumerate() {
-            let _ = writeln!(text, "{}", wrapped(&format!("[{}] {why}", number + 1), 4));
+            writeln!(out, "{}", wrapped(&format!("[{}] {why}", number + 1), 4))?;
         }
-        let _ = writeln!(text, "{}", wrapped(&figure.method, 2));
+        writeln!(out, "{}", wrapped(&figure.method, 2))?;
         if inputs {
             for input in &figure.inputs {
-                let _ =
-                    writeln!(text, "{}", wrapped(&format!("{} = {}: {}", input.name, input.value, input.source), 4));
+                writeln!(out, "{}", wrapped(&format!("{} = {}: {}", input.name, input.value, input.source), 4))?;
             }
         }
-        text.push('\n');
+        writeln!(out)?;
     }
     let inputs_hint = if inputs { "" } else { " The inputs, each with its source: --inputs, --json, -o FILE." };
-    let _ = writeln!(text, "{}", wrapped(&format!("{}{inputs_hint}", told(Summary::of(figures))), 0));
-    text
+    writeln!(out, "{}", wrapped(&format!("{}{inputs_hint}", told(Summary::of(figures))), 0))
 }
 
 fn line(row: &Row, note: Option<usize>) -> [String; 6] {
@@ -295,13 +292,18 @@ mod tests {
     #[test]
     fn the_table_has_a_line_a_row_and_no_colours_unless_asked() {
         let figure = figure();
-        let plain = render(std::slice::from_ref(&figure), false, false);
+        let rendered = |inputs, colours| {
+            let mut out = Clean::new(Vec::new(), colours);
+            render(&mut out, std::slice::from_ref(&figure), inputs).unwrap();
+            String::from_utf8(out.into_inner()).unwrap()
+        };
+        let plain = rendered(false, false);
         assert!(!plain.contains('\u{1b}'));
         let line = plain.lines().find(|line| line.contains("30 cores at 800 MHz")).unwrap();
         assert!(line.contains("123") && line.contains('%'), "{line}");
         assert!(plain.lines().all(|line| line.chars().count() <= 130), "{plain}");
         assert!(plain.contains("[1]") && plain.contains("predictions"));
-        assert!(render(&[figure], true, true).contains("\u{1b}[1m"));
+        assert!(rendered(true, true).contains("\u{1b}[1m"));
     }
 
     #[test]

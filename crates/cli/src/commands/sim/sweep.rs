@@ -1,7 +1,7 @@
 //! `apus sim sweep`: all combinations of values, each simulated by itself, on all cores.
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::args::sim::{Sweep as Typed, Vary};
 use crate::commands::print_json;
 use crate::documents::VERSION;
 use crate::documents::sim::{Case, Combination, SWEEP, SweepDocument};
-use crate::{Failure, Status};
+use crate::{Failure, Status, terminal};
 
 /// How often a signal is looked for.
 const LOOK: Duration = Duration::from_millis(100);
@@ -81,7 +81,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     }
     progress.clear();
     if interrupted && typed.output.is_none() {
-        eprintln!("interrupted: {next} of {total} cases");
+        let _ = writeln!(terminal::err(), "interrupted: {next} of {total} cases");
     }
     let combinations = combinations(&keys, &head, &order, &rows, typed.seeds);
     let document = || SweepDocument {
@@ -100,7 +100,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         return Ok(if interrupted { Status::Findings } else { Status::Good });
     }
     let of_seeds = || combinations.iter().map(|combination| seeds::row(&keys, combination)).collect::<Vec<_>>();
-    let mut out = io::stdout().lock();
+    let mut out = terminal::out();
     match &typed.output {
         Some(path) => {
             writeln!(out, "{}: {} of {total} cases", path.display(), total - left.len() + next)?;
@@ -253,7 +253,7 @@ pub(super) struct Progress {
 impl Progress {
     /// Of `total` cases, `kept` are done already.
     pub(super) fn new(total: usize, kept: usize) -> Self {
-        Self { terminal: io::stderr().is_terminal(), total, kept, shown: None }
+        Self { terminal: terminal::err_is_terminal(), total, kept, shown: None }
     }
 
     /// Of the cases that were left, `done` are done.
@@ -266,14 +266,15 @@ impl Progress {
         self.shown = Some(done);
         let filled = WIDTH * done / self.total.max(1);
         let bar = format!("{}{}", "#".repeat(filled), "-".repeat(WIDTH - filled));
-        // Erase the line (ECMA-48, EL), and write. What nobody can see needs no handling.
-        let _ = write!(io::stderr(), "\r\x1b[K[{bar}] {done} of {} cases", self.total);
+        let mut err = terminal::err();
+        // What nobody can see needs no handling.
+        let _ = err.erase_line().and_then(|()| write!(err, "[{bar}] {done} of {} cases", self.total));
     }
 
     /// Takes it off the screen.
     pub(super) fn clear(&self) {
         if self.terminal {
-            let _ = write!(io::stderr(), "\r\x1b[K");
+            let _ = terminal::err().erase_line();
         }
     }
 }

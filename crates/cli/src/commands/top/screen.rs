@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use ratatui::Frame;
+use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::KeyCode;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -201,6 +202,15 @@ fn place(worker: &Worker) -> String {
 
 fn workers(document: &Document) -> impl Iterator<Item = (&Instance, &Worker)> {
     document.instances.iter().flat_map(|instance| instance.workers.iter().map(move |worker| (instance, worker)))
+}
+
+/// Replaces what acts on a terminal instead of being shown: names of instances, ports and files come from others.
+pub fn harmless(buffer: &mut Buffer) {
+    for cell in &mut buffer.content {
+        if cell.symbol().contains(units::acts) {
+            cell.set_symbol("\u{fffd}");
+        }
+    }
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::args::tune::{Apply, Manner, PowerSet, Rollback, Via as TypedVia};
 use crate::commands::print_json;
 use crate::documents::VERSION;
 use crate::documents::tune::{Apply as ApplyDocument, Rollback as RollbackDocument};
-use crate::{Failure, Status};
+use crate::{Failure, Status, terminal};
 
 /// `apus tune apply`
 pub fn apply(typed: &Apply) -> anyhow::Result<Status> {
@@ -26,7 +26,7 @@ pub fn apply(typed: &Apply) -> anyhow::Result<Status> {
     let (_, resolved) = resolve(&access, &typed.profile, &typed.target)?;
     let previews = resolved.plan.preview(&access);
     if !typed.yes {
-        say::plan(&resolved, &previews, &mut io::stderr().lock())?;
+        say::plan(&resolved, &previews, &mut terminal::err())?;
         let changes = previews.iter().filter(|preview| matches!(preview.meets, Meets::Other { .. })).count();
         if !asked(&format!("change {changes} settings"))? {
             return Ok(Status::Good);
@@ -118,7 +118,7 @@ pub fn rollback(typed: &Rollback) -> anyhow::Result<Status> {
     if typed.manner.json {
         print_json(&RollbackDocument::of(&rolled_back))?;
     } else {
-        say::rolled_back(&rolled_back, &mut io::stdout().lock())?;
+        say::rolled_back(&rolled_back, &mut terminal::out())?;
     }
     Ok(if rolled_back.iter().all(|one| one.closed) { Status::Good } else { Status::Findings })
 }
@@ -180,7 +180,7 @@ fn finish(
     if manner.json {
         print_json(&ApplyDocument::of(&plan.name, applied))?;
     } else {
-        say::applied(access, applied, notes, &mut io::stdout().lock())?;
+        say::applied(access, applied, notes, &mut terminal::out())?;
     }
     // What this machine does not have is told and no failure, as long as there is something.
     let there = applied.items.iter().filter(|(_, became)| *became != Became::NotThere);
@@ -201,7 +201,7 @@ fn asked(what: &str) -> anyhow::Result<bool> {
 }
 
 fn answered(question: &str) -> io::Result<bool> {
-    let mut err = io::stderr().lock();
+    let mut err = terminal::err();
     write!(err, "{question}")?;
     err.flush()?;
     let mut answer = String::new();

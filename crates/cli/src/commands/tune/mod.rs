@@ -6,6 +6,7 @@ mod guard;
 mod say;
 mod show;
 
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use host::knob::{Access, Act, Gate, Holder};
 use host::profile::{Library, Profile, Purpose, Resolved};
 
 use crate::args::tune::{Power, Target, Tune as Typed};
-use crate::{Failure, Status};
+use crate::{Failure, Status, terminal};
 
 /// Plans, applies, takes back, shows, exports.
 pub fn run(typed: Typed) -> anyhow::Result<Status> {
@@ -69,7 +70,7 @@ struct Trace;
 
 impl Gate for Trace {
     fn before(&self, act: &Act) {
-        eprintln!("{} {}", act.operation, act.object);
+        let _ = writeln!(terminal::err(), "{} {}", act.operation, act.object);
     }
 }
 

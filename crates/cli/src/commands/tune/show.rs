@@ -1,7 +1,7 @@
 //! What only reads: `plan`, `status`, `verify`, `diff`, `export`.
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 
 use std::time::{Duration, Instant};
@@ -17,11 +17,11 @@ use super::{machine, resolve, say};
 use crate::args::tune::{Export, PlanArgs, Show, Target, Verify};
 use crate::commands::print_json;
 use crate::documents::tune::{OpenItem, Plan, Recommend, Status as StatusDocument};
-use crate::{Failure, Status};
+use crate::{Failure, Status, terminal};
 
 /// `apus tune plan`
 pub fn plan(typed: &PlanArgs) -> anyhow::Result<Status> {
-    let mut out = io::stdout().lock();
+    let mut out = terminal::out();
     let Some(profile) = &typed.profile else {
         for (name, summary) in Library::below(&typed.target.root).list() {
             match summary {
@@ -49,7 +49,7 @@ pub fn status(typed: &Show) -> anyhow::Result<Status> {
     if typed.json {
         print_json(&document)?;
     } else {
-        say::status(&document, &mut io::stdout().lock())?;
+        say::status(&document, &mut terminal::out())?;
     }
     let wrong = document.transactions.iter().any(|one| one.abandoned || one.damage.is_some());
     Ok(if wrong { Status::Findings } else { Status::Good })
@@ -75,7 +75,7 @@ pub fn verify(typed: &Verify) -> anyhow::Result<Status> {
     if typed.json {
         print_json(&document)?;
     } else {
-        say::verify(&document, &mut io::stdout().lock())?;
+        say::verify(&document, &mut terminal::out())?;
     }
     // What belongs to another network namespace is reported, and decides nothing.
     let mut items = document.transactions.iter().flat_map(|one| &one.items).filter(|item| item.is_here());
@@ -102,7 +102,7 @@ fn verify_profile(access: &Access, profile: &str, typed: &Verify) -> anyhow::Res
     if typed.json {
         print_json(&Plan::of(&resolved, &previews))?;
     } else {
-        say::verify_profile(&resolved, &previews, &mut io::stdout().lock())?;
+        say::verify_profile(&resolved, &previews, &mut terminal::out())?;
     }
     let there: Vec<_> = previews.iter().filter(|preview| preview.meets != Meets::NotThere).collect();
     let good = there.iter().all(|preview| matches!(preview.meets, Meets::AsWanted { .. }));
@@ -116,7 +116,7 @@ pub fn recommend(typed: &Show) -> anyhow::Result<Status> {
     if typed.json {
         print_json(&Recommend::of(&found))?;
     } else {
-        say::recommendation(&found, &mut io::stdout().lock())?;
+        say::recommendation(&found, &mut terminal::out())?;
     }
     Ok(Status::Good)
 }
@@ -152,7 +152,7 @@ pub fn diff(typed: &Show) -> anyhow::Result<Status> {
     if typed.json {
         print_json(&document)?;
     } else {
-        say::diff(&document, &mut io::stdout().lock())?;
+        say::diff(&document, &mut terminal::out())?;
     }
     Ok(Status::Good)
 }
@@ -168,7 +168,7 @@ pub fn export(typed: &Export) -> anyhow::Result<Status> {
     let access = machine(&typed.target.root)?;
     let (profile, resolved) = resolve(&access, &typed.profile, &typed.target)?;
     let export = resolved.export(&access, &profile.summary, typed.format)?;
-    let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
+    let (mut out, mut err) = (terminal::out(), terminal::err());
     for file in &export.files {
         match &typed.output {
             Some(folder) => {
@@ -176,7 +176,7 @@ pub fn export(typed: &Export) -> anyhow::Result<Status> {
                 if let Some(parent) = path.parent() {
                     fs::create_dir_all(parent).with_context(|| format!("make the folder {}", parent.display()))?;
                 }
-                fs::write(&path, &file.text).with_context(|| format!("write {}", path.display()))?;
+                terminal::file(&path, &file.text).with_context(|| format!("write {}", path.display()))?;
                 // tuned starts a script itself.
                 if file.text.starts_with("#!") {
                     fs::set_permissions(&path, fs::Permissions::from_mode(0o755))

@@ -37,7 +37,7 @@ fn threads(pid: u32) -> Vec<(u64, u64, u64)> {
 /// Before, each thread had all of root's capabilities until the end.
 #[test]
 fn with_open_ports_it_has_no_capability_in_force() {
-    let Some(bed) = Bed::new("with_open_ports_it_has_no_capability_in_force", &["ping"], pair) else { return };
+    let Some(bed) = Bed::new(&["ping"], pair) else { return };
     let before = napis(&bed, "dut", "dut0");
     for (words, kept) in [(&[][..], 0), (DEFERRAL, NET_ADMIN)] {
         let apus = Apus::start(&bed, "dut", "least", &[&ECHO[..], &["10.78.0.2"], words, &PLACE[..]].concat());
@@ -73,8 +73,7 @@ fn home(directory: &Path) -> std::path::PathBuf {
 
 #[test]
 fn without_root_it_defers_and_restores_by_a_journal_of_the_users_own() {
-    let test = "without_root_it_defers_and_restores_by_a_journal_of_the_users_own";
-    let Some(bed) = Bed::new(test, &["setpriv", "ping"], pair) else { return };
+    let Some(bed) = Bed::new(&["setpriv", "ping"], pair) else { return };
     let directory = std::env::temp_dir().join(format!("apus-it-defer-{}", std::process::id()));
     std::fs::create_dir(&directory).unwrap();
     let (copy, home) = (public_copy(&directory), home(&directory));

@@ -105,7 +105,7 @@ impl Parts {
 
     /// The text of tuned.conf, without the script.
     pub(super) fn conf(&self, summary: &str, include: Option<&str>) -> String {
-        let summary = summary.replace('$', "").replace('#', "");
+        let summary = summary.replace(['$', '#'], "");
         let mut text = format!("# Written by apus tune export.\n[main]\nsummary={}\n", summary.trim());
         if let Some(include) = include {
             let _ = writeln!(text, "include={include}");

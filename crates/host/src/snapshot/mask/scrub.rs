@@ -145,7 +145,7 @@ fn is_address(word: &str) -> bool {
 fn has_key(word: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '_');
     word.split(|c| !is_part(c)).any(|run| {
-        let count = |is: fn(&u8) -> bool| run.bytes().filter(|c| is(c)).count();
+        let count = |is: fn(&u8) -> bool| run.bytes().filter(is).count();
         let (upper, lower, digits) =
             (count(u8::is_ascii_uppercase), count(u8::is_ascii_lowercase), count(u8::is_ascii_digit));
         let kinds = [upper, lower, digits].into_iter().filter(|n| *n > 0).count();
