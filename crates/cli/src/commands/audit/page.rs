@@ -26,7 +26,8 @@ pub(super) fn of(document: &Document) -> String {
     first(&mut page, document);
     causes(&mut page, document);
     budget(&mut page, document);
-    let parts: [(&str, fn(&Finding) -> bool); 5] = [
+    type IsOf = fn(&Finding) -> bool;
+    let parts: [(&str, IsOf); 5] = [
         ("Accepted by the baseline", |finding| finding.accepted),
         ("Choices on which sources disagree", |finding| !finding.accepted && finding.verdict == "sources-disagree"),
         ("Unknown", |finding| finding.verdict == "unknown"),

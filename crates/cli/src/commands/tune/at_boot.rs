@@ -41,7 +41,7 @@ pub fn enable(typed: &Enable) -> anyhow::Result<Status> {
         summary: profile.summary,
     };
     let changed = at_boot.enable(&access)?;
-    let mut out = io::stdout().lock();
+    let mut out = terminal::out();
     for path in &changed.paths {
         writeln!(out, "wrote {path}")?;
     }
@@ -61,7 +61,7 @@ pub fn enable(typed: &Enable) -> anyhow::Result<Status> {
 pub fn disable(root: &Path) -> anyhow::Result<Status> {
     let access = machine_to_change(root, false)?;
     let changed = at_boot::disable(&access)?;
-    let mut out = io::stdout().lock();
+    let mut out = terminal::out();
     for path in &changed.paths {
         writeln!(out, "removed {path}")?;
     }
