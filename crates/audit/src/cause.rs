@@ -52,13 +52,14 @@ pub enum Cause {
     HostOfGuests,
     Hypervisor,
     Services,
+    Console,
     Obsolete,
     Budget,
 }
 
 impl Cause {
     /// All of them.
-    pub const ALL: [Self; 46] = [
+    pub const ALL: [Self; 47] = [
         Self::IdleStates,
         Self::IdlePoll,
         Self::CoreFrequency,
@@ -103,6 +104,7 @@ impl Cause {
         Self::HostOfGuests,
         Self::Hypervisor,
         Self::Services,
+        Self::Console,
         Self::Obsolete,
         Self::Budget,
     ];
@@ -271,6 +273,9 @@ impl Cause {
             ),
             Self::Services => {
                 ("services", "Services run that this host does not need", "Stop services that this host does not need")
+            }
+            Self::Console => {
+                ("console", "Kernel messages go out over a slow console", "Keep kernel messages off the serial console")
             }
             Self::Obsolete => (
                 "obsolete-settings",

@@ -149,7 +149,7 @@ const MONITORS: &[Rule] = &[
 const EVIDENCE: &[Rule] = &[
     Rule {
         id: "svc.console",
-        cause: Cause::Services,
+        cause: Cause::Console,
         group: Group::Services,
         title: "Kernel messages do not go out over a slow console",
         applies: Applies::LINUX,
