@@ -2,9 +2,9 @@
 # Takes a host's state into one file, for `apus audit --from FILE` on another machine.
 #
 # Needs a shell, tar and what every POSIX system has; on Linux and FreeBSD. As root it sees more, and says
-# what it could not see. It changes nothing, and takes no secret: what it reads is listed below, command
-# lines lose the values of parameters that can hold a secret, and the kernel's messages are those that
-# an audit looks at. MAC addresses and serial numbers are masked unless -u is given. It keeps away from CPUs
+# what it could not see. It changes nothing, and takes no secret: what it reads is listed below; of a text
+# that can hold secrets, such as a command line, only what is known to be none is kept; and the kernel's
+# messages are those that an audit looks at. MAC addresses and serial numbers are masked unless -u is given. It keeps away from CPUs
 # that are isolated, and reads nothing that interrupts them.
 #
 #   sh apus-snapshot.sh [-o host.tar] [-t seconds between the two readings of the counters] [-u]
@@ -63,35 +63,281 @@ in_time() {
     return 1
 }
 
-# Command lines: values of names that can hold a secret, addresses and UUIDs. (sed -E: GNU, BSD and busybox.)
-mask_cmdline() {
-    sed -E -e 's/([^ ]*(auth|BOOTIF|bootif|cred|fqdn|gateway|hostname|ifname|iscsi|nameserver|netroot|nfsroot|pass|proxy|secret|token)[^ =]*)=("[^"]*"|[^ ]*)/\1=MASKED/g' \
-        -e 's/([^ =]*(key|mac|uuid|pw|pwd))=("[^"]*"|[^ ]*)/\1=MASKED/g' -e 's/(^| )(ip|dns)=[^ ]*/\1\2=MASKED/g' \
-        -e 's/=[^ ]*(:\/\/|UUID=|@)[^ ]*/=MASKED/g' -e 's/=[^ ]*[0-9]{1,3}(\.[0-9]{1,3}){3}[^ ]*/=MASKED/g'
-}
+# What is kept of texts that can hold secrets: see crates/host/src/snapshot/kept.txt.
+cat >"$work/kept" <<'KEPT'
+# What a snapshot keeps although it stands in a text that can hold secrets: names whose values (parameter, setting,
+# kubelet, cpuinfo, config, dmidecode, option) are kept, and words that stand alone (flag). Everything else is masked.
+# Names of cpuinfo and dmidecode: in lower case, with _ for spaces. Parameters and flags: with _ for dashes.
+parameter acpi acpi_enforce_resources amd_iommu amd_iommu_intr amd_prefcore amd_pstate apic apparmor audit audit_backlog_limit
+parameter biosdevname cgroup_disable cgroup_no_v1 clearcpuid clocksource cma console consoleblank cpufreq.default_governor
+parameter cpufreq.off cpuidle.governor cpuidle.off cpuidle_haltpoll.force crashkernel default_affinity default_hugepagesz
+parameter dis_ucode_ldr earlycon earlyprintk edac_report efi elevator enforcing fips ftrace gather_data_sampling ghes.disable
+parameter group_sched haltpoll.guest_halt_poll_allow_shrink haltpoll.guest_halt_poll_grow haltpoll.guest_halt_poll_ns highres housekeeping hpet hugepages hugepagesz hugetlb_cma hugetlb_free_vmemmap hung_task_panic
+parameter i915.enable_dc idle idxd.legacy_cdev_support init_on_alloc init_on_free intel_idle.max_cstate intel_idle.states_off
+parameter intel_idle.use_acpi intel_iommu intel_pstate intel_uncore_frequency.disable intremap iomem iommu iommu.passthrough
+parameter iommu.strict ipv6.disable irqaffinity isolcpus kpti ksm kthread_cpus kvm.halt_poll_ns kvm.halt_poll_ns_grow
+parameter kvm.halt_poll_ns_shrink kvm.kvmclock_periodic_sync kvm.nx_huge_pages kvm_amd.avic kvm_amd.npt kvm_intel.enable_apicv
+parameter kvm_intel.ept kvm_intel.ple_gap kvm_intel.ple_window kvm_intel.vmentry_l1d_flush l1d_flush l1tf lapic libahci.ignore_sss
+parameter lockdown log_buf_len loglevel lpj lsm maxcpus mce mds mem mem_sleep_default memhp_default_state memmap
+parameter memory_corruption_check mitigations mmio_stale_data module_blacklist modprobe.blacklist net.ifnames netdev_budget
+parameter nmi_watchdog no_console_suspend nohz nohz_full nosmt nouveau.modeset nr_cpus numa numa_balancing nvme.poll_queues
+parameter nvme.write_queues nvme_core.default_ps_max_latency_us oops page_poison panic panic_on_warn pci pcie_aspm
+parameter pcie_aspm.policy pcie_port_pm pcie_ports possible_cpus preempt printk.devkmsg printk.time processor.ignore_ppc
+parameter processor.max_cstate psi psi_cgroup pti random.trust_bootloader random.trust_cpu rcu_nocbs rcupdate.rcu_cpu_stall_suppress
+parameter rcupdate.rcu_cpu_stall_timeout rcupdate.rcu_expedited rcupdate.rcu_normal rcupdate.rcu_normal_after_boot
+parameter rcutree.blimit rcutree.enable_rcu_lazy rcutree.kthread_prio rcutree.nohz_full_patience_delay rcutree.rcu_idle_gp_delay
+parameter rcutree.use_softirq reboot reg_file_data_sampling relax_domain_level reserve retbleed rodata rootdelay rootfstype
+parameter sched_energy_aware schedstats security selinux skew_tick slab_nomerge slub_debug slub_max_order softlockup_panic
+parameter spec_rstack_overflow spec_store_bypass_disable spectre_bhi spectre_v2 spectre_v2_user splash srbds swapaccount swiotlb
+parameter systemd.cpu_affinity systemd.legacy_systemd_cgroup_controller systemd.show_status systemd.unified_cgroup_hierarchy
+parameter thermal.off threadirqs timer_migration topology transparent_hugepage tsa tsc tsc_early_khz tsx tsx_async_abort
+parameter tuned.non_isolcpus usbcore.autosuspend vfio_iommu_type1.allow_unsafe_interrupts vfio_pci.disable_idle_d3
+parameter vfio_pci.disable_vga vfio_pci.ids vga virtio_net.napi_tx watchdog_thresh workqueue.default_affinity_scope
+parameter workqueue.power_efficient workqueue.unbound_cpus xen_nopv
+flag acpi_irq_nobalance acpi_irq_balance allow_mismatched_32bit_el0 alloc_snapshot cpu0_hotplug debug emergency
+flag force_ibs ignore_loglevel initcall_debug intel_idle intel_pstate irqpoll irqfixup isolcpus lapic_timer_c2_ok mce
+flag mitigations mminit_loglevel nmi_watchdog no5lvl no_console_suspend no_file_caps no_hash_pointers no_kvmapf no_kvmclock
+flag no_kvmclock_vsyscall no_scroll no_steal_acc no_timer_check noacpi noapic noapictimer noaliencache nocache noefi nofb nofpu
+flag nofxsr nogbpages nohalt nohibernate nohlt nohpet nohz nohz_full nohugeiomap noinitrd noinvpcid noirqbalance nokaslr
+flag nfsrootdebug nolapic nolapic_timer nomca nomce nomodeset nomodule nompx nomsi noaer nopat nopcid nopku nopti nopvspin noreplace_smp
+flag noresume nortc nosbagart nosep nosgx nosmap nosmep nosmp nosmt nosoftlockup nospec_store_bypass_disable nospectre_bhb
+flag nospectre_v1 nospectre_v2 nosplash notsc nousb nouuid nowatchdog nowb nox2apic noxsave noxsaveopt noxsaves numa_zonelist_order
+flag plymouth pti quiet rcu_nocb_poll rcu_nocbs rescue retain_initrd rhgb ro rootwait rw single skew_tick slab_nomerge splash
+flag slub_debug sysrq_always_enabled text threadirqs tsc verbose x2apic_phys xsave
+setting CPUAffinity CtrlAltDelBurstAction DefaultCPUAccounting DefaultMemoryAccounting DefaultTasksMax LogLevel NUMAMask
+setting NUMAPolicy RuntimeWatchdogSec DEPLOY_ENABLED ENABLED FOLLOW_ISOLCPUS IRQBALANCE_AFFINITY_MASK IRQBALANCE_ARGS
+setting IRQBALANCE_BANNED_CPULIST IRQBALANCE_BANNED_CPUS IRQBALANCE_BANNED_INTERRUPTS IRQBALANCE_DEBUG IRQBALANCE_ONESHOT
+setting IRQ_AFFINITY_MASK ONESHOT OPTIONS
+option banirq banmod debug deepestcache foreground hintpolicy interval journal migrateval oneshot powerthresh
+kubelet apiVersion cgroupDriver cgroupsPerQOS cpuCFSQuota cpuCFSQuotaPeriod cpuManagerPolicy cpuManagerReconcilePeriod
+kubelet enforceCPULimits kind maxPods memoryManagerPolicy nodeStatusUpdateFrequency podPidsLimit reservedSystemCPUs
+kubelet topologyManagerPolicy topologyManagerScope
+cpuinfo address_sizes apicid bogomips bugs cache_alignment cache_size clflush_size cpu cpu_architecture cpu_cores cpu_family
+cpuinfo cpu_implementer cpu_mhz cpu_part cpu_revision cpu_variant cpuid_level features flags fpu fpu_exception hardware hart
+cpuinfo initial_apicid isa marchid microcode mimpid mmu model model_name mvendorid physical_id power_management processor
+cpuinfo revision siblings stepping tlb_size uarch vendor_id vmx_flags wp core_id clock
+config CC_VERSION_TEXT DEFAULT_TCP_CONG LOCALVERSION LSM
+dmidecode bank_locator configured_clock_speed configured_memory_speed data_width error_correction_type form_factor locator
+dmidecode memory_technology rank size speed total_width type type_detail
+KEPT
 
-# The serial number that boards of ARM print.
-mask_cpuinfo() {
-    if [ $unmask = yes ]; then cat; else sed -E 's/^(Serial[[:space:]]*:).*/\1 MASKED/'; fi
+# Masks the rest, as crates/host/src/snapshot/mask does.
+cat >"$work/mask.awk" <<'AWK'
+function keeps(kind, name) { return (kind " " name) in known }
+function count(text, class) { return gsub(class, "&", text) }
+# A run of characters as keys and packed texts have them.
+function has_key(word,    run, u, l, d) {
+    while (match(word, /[A-Za-z0-9+_]+/)) {
+        run = substr(word, RSTART, RLENGTH)
+        word = substr(word, RSTART + RLENGTH)
+        if (length(run) < 16) continue
+        u = count(run, "[A-Z]"); l = count(run, "[a-z]"); d = count(run, "[0-9]")
+        if (u && l && d || (u || l) && d > 3 || u && d && !l && run !~ /_/ || length(run) > 31 && u > 2 && l > 2) return 1
+        if (run ~ /^[0-9a-fA-F]+$/ && run ~ /[a-fA-F]/ && d) return 1
+    }
+    return 0
 }
-
-mask_addresses() {
-    sed -E -e 's/[0-9]{1,3}(\.[0-9]{1,3}){3}/MASKED/g' -e 's/[0-9a-f]{1,4}(:[0-9a-f]{1,4}){0,6}::[0-9a-f:]*/MASKED/g' \
-        -e 's/[0-9a-f]{1,4}(:[0-9a-f]{1,4}){7}/MASKED/g'
+function private(word) {
+    if (word ~ /:\/\// || word ~ /[^@]@[^0-9]/ || has_key(word)) return 1
+    if (word ~ /(^|[:\/@])[0-9][0-9]?[0-9]?\.[0-9][0-9]?[0-9]?\.[0-9][0-9]?[0-9]?\.[0-9][0-9]?[0-9]?([:\/%.]|$)/) return 1
+    if (word ~ /^[0-9a-fA-F:]*:[0-9a-fA-F:.]*([\/%]|[:.,]*$)/ && (word ~ /[0-9a-fA-F]::/ || word ~ /::[0-9a-fA-F]/ || count(word, ":") > 6) && count(word, ":") > 2) return 1
+    return word ~ /(^|[^0-9a-zA-Z])[0-9a-fA-F]+$/ && match(word, /[0-9a-fA-F]+$/) && RLENGTH > 11 && substr(word, RSTART) ~ /^0|[a-fA-F]/ && substr(word, 1, RSTART - 1) !~ /0x$/
 }
+function prose(text,    out, word, sep) {
+    out = ""
+    while (match(text, /[] \t,=[()"';]/)) {
+        word = substr(text, 1, RSTART - 1); sep = substr(text, RSTART, 1); text = substr(text, RSTART + 1)
+        out = out (private(word) ? "MASKED" : word) sep
+    }
+    return out (private(text) ? "MASKED" : text)
+}
+function public(value,    n, i, parts) {
+    if (value ~ /[^A-Za-z0-9_,.:;+*()!^%@$#=-]/) return 0
+    n = split(value, parts, /[,;=]/)
+    for (i = 1; i <= n; i++) if (prose(parts[i]) != parts[i] || parts[i] ~ /[0-9a-fA-F][0-9a-fA-F][:-]..[:-]..[:-]..[:-]..[:-]../) return 0
+    return 1
+}
+function image(path) { sub(/^.*\//, "", path); return public(path) ? path : "MASKED" }
+function parameter(word,    at, name, value, plain, small) {
+    gsub(/"/, "", word)
+    at = index(word, "=")
+    plain = at ? substr(word, 1, at - 1) : word
+    name = plain; gsub(/-/, "_", name)
+    if (!at) return keeps("flag", name) || keeps("parameter", name) ? word : "MASKED"
+    value = substr(word, at + 1)
+    if (name == "BOOT_IMAGE") return "BOOT_IMAGE=/" image(value)
+    if (keeps("parameter", name)) { if (public(value)) return word }
+    else if (plain !~ /^[a-z0-9_.:-]+$/ && plain !~ /^[A-Z_]+$/ || plain !~ /^[A-Za-z0-9_]/ || count(plain, "[0-9]") > 4 || plain ~ /^[0-9]+$/ || length(plain) > 47) return "MASKED"
+    small = " auto disable disabled enable enabled false force n N no none off on true y yes "
+    if (value == "" || index(small, " " value " ") || value ~ /^[0-9][0-9]?$/) return word
+    return plain "=MASKED"
+}
+# Word by word as the kernel takes it apart: double quotes protect spaces.
+function cmdline(text,    out, i, c, quoted, word) {
+    out = ""; word = ""; quoted = 0; text = text " "
+    for (i = 1; i <= length(text); i++) {
+        c = substr(text, i, 1)
+        if (c == "\"") quoted = !quoted
+        if ((c != " " && c != "\t") || (quoted && i < length(text))) { word = word c; continue }
+        if (word == "--") return out (out == "" ? "" : " ") "-- MASKED"
+        if (word != "") out = out (out == "" ? "" : " ") parameter(word)
+        word = ""
+    }
+    return out
+}
+function setting(word,    option, value, at) {
+    if (word ~ /^(yes|no|true|false|on|off)$/ || numbers(word)) return word
+    if (word !~ /^-/) return "MASKED"
+    option = word; sub(/^-*/, "", option); at = index(option, "="); value = at ? substr(option, at + 1) : ""
+    if (at) option = substr(option, 1, at - 1)
+    if (!keeps("option", option) && length(option) != 1) return "MASKED"
+    return value == "" || numbers(value) || value ~ /^(exact|subset|ignore|none|debug)$/ ? word : "MASKED"
+}
+function numbers(word,    n, i, parts) {
+    if (word !~ /^[0-9a-fA-F,x-]*$/ || word ~ /[0-9a-fA-F][0-9a-fA-F]-..-..-..-..-../) return 0
+    n = split(word, parts, /[,-]/)
+    for (i = 1; i <= n; i++) if (length(parts[i]) > 8 && parts[i] !~ /^0x/) return 0
+    return 1
+}
+function trimmed(text) { gsub(/^[ \t"']+|[ \t"',]+$/, "", text); return text }
+BEGIN {
+    while ((getline line <kept) > 0) { n = split(line, words, " "); for (i = 2; i <= n; i++) known[words[1] " " words[i]] = 1 }
+}
+mode == "cmdline" { print cmdline($0); next }
+mode == "loader" {
+    line = trimmed($0)
+    if (match($0, /^[ \t]*GRUB_CMDLINE_LINUX[A-Z_]*[ \t]*=/)) {
+        name = trimmed(substr($0, 1, RLENGTH - 1)); value = substr($0, RSTART + RLENGTH); gsub(/["'\\]/, "", value)
+        print name "=\"" cmdline(value) "\""
+    } else if ($1 == "options") { sub(/^[ \t]*options[ \t]*/, ""); print "options " cmdline($0) }
+    else if ($1 ~ /^linux(16|efi)?$/) { first = $1; file = $2; sub(/^[ \t]*[^ \t]+[ \t]+[^ \t]+/, ""); rest = cmdline($0); print first " /" image(file) (rest == "" ? "" : " " rest) }
+    next
+}
+mode == "settings" {
+    if ($0 ~ /^[ \t]*\[[A-Za-z]+\][ \t]*$/) { print trimmed($0); next }
+    sub(/^[ \t]*(export )?/, "")
+    at = index($0, "="); name = trimmed(substr($0, 1, at - 1)); value = trimmed(substr($0, at + 1))
+    if (!at || name !~ /^[A-Z][A-Za-z_]*$/ || length(name) > 40) next
+    if (!keeps("setting", name)) { if (value ~ /[^=]/) print name "=MASKED"; next }
+    n = split(value, words, /[ \t]+/); out = ""
+    for (i = 1; i <= n; i++) out = out (i > 1 ? " " : "") setting(words[i])
+    print name "=" out
+    next
+}
+mode == "kubelet" {
+    at = index($0, ":"); name = trimmed(substr($0, 1, at - 1)); value = trimmed(substr($0, at + 1))
+    if (!at || ($0 ~ /^[ \t-]/ && $0 !~ /^[ \t]*"/) || !keeps("kubelet", name)) next
+    print name ": " (value ~ /[^A-Za-z0-9_.,\/%-]/ || length(value) > 40 || private(value) ? "MASKED" : value)
+    next
+}
+mode == "cpuinfo" || mode == "dmidecode" {
+    at = index($0, ":"); name = tolower(trimmed(substr($0, 1, at - 1))); gsub(/ /, "_", name)
+    if (!at) { if ($0 == "" || $0 == "Memory Device") print; next }
+    if (keeps(mode, name)) print substr($0, 1, at) prose(substr($0, at + 1))
+    next
+}
+mode == "config" {
+    at = index($0, "="); name = substr($0, 8, at - 8); value = substr($0, at + 1)
+    if (!at || $0 !~ /^CONFIG_/) next
+    if (value ~ /^(y|m|n|""|-?[0-9]+|0x[0-9a-fA-F]+)$/ && length(value) < 19) print
+    else if (name == "CMDLINE") print "CONFIG_CMDLINE=\"" cmdline(trimmed(value)) "\""
+    else print "CONFIG_" name "=" (keeps("config", name) ? prose(value) : "\"MASKED\"")
+    next
+}
+mode == "messages" {
+    time = ""
+    if (match($0, /^\[[ 0-9.]+\] /)) { time = substr($0, 1, RLENGTH); $0 = substr($0, RLENGTH + 1) }
+    if ($0 ~ /^[^ :]+\[[0-9]+\]:/) next
+    if ((at = index($0, "ommand line")) && match(substr($0, at), /[:"]/)) {
+        from = at + RSTART; head = substr($0, 1, from - 1); rest = substr($0, from); tail = ""
+        if (head ~ /"$/ && match(rest, /"[^"]*$/)) { tail = substr(rest, RSTART); rest = substr(rest, 1, RSTART - 1) }
+        print time head (rest ~ /^ / ? " " : "") cmdline(rest) tail
+        next
+    }
+    n = split($0, words, / /); out = ""
+    for (i = 1; i <= n; i++) {
+        word = words[i]
+        if (at = index(word, "=")) {
+            value = substr(word, at + 1)
+            if (substr(word, 1, at - 1) !~ /^(severity|type|id)$/ && (value !~ /^[0-9a-fA-Fx.\/,:;)-]*$/ || length(value) > 20)) word = substr(word, 1, at) "MASKED"
+        }
+        out = out (i > 1 ? " " : "") word
+    }
+    print time prose(out)
+    next
+}
+mode == "modules" { gsub(/0x[0-9a-fA-F]+/, "0x0"); print; next }
+mode == "prose" { print prose($0); next }
+mode == "count" { print "MASKED"; next }
+mode == "swaps" {
+    if (NR > 1 && $1 !~ /^\/dev\/[a-z][a-z0-9-]*$/ && $1 !~ /^\/(swapfile|swap\.img|swap)$/) sub(/^[^ \t]*/, "MASKED")
+    print; next
+}
+mode == "mounts" {
+    if ($3 !~ /^(hugetlbfs|resctrl|cgroup2?|debugfs|tracefs|bpf)$/) next
+    if ($1 != $3) $1 = "none"
+    if ($2 !~ /^\/(dev|sys|proc|run)\// && $2 !~ /^\/(mnt\/huge|hugepages)/ || prose($2) != $2) $2 = "/MASKED"
+    if (!public($4)) $4 = "MASKED"
+    print; next
+}
+mode == "limits" {
+    if (NF != 4 || $1 ~ /^#/ || $3 !~ /^(memlock|rtprio)$/ || $2 !~ /^(-|soft|hard)$/ || $4 !~ /^(-?[0-9]+|unlimited|infinity)$/) next
+    if ($1 != "*" && $1 != "root") $1 = $1 ~ /^@/ ? "@MASKED" : "MASKED"
+    print; next
+}
+mode == "stat" {
+    from = index($0, "("); to = match($0, /\)[^)]*$/)
+    if (from && to > from) { name = substr($0, from + 1, to - from - 1); print substr($0, 1, from) thread(name) substr($0, to) } else print
+    next
+}
+mode == "status" { if ($0 ~ /^Name:\t/) print "Name:\t" thread(substr($0, 7)); else print; next }
+# Names of units: what an administrator calls an instance, and names that stand for others' things.
+mode == "paths" {
+    n = split($0, parts, "/"); out = ""
+    for (i = 1; i <= n; i++) out = out (i > 1 ? "/" : "") unit(parts[i])
+    print out; next
+}
+function thread(name,    at) {
+    if (at = index(name, "=")) return substr(name, 1, at) "MASKED"
+    return private(name) ? "MASKED" : name
+}
+function unit(part,    stem, kind, at, rest) {
+    if (!match(part, /\.(service|scope|slice|socket|mount|swap|automount|path|timer|target|device)([ :].*)?$/)) return part
+    stem = substr(part, 1, RSTART - 1); kind = substr(part, RSTART)
+    if (at = index(stem, "\\x")) return substr(stem, 1, at - 1) "-masked" sum(substr(stem, at + 2)) kind
+    at = index(stem, "@"); rest = substr(stem, at + 1)
+    if (!at || rest ~ /^(tty)*S*[0-9]*$/ && length(rest) < 9) return part
+    return substr(stem, 1, at) "masked" sum(rest) kind
+}
+function sum(text,    i, s) {
+    s = 0
+    for (i = 1; i <= length(text); i++) s = (s * 31 + index("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:\\", substr(text, i, 1))) % 997
+    return s
+}
+AWK
 
-mask_macs() {
+mask() { awk -v mode="$1" -v kept="$work/kept" -f "$work/mask.awk"; }
+
+# Hardware addresses in every notation, GUIDs, UUIDs, IDs of containers. (sed -E: GNU, BSD and busybox.)
+mask_identifiers() {
     if [ $unmask = yes ]; then
         cat
     else
-        sed -E -e 's/(^|[^0-9a-fA-F:])([0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}([^0-9a-fA-F:]|$)/\1xx:xx:xx:xx:xx:xx\3/g' \
-            -e 's/enx[0-9a-fA-F]{9}([0-9a-fA-F]{3})/enxmasked\1/g'
+        sed -E -e 's/[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5,}/xx:xx:xx:xx:xx:xx/g' \
+            -e 's/[0-9a-fA-F]{8}([-_][0-9a-fA-F]{4}){3}[-_][0-9a-fA-F]{6}([0-9a-fA-F]{6})/masked\2/g' \
+            -e 's/(^|[^0-9a-zA-Z.])[0-9a-fA-F]{4}\.[0-9a-fA-F]{4}\.[0-9a-fA-F]{4}($|[^0-9a-zA-Z.])/\1xx:xx:xx:xx:xx:xx\2/g' \
+            -e 's/[0-9a-fA-F]{4}(:[0-9a-fA-F]{4}){3,}/MASKED/g' \
+            -e 's/[0-9a-fA-F]{26,}([0-9a-fA-F]{6})/masked\1/g' \
+            -e 's/(en|ib|sl|wl|ww)x[0-9a-fA-F]{9,}([0-9a-fA-F]{3})/\1xmasked\2/g' \
+            -e 's/(en|ib|sl|wl|ww)x[0-9a-fA-F]{7,}/\1xmasked/g' \
+            -e 's/(^|[^0-9a-fA-Fx.])0[0-9a-fA-F]{8}([0-9a-fA-F]{3})([^0-9a-fA-F]|$)/\1masked\2\3/g' \
+            -e 's/([g-wyzG-WYZ_-])[0-9a-fA-F]{9}([0-9a-fA-F]{3})([^0-9a-fA-F]|$)/\1masked\2\3/g'
     fi
 }
 
 # Puts standard input into a file of the snapshot, at most 64 MB of it.
 put() {
-    mkdir -p "$host/${1%/*}" && head -c 67108864 2>/dev/null | mask_macs >"$host/$1"
+    mkdir -p "$host/${1%/*}" && head -c 67108864 2>/dev/null | mask_identifiers >"$host/$1"
 }
 
 # The output of a command, errors too: they say why there is none. Of one that is not here, nothing.
@@ -113,10 +359,12 @@ finish() {
         echo "complete: $complete"
         [ -f "$work/looked" ] && sed 's/^/looked: /' "$work/looked"
     } >"$host/apus-snapshot"
+    # Complete before it takes the name, and for its owner alone, whatever stood there.
+    draft=$out.$$
     case $out in
-    *.gz) (cd "$host" && tar -cf - .) | gzip -c >"$out" ;;
-    *) (cd "$host" && tar -cf - .) >"$out" ;;
-    esac || exit 3
+    *.gz) (cd "$host" && tar -cf - .) | gzip -c >"$draft" ;;
+    *) (cd "$host" && tar -cf - .) >"$draft" ;;
+    esac && chmod 600 "$draft" && mv -f "$draft" "$out" || { rm -f "$draft"; exit 3; }
     echo "$out: $(wc -c <"$out" | tr -d ' ') octets; complete: $complete" >&2
 }
 
@@ -129,18 +377,20 @@ freebsd_counters() {
 }
 
 freebsd() {
-    run uname -a
+    # Without the host's name.
+    uname -a | awk '{ $2 = "MASKED"; print }' | mask prose | put commands/uname_-a
     run uname -r
     # Parts of the tree that hold no names, addresses and serial numbers of the owner.
     sysctl hw dev net.iflib net.isr net.inet.tcp net.inet.udp kern.clockrate kern.eventtimer kern.hz kern.ipc \
         kern.osreldate kern.ostype kern.sched kern.smp kern.timecounter kern.features vm.stats machdep 2>/dev/null |
-        grep -v -i -E 'serial|uuid|hostname|macaddr|%desc: .*serial|dumpdev' | put commands/sysctl_-a
+        grep -v -i -E 'serial|uuid|hostname|macaddr|%desc: .*serial|dumpdev' | mask prose | put commands/sysctl_-a
     for file in boot/loader.conf boot/loader.conf.local etc/sysctl.conf etc/sysctl.conf.local; do
-        [ -r "$root/$file" ] && grep -v -i -E 'pass|secret|key|geli' "$root/$file" | put "$file"
+        [ -r "$root/$file" ] && grep -E '^(hw|dev|net|vm|machdep|debug\.acpi|kern\.(eventtimer|hz|ipc|sched|smp|timecounter)|if_[a-z0-9]+_load|cpuctl_load|hint)[A-Za-z0-9_.%]*="?[A-Za-z0-9_,.-]{0,40}"?$' "$root/$file" |
+            mask prose | put "$file"
     done
     for file in etc/rc.conf etc/rc.conf.local; do
         [ -r "$root/$file" ] && grep -E '^(powerd|performance|economy|ntpd|ix|ixl|ice|mlx|ifconfig_(ix|ixl|ice|mce|mlx|cxl|igb|em|bnxt)|devctl|cpuset)[A-Za-z0-9_]*=' "$root/$file" |
-            mask_addresses | put "$file"
+            mask prose | put "$file"
     done
     ifconfig -a 2>/dev/null | grep -v -E '^[[:space:]]*(ether|hwaddr|inet|inet6|lladdr|groups|nd6|tunnel|ssid)' | put commands/ifconfig_-a
     run pciconf -l
@@ -148,7 +398,7 @@ freebsd() {
     for irq in $(vmstat -i 2>/dev/null | sed -n 's/^irq\([0-9]*\):.*/\1/p'); do
         cpuset -g -x "$irq" 2>/dev/null
     done | put commands/cpuset_-g_-x
-    dmesg 2>/dev/null | grep -i -E "$messages|ixl|ix[0-9]|interrupt storm" | mask_addresses | put commands/dmesg
+    dmesg 2>/dev/null | grep -i -E "$messages|ixl|ix[0-9]|interrupt storm" | mask messages | put commands/dmesg
     freebsd_counters
     sleep "$seconds"
     place=again/
@@ -258,24 +508,24 @@ once lines sys/devices/system/clocksource/clocksource0/current_clocksource
 once lines sys/devices/system/clocksource/clocksource0/available_clocksource
 # The kernel
 once cmdline proc/cmdline
-once lines proc/version
+once prose proc/version
 once lines proc/sys/kernel/osrelease
 once lines proc/sys/kernel/version
 once lines sys/kernel/realtime
 once lines sys/kernel/kexec_crash_loaded
-once whole proc/modules
-once whole proc/config.gz
-once whole boot/config-RELEASE
+once modules proc/modules
+once config proc/config.gz
+once config boot/config-RELEASE
 once loader boot/loader/entries/*.conf
 once loader etc/default/grub
 once lines sys/kernel/tracing/current_tracer
 once lines sys/kernel/tracing/tracing_on
-once lines sys/kernel/tracing/set_event
-once lines sys/kernel/tracing/kprobe_events
+once count sys/kernel/tracing/set_event
+once count sys/kernel/tracing/kprobe_events
 once lines sys/kernel/debug/tracing/current_tracer
 once lines sys/kernel/debug/tracing/tracing_on
-once lines sys/kernel/debug/tracing/set_event
-once lines sys/kernel/debug/tracing/kprobe_events
+once count sys/kernel/debug/tracing/set_event
+once count sys/kernel/debug/tracing/kprobe_events
 once lines sys/kernel/debug/sched/preempt
 once lines sys/kernel/debug/sched/fair_server/cpu*/runtime
 # Parameters of modules
@@ -497,7 +747,7 @@ once lines sys/kernel/mm/transparent_hugepage/khugepaged/defrag
 once lines sys/kernel/mm/ksm/run
 once lines sys/kernel/mm/ksm/pages_shared
 once lines proc/meminfo
-once lines proc/swaps
+once swaps proc/swaps
 once mounts proc/mounts
 twice lines sys/devices/system/edac/mc/mc*/ce_count
 once lines sys/devices/system/edac/mc/mc*/sdram_scrub_rate
@@ -527,7 +777,7 @@ once lines sys/bus/pci/devices/*/aer_dev_correctable
 once lines sys/bus/pci/devices/*/aer_dev_nonfatal
 once lines sys/bus/pci/devices/*/aer_dev_fatal
 once lines sys/bus/pci/devices/*/net/*/mtu
-once config sys/bus/pci/devices/*/config
+once pciconfig sys/bus/pci/devices/*/config
 once link sys/bus/pci/devices/*
 once link sys/bus/pci/devices/*/driver
 once link sys/bus/pci/devices/*/physfn
@@ -557,14 +807,14 @@ once link sys/class/net/*/device
 once link sys/class/net/*/device/driver
 once unmasked sys/class/net/*/address
 # Firmware and virtualisation
-once lines sys/class/dmi/id/sys_vendor
-once lines sys/class/dmi/id/product_name
-once lines sys/class/dmi/id/product_family
-once lines sys/class/dmi/id/board_name
-once lines sys/class/dmi/id/bios_vendor
-once lines sys/class/dmi/id/bios_version
-once lines sys/class/dmi/id/bios_date
-once lines sys/class/dmi/id/chassis_type
+once prose sys/class/dmi/id/sys_vendor
+once prose sys/class/dmi/id/product_name
+once prose sys/class/dmi/id/product_family
+once prose sys/class/dmi/id/board_name
+once prose sys/class/dmi/id/bios_vendor
+once prose sys/class/dmi/id/bios_version
+once prose sys/class/dmi/id/bios_date
+once prose sys/class/dmi/id/chassis_type
 once unmasked sys/class/dmi/id/product_serial
 once lines sys/hypervisor/type
 once lines sys/devices/virtual/misc/kvm/dev
@@ -579,15 +829,15 @@ once lines sys/fs/resctrl/info/L3/cbm_mask
 once lines sys/fs/resctrl/info/L3/shareable_bits
 once lines sys/fs/resctrl/info/L3/num_closids
 # Services
-once lines etc/sysconfig/irqbalance
-once lines etc/default/irqbalance
-once lines etc/tuned/active_profile
-once lines etc/systemd/system.conf
-once lines etc/systemd/system.conf.d/*.conf
+once settings etc/sysconfig/irqbalance
+once settings etc/default/irqbalance
+once prose etc/tuned/active_profile
+once settings etc/systemd/system.conf
+once settings etc/systemd/system.conf.d/*.conf
 once names etc/systemd/system/*.wants/*
 once names etc/systemd/system/*.requires/*
-once plain etc/kubernetes/kubelet.conf
-once plain var/lib/kubelet/config.yaml
+once kubelet etc/kubernetes/kubelet.conf
+once kubelet var/lib/kubelet/config.yaml
 once cpumanager var/lib/kubelet/cpu_manager_state
 once limits etc/security/limits.conf
 once limits etc/security/limits.d/*
@@ -666,8 +916,13 @@ read_lines() {
         [ -r "$root$path" ] || echo "/$1${path#/}"
     done <"$paths" >>"$host/denied"
     # The second file makes grep write names even for one.
-    sed "s|^|$root|" "$paths" | xargs grep -s '' /dev/null | sed "s|^$root/|/|" | head -c 67108864 | mask_macs >>"$host/${1}bundle/lines"
-    mask_macs <"$paths" >>"$host/${1}bundle/paths"
+    sed "s|^|$root|" "$paths" | xargs grep -s '' /dev/null | sed "s|^$root/|/|" | head -c 67108864 | masked_paths >>"$host/${1}bundle/lines"
+    masked_paths <"$paths" >>"$host/${1}bundle/paths"
+}
+
+# Lines that begin with a path, in which names of units and addresses are masked.
+masked_paths() {
+    if [ $unmask = yes ]; then cat; else mask paths | mask_identifiers; fi
 }
 
 # Files that a pattern means, and that are there.
@@ -698,7 +953,7 @@ take() {
         echo "$pattern" >>"$work/looked"
         if [ "$how" = link ]; then
             (cd "$root/" && for path in $pattern; do [ -h "$path" ] && echo "$path"; done) | sed "s|^|$root/|" |
-                xargs ls -ld 2>/dev/null | sed "s| $root/| /|" | grep ' -> ' | mask_macs >>"$host/bundle/links"
+                xargs ls -ld 2>/dev/null | sed "s| $root/| /|" | grep ' -> ' | mask_identifiers >>"$host/bundle/links"
             continue
         fi
         for path in $(expand "$pattern"); do
@@ -710,30 +965,38 @@ take() {
                 continue
                 ;;
             names)
-                echo "$path" >>"$host/bundle/paths"
+                echo "$path" | mask paths | mask_identifiers >>"$host/bundle/paths"
                 continue
                 ;;
             cpuinfo) cpuinfo_disturbs && echo "$path" >>"$host/unasked" && continue ;;
             esac
             [ -r "$root$path" ] || { echo "/$place$file" >>"$host/denied"; continue; }
             case $how in
-            config)
+            pciconfig)
                 # The first 256 octets: behind them are serial numbers. Not a text: nothing to be masked in it.
                 mkdir -p "$host/${file%/*}" && dd if="$root$path" of="$host/$file" bs=256 count=1 2>/dev/null
                 ;;
-            whole)
+            config)
                 case $file in
-                *.gz) mkdir -p "$host/${file%/*}" && cat "$root$path" >"$host/$file" 2>/dev/null ;;
-                *) cat "$root$path" 2>/dev/null | put "$place$file" ;;
+                *.gz)
+                    mkdir -p "$host/${file%/*}"
+                    gzip -dc "$root$path" 2>/dev/null | mask config | gzip -c >"$host/$file"
+                    ;;
+                *) mask config <"$root$path" | put "$file" ;;
                 esac
                 ;;
-            cpuinfo) mask_cpuinfo <"$root$path" | put "$place$file" ;;
-            cmdline) mask_cmdline <"$root$path" | put "$file" ;;
-            loader) grep -E '^[[:space:]]*(linux|options|GRUB_CMDLINE_LINUX)' "$root$path" | mask_cmdline | put "$file" ;;
-            mounts) grep -E ' (hugetlbfs|resctrl|cgroup2?|debugfs|tracefs|bpf) ' "$root$path" | put "$file" ;;
-            plain) grep -E '^[A-Za-z0-9"]+:[A-Za-z0-9 _.,/%"-]{0,40}$' "$root$path" | put "$file" ;;
-            cpumanager) sed 's/"entries".*//' "$root$path" | put "$file" ;;
-            limits) grep -v '^[[:space:]]*#' "$root$path" | grep -E 'memlock|rtprio' | put "$file" ;;
+            cpuinfo)
+                if [ $unmask = yes ]; then put "$place$file" <"$root$path"; else mask cpuinfo <"$root$path" | put "$place$file"; fi
+                ;;
+            cpumanager)
+                # The policy and the default set; the rest names containers.
+                tr ',{}' '\n\n\n' <"$root$path" | sed -n -E 's/.*"policyName" *: *"(none|static)".*/P\1/p' | sed 's/^P//' | head -n 1 >"$work/policy"
+                tr -d '\n' <"$root$path" | sed -n -E 's/.*"defaultCpuSet" *: *"([0-9,-]*)".*/\1/p' >"$work/set"
+                printf '{"policyName":"%s","defaultCpuSet":"%s"}\n' "$(cat "$work/policy")" "$(cat "$work/set")" | put "$file"
+                ;;
+            cmdline | loader | mounts | kubelet | limits | modules | prose | count | swaps | settings)
+                mask "$how" <"$root$path" | put "$file"
+                ;;
             *) cat "$root$path" 2>/dev/null | put "$place$file" ;;
             esac
         done
@@ -747,18 +1010,18 @@ threads() {
     (cd "$root/proc" && for pid in [0-9]*; do
         for thread in "$pid"/task/*; do echo "$root/proc/$thread"; done
     done) >"$work/threads"
-    sed 's|$|/stat|' "$work/threads" | xargs cat 2>/dev/null | head -c 33554432 >"$host/${1}tasks/stat"
+    sed 's|$|/stat|' "$work/threads" | xargs cat 2>/dev/null | head -c 33554432 | mask stat | mask_identifiers >"$host/${1}tasks/stat"
     sed 's|$|/status|' "$work/threads" | xargs cat 2>/dev/null |
         grep -E '^(Name|Tgid|Pid|VmLck|HugetlbPages|Cpus_allowed_list|voluntary_ctxt_switches|nonvoluntary_ctxt_switches):' |
-        head -c 33554432 >"$host/${1}tasks/status"
+        head -c 33554432 | mask status | mask_identifiers >"$host/${1}tasks/status"
     [ -n "$1" ] || (cd "$root/proc" && for pid in [0-9]*; do echo "$root/proc/$pid/cgroup"; done) |
-        xargs grep -s '' /dev/null | sed "s|^$root/|/|" >"$host/tasks/cgroup"
+        xargs grep -s '' /dev/null | sed "s|^$root/|/|" | masked_paths >"$host/tasks/cgroup"
 }
 
 links() { (cd "$root/sys/class/net" 2>/dev/null && for link in *; do [ -d "$link" ] && echo "$link"; done); }
 
 outputs() {
-    dmesg 2>/dev/null | grep -i -E "$messages" | mask_addresses | put commands/dmesg
+    dmesg 2>/dev/null | grep -i -E "$messages" | mask messages | put commands/dmesg
     [ -s "$host/commands/dmesg" ] || rm -f "$host/commands/dmesg"
     # Reading the file gives four octets, the lowest first: microseconds.
     if [ -r /dev/cpu_dma_latency ] && has od; then
@@ -772,13 +1035,16 @@ outputs() {
                 echo "$(cat "/proc/$pid/comm" 2>/dev/null) ($pid)"
         done 2>/dev/null | sort -u | put commands/cpu_dma_latency_holders
     fi
-    has dmidecode && dmidecode -t 17 2>/dev/null | grep -v -E 'Serial Number|Asset Tag' | put commands/dmidecode_-t_17
-    has systemctl && systemctl list-units --all --no-pager --plain 2>/dev/null | grep '\.service' | put commands/systemctl_list-units_--all
+    has dmidecode && dmidecode -t 17 2>/dev/null | mask dmidecode | put commands/dmidecode_-t_17
+    has systemctl && systemctl list-units --all --no-pager --plain 2>/dev/null | grep '\.service' |
+        awk '{ print $1, $2, $3, $4 }' | masked_paths | put commands/systemctl_list-units_--all
     if has ethtool; then
         links | while read -r link; do
-            for option in -i -c -g -l -k -a -T -n --show-priv-flags --show-fec --show-eee; do
+            for option in -i -c -g -l -k -a -T --show-priv-flags --show-fec --show-eee; do
                 run ethtool $option "$link"
             done
+            # The rules themselves name addresses.
+            ethtool -n "$link" 2>&1 | grep Total | put "commands/ethtool_-n_$link"
             ethtool -x "$link" 2>&1 | sed '/RSS hash key/,$d' | put "commands/ethtool_-x_$link"
             ethtool "$link" 2>/dev/null | grep -E 'Speed|Duplex|Auto-negotiation:' | put "commands/ethtool_$link"
             queues=$(ethtool -l "$link" 2>/dev/null | sed -n '/Current/,$s/Combined:[^0-9]*//p')
@@ -809,12 +1075,13 @@ for place in "" again/; do
 done
 if [ $unmask = no ]; then
     # Names of files can hold addresses too: enx001122334455.
-    find "$host" -depth -name '*enx*' | while read -r path; do
-        new=${path%/*}/$(echo "${path##*/}" | mask_macs)
-        [ "$path" = "$new" ] || mv "$path" "$new"
+    (cd "$host" && find . -depth -type f) | while read -r path; do
+        new=$(printf '%s\n' "$path" | mask_identifiers)
+        [ "$path" = "$new" ] || { mkdir -p "$host/${new%/*}" && mv "$host/$path" "$host/$new"; }
     done
+    find "$host" -depth -type d -exec rmdir {} \; 2>/dev/null
     for file in denied unasked; do
-        [ -f "$host/$file" ] && mask_macs <"$host/$file" >"$work/masked" && mv "$work/masked" "$host/$file"
+        [ -f "$host/$file" ] && masked_paths <"$host/$file" >"$work/masked" && mv "$work/masked" "$host/$file"
     done
 fi
 finish

@@ -20,7 +20,9 @@ bench=("${run[@]}" python3:python3 cyclictest:rt-tests dpdk-testpmd:dpdk-dev cla
 	/usr/include/bpf/bpf_helpers.h:libbpf-dev /usr/include/linux/bpf.h:linux-libc-dev)
 vm=("${run[@]}" qemu-system-x86_64:qemu-system-x86 setpriv:util-linux strip:binutils xz:xz-utils)
 fuzz=("${run[@]}" g++:g++)
-ci=("${test[@]}" "${bench[@]}" "${vm[@]}" "${fuzz[@]}")
+# The engines that `apus tune export` writes for. Not with `test`: tuned's package starts it where systemd runs.
+engines=(systemd-analyze:systemd tuned:tuned /usr/bin/python3:python3-venv)
+ci=("${test[@]}" "${bench[@]}" "${vm[@]}" "${fuzz[@]}" "${engines[@]}")
 
 case "${1:-run}" in
 run) wanted=("${run[@]}") ;;
@@ -59,6 +61,17 @@ if [ "${#missing[@]}" -gt 0 ]; then
 		fi
 		exit 3
 	fi
+fi
+
+# Ansible from PyPI, in a folder of its own, where the tests of exports look for it.
+ansible="$HOME/.cache/apus/ansible"
+if [ "${1:-run}" = ci ] && ! command -v ansible-playbook >/dev/null && [ ! -x "$ansible/bin/ansible-playbook" ]; then
+	echo "setup: installing ansible-core into $ansible" >&2
+	if ! /usr/bin/python3 -c 'import ensurepip' 2>/dev/null; then
+		DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends python3-venv </dev/null >/dev/null
+	fi
+	/usr/bin/python3 -m venv "$ansible"
+	"$ansible/bin/pip" install -q 'ansible-core>=2.17,<2.20'
 fi
 
 # rust-version in Cargo.toml, which Debian's cargo is older than.

@@ -38,4 +38,18 @@ mod tests {
         assert_eq!(report.accept(&baseline), Vec::<String>::new());
         assert_eq!(report.at_least(Level::Choice).count(), 0);
     }
+
+    #[test]
+    fn a_subjects_name_adds_no_line() {
+        let facts = host().file("/sys/devices/virtual/workqueue/cpumask", "ff").facts();
+        let intent = Intent { isolated: Some("2".parse().unwrap()), ..Intent::default() };
+        let mut report = audit(&facts, &intent);
+        let known = write_baseline(&report).lines().count();
+        let finding = report.findings.iter_mut().find(|finding| finding.rule.id == "wq.global-cpumask").unwrap();
+        finding.judgement.subject = crate::Subject::Named("a\nclk.source host\u{1b}[2J".into());
+        let baseline = write_baseline(&report);
+        assert_eq!(baseline.lines().count(), known);
+        assert!(!baseline.contains(units::acts) && !read_baseline(&baseline).contains("clk.source host"), "{baseline}");
+        assert_eq!(report.accept(&read_baseline(&baseline)), Vec::<String>::new());
+    }
 }

@@ -103,6 +103,11 @@ impl Context {
     /// ask of idle states (tuned, `force_latency`: 1 to 10 us).
     pub const DEFAULT_BUDGET: Nanos = Nanos::from_micros(10);
 
+    /// Does the application poll, and wait for no interrupt? Then no packet waits for a wake-up.
+    pub fn only_polls(&self) -> bool {
+        self.is(Workload::Poll) && !self.is(Workload::Interrupt)
+    }
+
     /// Is this one of the host's uses?
     pub fn is(&self, workload: Workload) -> bool {
         self.workloads.value.contains(&workload)

@@ -55,9 +55,10 @@ impl Finding {
         effect.name()
     }
 
-    /// What names it from one audit to the next: rule and subject.
+    /// What names it from one audit to the next: rule and subject. A line of a baseline, whatever the subject is called.
     pub fn key(&self) -> String {
         format!("{} {}", self.rule.id, self.judgement.subject)
+            .replace(|c: char| c == '\n' || units::acts(c), "\u{fffd}")
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use host::Facts;
-use host::facts::{CpuSet, Link, Os};
+use host::facts::{CpuSet, Link, Os, is_interface_name};
 
 use crate::{Context, Goal, Intended, Workload};
 
@@ -121,7 +121,7 @@ fn from_interrupts(facts: &Facts) -> Intended<Vec<String>> {
             *names.entry(name).or_default() += row.total();
         }
     }
-    names.retain(|_, total| *total > 0);
+    names.retain(|name, total| *total > 0 && is_interface_name(name));
     let mut names: Vec<(u64, &str)> = names.into_iter().map(|(name, total)| (total, name)).collect();
     names.sort_by(|a, b| b.cmp(a));
     let names: Vec<String> = names.into_iter().map(|(_, name)| name.to_owned()).collect();

@@ -5,7 +5,7 @@ use std::fmt;
 use host::facts::{CpuSet, Fact, Source, Why};
 use units::Nanos;
 
-use crate::{Effect, Verdict};
+use crate::{Cause, Effect, Verdict};
 
 /// What a judge returns: a judgement of each subject, or why there is none.
 pub type Judged = Result<Vec<Judgement>, Skip>;
@@ -76,6 +76,8 @@ pub struct Judgement {
     pub for_good: Vec<String>,
     /// What it does to one packet here; `None` takes what the rule says.
     pub effect: Option<Effect>,
+    /// Its root cause, where it is another than the rule's.
+    pub cause: Option<Cause>,
 }
 
 impl Judgement {
@@ -118,6 +120,7 @@ impl Judgement {
             now: Vec::new(),
             for_good: Vec::new(),
             effect: None,
+            cause: None,
         }
     }
 
@@ -169,6 +172,12 @@ impl Judgement {
     /// What it does to one packet here.
     pub fn with_effect(mut self, effect: Effect) -> Self {
         self.effect = Some(effect);
+        self
+    }
+
+    /// Its root cause is another than the rule's.
+    pub fn because(mut self, cause: Cause) -> Self {
+        self.cause = Some(cause);
         self
     }
 

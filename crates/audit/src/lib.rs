@@ -6,10 +6,13 @@
 //! the fix costs, its references, and beside it the cases that test it. [`Context`] is what the host is
 //! for, given or inferred. [`audit`] asks all rules and makes a [`Report`].
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
+mod advice;
 mod applies;
 mod baseline;
 mod catalogue;
+mod cause;
 pub mod cmdline;
 mod context;
 mod difference;
@@ -24,12 +27,15 @@ mod rule;
 pub mod rules;
 #[cfg(test)]
 mod testing;
+mod unlock;
 mod verdict;
 mod wording;
 
+pub use advice::{Advice, Advised, ByRule, Caused, Doing, Gain, Said, advise};
 pub use applies::{Applies, Place};
 pub use baseline::{read_baseline, write_baseline};
 pub use catalogue::{applies, markdown};
+pub use cause::Cause;
 pub use context::{Context, Goal, How, Intended, Workload};
 pub use difference::{Difference, DifferenceKind, difference};
 pub use finding::Finding;
@@ -40,4 +46,5 @@ pub use plan::{KernelLine, Plan, Planned, plan};
 pub use remedy::{Action, Remedy, Risk, Setting, Step};
 pub use report::{Level, Report, Selection, Selector, Tally, audit, audit_with};
 pub use rule::{Effect, Fix, Group, Magnitude, Rule};
+pub use unlock::{Unlock, unlocks};
 pub use verdict::Verdict;

@@ -5,14 +5,16 @@ use std::fmt;
 use host::Facts;
 use units::Nanos;
 
-use crate::{Applies, Context, Judged};
+use crate::{Applies, Cause, Context, Judged};
 
 /// One thing to look at, and all that is known of it.
 #[derive(Debug)]
 pub struct Rule {
     /// Stable name, `group-prefix.words`: `cmd.isolcpus`.
     pub id: &'static str,
-    /// Where it stands in the report.
+    /// What is behind its findings, together with those of other rules.
+    pub cause: Cause,
+    /// Its subject, for `--only` and the counts.
     pub group: Group,
     /// What is asked for, in a few words: "Application CPUs are out of the scheduler's domains".
     pub title: &'static str,

@@ -152,6 +152,10 @@ impl Host {
         self.context.workloads.how = crate::How::Given;
         self
     }
+    /// The uses are what the host shows, and nobody said so.
+    pub fn infer_uses(&mut self) {
+        self.context.workloads.how = crate::How::Inferred("the host".into());
+    }
     /// Takes all uses out of the intent again.
     pub fn without_uses(mut self) -> Self {
         self.context.workloads.value.clear();

@@ -93,7 +93,7 @@ pub struct Run {
 /// Where instances leave their counters.
 #[derive(Arguments, Clone, Debug)]
 pub struct Telemetry {
-    /// Directory of the running instances' telemetry.
+    /// Directory of the running instances' telemetry; by default, those of all users.
     #[arg(long = "telemetry", value_name = "DIR", default_value = live::telemetry::ROOT)]
     pub root: PathBuf,
 }

@@ -1,5 +1,7 @@
 //! How a command ends, and how it says why.
 
+use crate::terminal;
+use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -50,11 +52,20 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error: {}\n  why: {}\n  fix: {}", self.what, self.why, self.fix)
+        let [what, why, fix] = [&self.what, &self.why, &self.fix].map(|text| indented(text));
+        write!(f, "error: {what}\n  why: {why}\n  fix: {fix}")
     }
 }
 
 impl std::error::Error for Failure {}
+
+/// A text whose later lines cannot be taken for lines of ours: it may hold a file's name, and that any character.
+fn indented(text: &str) -> Cow<'_, str> {
+    match text.contains('\n') {
+        true => Cow::Owned(text.replace('\n', "\n       ")),
+        false => Cow::Borrowed(text),
+    }
+}
 
 /// Says on the standard error what went wrong; returns the exit status.
 ///
@@ -64,11 +75,12 @@ pub fn report(error: &anyhow::Error) -> Status {
         return Status::Good;
     }
     let (text, status) = describe(error);
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = writeln!(terminal::err(), "{text}");
     status
 }
 
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
+/// Whether the reader of our output has gone.
+pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let kind = cause
             .downcast_ref::<io::Error>()

@@ -7,12 +7,15 @@
 //! A new command is a variant of [`args::Command`], a file in [`commands`], and, if it reports, a
 //! document in [`documents`] with its line in [`documents::SCHEMAS`].
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod args;
 pub mod commands;
 pub mod documents;
 pub mod failure;
+mod terminal;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -26,7 +29,11 @@ pub fn main() -> ExitCode {
         Err(error) => {
             let status = if error.use_stderr() { Status::Wrong } else { Status::Good };
             // Nothing is left to be done if this cannot be printed either.
-            let _ = error.print();
+            let _ = match error.use_stderr() {
+                // It repeats what was typed, which may be a file's name that the shell filled in.
+                true => write!(terminal::err(), "{}", error.render()),
+                false => error.print(),
+            };
             return status.into();
         }
     };

@@ -6,9 +6,11 @@
 //! [`facts`] reads: a live host, a folder, an archive. What is not known is never a number: each
 //! [`Fact`] is known, or says why it is not. [`snapshot`] takes a host's state along.
 #![deny(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 // A failed transaction carries what was done and what is left to do; it happens once, on no hot path.
 #![allow(clippy::result_large_err)]
 
+pub mod at_boot;
 pub mod facts;
 pub mod journal;
 pub mod knob;

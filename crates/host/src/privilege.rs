@@ -5,7 +5,7 @@ use rustix::thread::{
     set_capabilities, set_no_new_privs,
 };
 
-use crate::knob::{AnySetting, Error, Lasts, Setting as _};
+use crate::knob::{Access, AnySetting, Error, Lasts, Setting as _, along};
 
 /// The capabilities (capabilities(7)) with which root changes these settings and keeps its journal.
 pub fn needed<'a>(settings: impl IntoIterator<Item = &'a AnySetting>) -> CapabilitySet {
@@ -14,6 +14,16 @@ pub fn needed<'a>(settings: impl IntoIterator<Item = &'a AnySetting>) -> Capabil
         let owner = CapabilitySet::CHOWN | CapabilitySet::FOWNER;
         let files = if setting.lasts() == Lasts::AcrossReboots { owner } else { CapabilitySet::empty() };
         needed | setting.capability() | files
+    })
+}
+
+/// What changing these settings needs, with what they take along on this machine.
+pub fn needed_to_change<'a>(
+    access: &Access,
+    settings: impl IntoIterator<Item = &'a AnySetting>,
+) -> Result<CapabilitySet, Error> {
+    settings.into_iter().try_fold(CapabilitySet::empty(), |all, setting| {
+        Ok(all | needed([setting]) | needed(&along::along(access, setting)?))
     })
 }
 
@@ -35,6 +45,21 @@ pub fn keep_only(keep: CapabilitySet) -> Result<(), Error> {
     let sets = CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
     set_capabilities(None, sets).map_err(failed)?;
     set_no_new_privs(true).map_err(failed)
+}
+
+/// Sets aside the capabilities that the calling thread has, until it [takes them up](resume) again: meanwhile nothing is
+/// done by their rights.
+pub fn rest() -> Result<(), Error> {
+    let failed = |e: rustix::io::Errno| Error::of("set capabilities aside", &e.into());
+    let now = capabilities(None).map_err(failed)?;
+    set_capabilities(None, CapabilitySets { effective: CapabilitySet::empty(), ..now }).map_err(failed)
+}
+
+/// Takes up the capabilities that were set aside.
+pub fn resume() -> Result<(), Error> {
+    let failed = |e: rustix::io::Errno| Error::of("take up capabilities", &e.into());
+    let now = capabilities(None).map_err(failed)?;
+    set_capabilities(None, CapabilitySets { effective: now.permitted, ..now }).map_err(failed)
 }
 
 /// The names of capabilities, for people.
@@ -69,6 +94,10 @@ mod tests {
             assert_eq!((now.effective, now.permitted), (CapabilitySet::NET_ADMIN, CapabilitySet::NET_ADMIN));
             assert!(!capability_is_in_bounding_set(CapabilitySet::SYS_ADMIN).unwrap());
             assert!(rustix::system::sethostname(b"x").is_err());
+            rest().unwrap();
+            assert_eq!(capabilities(None).unwrap().effective, CapabilitySet::empty());
+            resume().unwrap();
+            assert_eq!(capabilities(None).unwrap().effective, CapabilitySet::NET_ADMIN);
         })
         .join()
         .unwrap();

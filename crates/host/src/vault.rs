@@ -1,5 +1,10 @@
 //! A folder of our own for files that must be neither read nor redirected by others: the journal, the lock.
+//!
+//! Root's is `/var/lib/apus/tune`. Another user, whom CAP_NET_ADMIN allows to change settings of interfaces, has one in
+//! `$XDG_STATE_HOME/apus/tune` (XDG Base Directory Specification: `~/.local/state`); neither sees the other's transactions,
+//! and what one changed after the other is kept when that is rolled back.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,8 +13,8 @@ use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, openat2};
 
 use crate::knob::{Access, Error};
 
-/// A folder that belongs to the user we are (root, on a real machine), into which nobody else may write, reached
-/// without following a symbolic link. The files in it have mode 0600.
+/// A folder that belongs to the user we are, into which nobody else may write, reached without following a symbolic link.
+/// The files in it have mode 0600.
 #[derive(Debug)]
 pub struct Vault {
     folder: OwnedFd,
@@ -18,7 +23,7 @@ pub struct Vault {
 }
 
 /// The parent, which is the system's, and our own folders below it.
-const PARENT: &str = "/var/lib";
+const SYSTEM: &str = "/var/lib";
 const OWN: [&str; 2] = ["apus", "tune"];
 
 /// No link, and no way up.
@@ -27,21 +32,31 @@ const STRICT: ResolveFlags = ResolveFlags::NO_SYMLINKS.union(ResolveFlags::BENEA
 impl Vault {
     /// Opens it, and makes it if it is not there yet.
     pub fn create(access: &Access) -> Result<Self, Error> {
-        Self::reach(access, true).and_then(|vault| vault.ok_or_else(|| nowhere(access)))
+        let parent = match is_users(access) {
+            true => home(std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME"))?,
+            false => SYSTEM.to_owned(),
+        };
+        Self::reach(access, &parent, true).and_then(|vault| vault.ok_or_else(|| nowhere(access, &parent)))
     }
 
-    /// Opens it; `None` if it is not there.
+    /// Opens it; `None` if it is not there. To a user without one, root's is what there is: it is refused.
     pub fn open(access: &Access) -> Result<Option<Self>, Error> {
-        Self::reach(access, false)
+        if is_users(access)
+            && let Ok(parent) = home(std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME"))
+            && let Some(vault) = Self::reach(access, &parent, false)?
+        {
+            return Ok(Some(vault));
+        }
+        Self::reach(access, SYSTEM, false)
     }
 
-    fn reach(access: &Access, make: bool) -> Result<Option<Self>, Error> {
-        let mut path = PARENT.to_owned();
+    fn reach(access: &Access, parent: &str, make: bool) -> Result<Option<Self>, Error> {
+        let mut path = parent.to_owned();
         let what = |path: &str| format!("open the folder {}", access.show(path));
-        if make && !access.is_live() {
-            parents(access)?;
+        if make && (!access.is_live() || parent != SYSTEM) {
+            parents(access, parent)?;
         }
-        let mut folder: OwnedFd = match access.open(PARENT, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()) {
+        let mut folder: OwnedFd = match access.open(parent, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()) {
             Ok(folder) => folder.into(),
             Err(e) if e.kind() == io::ErrorKind::NotFound && !make => return Ok(None),
             Err(e) => return Err(Error::of(what(&path), &e)),
@@ -94,6 +109,7 @@ impl Vault {
                 if rustix::fs::FileType::from_raw_mode(stat.st_mode) != rustix::fs::FileType::RegularFile {
                     return Err(Error::System { what: what(), why: "it is no regular file".into() });
                 }
+                ours_alone(what, &stat)?;
                 Ok(Some(file))
             }
             Err(rustix::io::Errno::NOENT) => Ok(None),
@@ -143,10 +159,31 @@ impl Vault {
     }
 }
 
-/// Below a folder that is no running machine, the system's own folders may be missing.
-fn parents(access: &Access) -> Result<(), Error> {
+/// Whether the journal is that of a user who is not root.
+fn is_users(access: &Access) -> bool {
+    access.is_live() && !rustix::process::geteuid().is_root()
+}
+
+/// Where a user keeps the state of programs, by the two variables; a relative path counts as none (XDG Base Directory
+/// Specification, "Basics").
+fn home(state: Option<OsString>, home: Option<OsString>) -> Result<String, Error> {
+    let absolute =
+        |path: Option<OsString>| path.and_then(|path| path.into_string().ok()).filter(|path| path.starts_with('/'));
+    let trimmed = |path: String| path.trim_end_matches('/').to_owned();
+    absolute(state).map(trimmed).or_else(|| absolute(home).map(|home| trimmed(home) + "/.local/state")).ok_or_else(
+        || Error::NotPermitted {
+            what: "keep a journal of changes".into(),
+            why: format!("{SYSTEM}/apus is root's, and neither XDG_STATE_HOME nor HOME names a folder of this user"),
+            fix: "run as root, or set XDG_STATE_HOME".into(),
+        },
+    )
+}
+
+/// Below a folder that is no running machine, the system's own folders may be missing; and a user's, at the first time.
+fn parents(access: &Access, parent: &str) -> Result<(), Error> {
     let mut path = String::new();
-    for name in PARENT.split('/').filter(|name| !name.is_empty()) {
+    let mode = Mode::from_raw_mode(if parent == SYSTEM { 0o755 } else { 0o700 });
+    for name in parent.split('/').filter(|name| !name.is_empty()) {
         let what = |path: &str| format!("make the folder {}", access.show(path));
         let folder = access
             .open(&path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())
@@ -155,7 +192,6 @@ fn parents(access: &Access) -> Result<(), Error> {
         if access.exists(&path) {
             continue;
         }
-        let mode = Mode::from_raw_mode(0o755);
         access
             .act("mkdir", access.show(&path), || rustix::fs::mkdirat(&folder, name, mode))
             .map_err(|e| Error::of(what(&path), &e.into()))?;
@@ -167,6 +203,11 @@ fn parents(access: &Access) -> Result<(), Error> {
 fn check(access: &Access, path: &str, folder: &OwnedFd) -> Result<(), Error> {
     let what = || format!("use the folder {}", access.show(path));
     let stat = rustix::fs::fstat(folder).map_err(|e| Error::of(what(), &e.into()))?;
+    ours_alone(what, &stat)
+}
+
+/// Refuses what is not ours, or what others may write to.
+fn ours_alone(what: impl Fn() -> String, stat: &rustix::fs::Stat) -> Result<(), Error> {
     let me = rustix::process::geteuid().as_raw();
     if stat.st_uid != me {
         let why = format!("it belongs to user {}, and we are user {me}", stat.st_uid);
@@ -197,8 +238,8 @@ fn refused(what: String, error: rustix::io::Errno) -> Error {
     }
 }
 
-fn nowhere(access: &Access) -> Error {
-    Error::NotThere { what: format!("open {}", access.show(PARENT)), why: "the folder vanished".into() }
+fn nowhere(access: &Access, parent: &str) -> Error {
+    Error::NotThere { what: format!("open {}", access.show(parent)), why: "the folder vanished".into() }
 }
 
 #[cfg(test)]
@@ -222,6 +263,38 @@ mod tests {
         assert_eq!(Vault::open(&folder.access()).unwrap().unwrap().names().unwrap(), ["a"]);
         vault.remove("a").unwrap();
         vault.remove("a").unwrap();
+    }
+
+    #[test]
+    fn a_user_has_one_of_his_own() {
+        let of =
+            |state: Option<&str>, user: Option<&str>| home(state.map(OsString::from), user.map(OsString::from)).ok();
+        assert_eq!(of(Some("/s/"), Some("/home/joe")).as_deref(), Some("/s"));
+        assert_eq!(of(Some("relative"), Some("/home/joe")).as_deref(), Some("/home/joe/.local/state"));
+        assert_eq!((of(None, None), of(Some(""), Some("joe"))), (None, None));
+        let folder = Folder::new(&[("home/joe/x", "")]);
+        let vault = Vault::reach(&folder.access(), "/home/joe/.local/state", true).unwrap().unwrap();
+        vault.make("a").unwrap();
+        let mode = |path: &str| folder.path(path).metadata().unwrap().mode() & 0o777;
+        assert_eq!((mode("home/joe/.local"), mode("home/joe/.local/state/apus/tune/a")), (0o700, 0o600));
+        assert!(Vault::open(&folder.access()).unwrap().is_none(), "a recorded machine's is the system's");
+    }
+
+    #[test]
+    fn files_of_others_are_refused() {
+        let folder = Folder::new(&[]);
+        let vault = Vault::create(&folder.access()).unwrap();
+        vault.make("a").unwrap();
+        let path = folder.path("var/lib/apus/tune/a");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
+        let error = vault.file("a", OFlags::RDONLY).unwrap_err();
+        assert!(error.to_string().contains("others may write"), "{error}");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(vault.file("a", OFlags::RDONLY).unwrap().is_some());
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+            assert!(vault.file("a", OFlags::RDONLY).unwrap_err().to_string().contains("belongs to user 65534"));
+        }
     }
 
     #[test]

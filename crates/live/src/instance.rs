@@ -307,10 +307,13 @@ fn drive<A: App, P: WaitPolicy<Monotonic>>(
     record: impl FnOnce(&P) -> Option<Vec<u8>>,
 ) -> WorkerEnd {
     let path = telemetry.path().to_owned();
-    let run = || {
+    let run = || -> Result<_, Error> {
         os::place_this_thread(scheduling)?;
         telemetry.runs_here()?;
-        Worker::new(devices, pool, app, policy, LinuxCpu, telemetry, stop)
+        let worker = Worker::new(devices, pool, app, policy, LinuxCpu, telemetry, stop)?;
+        // Before the first frame is looked at.
+        os::give_up_privileges()?;
+        Ok(worker)
     };
     match run() {
         Err(error) => WorkerEnd { result: Err(error), counts: None, usage: None, record: None },

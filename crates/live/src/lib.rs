@@ -7,6 +7,7 @@
 //! [`device::afxdp`] the backend that matters; [`app::App`] is what it does to each frame;
 //! [`pool`] holds the frames' memory; [`telemetry`] is what others can see of it while it runs.
 #![deny(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod app;
 pub mod cpu;

@@ -8,6 +8,7 @@
 //! long may a NIC gather packets before it interrupts? [`frequency`]: how fast must the core be?
 #![no_std]
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod frequency;
 pub mod goal;

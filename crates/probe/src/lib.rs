@@ -21,6 +21,7 @@
 //! Histograms, quantiles and their intervals, the test of significance and the report are the
 //! tester's; the thread's place and the AF_XDP sockets are `live`'s.
 #![deny(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod cause;
 pub mod clock;

@@ -8,6 +8,7 @@
 //! [`machine`] says what the parts of a named machine are, value by value with its source; [`traffic`] says
 //! what arrives. [`figures`] puts the figures of the documents that Apus follows beside what these parts say.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod engine;
 pub mod figures;

@@ -39,6 +39,7 @@ pub fn from_toml<T: DeserializeOwned>(text: &str, place: &str) -> Result<T, Text
 fn explained(message: &str, key: Option<&str>) -> (String, String) {
     let quoted = |text: &str| text.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
     let name = key.map_or_else(|| "the file".to_owned(), |key| format!("`{key}`"));
+    let is = if key.is_some() { "is" } else { "is no TOML:" };
     if let Some(rest) = message.strip_prefix("unknown field ") {
         let mut names = quoted(rest).into_iter();
         let typed = names.next().unwrap_or_default();
@@ -59,7 +60,7 @@ fn explained(message: &str, key: Option<&str>) -> (String, String) {
     }
     if let Some((what, expected)) = message.split_once(", expected ") {
         let what = what.strip_prefix("invalid type: ").or(what.strip_prefix("invalid value: ")).unwrap_or(what);
-        return (format!("{name} is {what}"), format!("expected {expected}"));
+        return (format!("{name} {is} {what}"), format!("expected {expected}"));
     }
     match message.split_once(": expected ") {
         Some((value, expected)) => (format!("{name} is {value}"), format!("expected {expected}")),
@@ -222,7 +223,7 @@ mod tests {
             ("\nspan = 5", 2, ["duration", "50us"]),
             ("span = \"5\"", 1, ["\"5\"", "50us"]),
             ("span = \"1us\"\n\nclock = \"2us\"", 3, ["frequency", "2us"]),
-            ("span = \"1us\"\nspam = 1", 2, ["spam", "clock"]),
+            ("span = \"1us\"\nspam = 1", 2, ["unknown key `spam`", "did you mean `span`?"]),
             ("clock = \"1GHz\"", 1, ["missing", "span"]),
             ("span = \"1us\"\nframes = -1", 2, ["-1", "from 0"]),
         ] {

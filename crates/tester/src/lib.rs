@@ -10,6 +10,7 @@
 //! The search, the statistics and the schedules are pure; only [`clock`], [`cpu`], [`host`] and
 //! [`pcap`] read the system, the last three below a root folder or path that the caller gives.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod bed;
 pub mod clock;

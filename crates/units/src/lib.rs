@@ -18,15 +18,18 @@
 //! | [`Quantile`] | 1 ppm | 0 to 999,999 ppm | `"p99.9"` |
 #![no_std]
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod energy;
 mod parse;
 mod quantile;
 mod rate;
+mod text;
 mod time;
 
 pub use energy::{Microwatts, Nanojoules};
 pub use parse::ParseError;
 pub use quantile::Quantile;
 pub use rate::{BitRate, PacketRate};
+pub use text::acts;
 pub use time::{Clock, Cycles, Hertz, Instant, Monotonic, Nanos, Simulated};

@@ -4,6 +4,7 @@ use std::fmt;
 
 use host::facts::{CommandLine, CpuSet, Parameter, same_name};
 
+use super::cautions::CAUTIONS;
 use super::pairs::{COMPANIONS, CONTRADICTIONS, intended};
 use super::table::{self, Values};
 use crate::Context;
@@ -30,15 +31,17 @@ pub enum Kind {
     UnknownValue,
     /// Two parameters exclude each other.
     Contradiction,
+    /// It does something else than is mostly hoped, or takes more than it gives.
+    Caution,
     /// The sets of CPUs that the parameters describe differ.
     SetsDiffer,
     /// The kernel of kernel.org does not have it: it acts on kernels with a patch only.
     NotMainline,
     /// A parameter that the others need is not there.
     Missing,
-    /// A parameter stands there twice with different values: the last one counts.
+    /// A parameter is given twice with different values: the last one counts.
     Overridden,
-    /// A parameter stands there twice with the same value.
+    /// A parameter is given twice with the same value.
     Duplicate,
     /// It is not in the table: it may belong to a module or to user space, or be misspelt.
     UnknownName,
@@ -50,6 +53,7 @@ impl Kind {
         match self {
             Self::UnknownValue => "unknown-value",
             Self::Contradiction => "contradiction",
+            Self::Caution => "caution",
             Self::SetsDiffer => "sets-differ",
             Self::NotMainline => "not-mainline",
             Self::Missing => "missing",
@@ -79,8 +83,10 @@ pub fn judge_on(line: &CommandLine, intent: &Context, present: Option<&CpuSet>) 
     remarks.extend(line.parameters.iter().enumerate().filter_map(|(at, parameter)| known(line, at, parameter)));
     remarks.extend(repeated(line));
     remarks.extend(contradictions(line));
+    remarks.extend(cautions(line));
     remarks.extend(sets(line, intent));
     remarks.extend(absent(line, present));
+    remarks.extend(none_left(line, present));
     remarks.extend(companions(line, intent, present));
     let mut kept: Vec<Remark> = Vec::new();
     for remark in remarks {
@@ -112,7 +118,7 @@ fn known(line: &CommandLine, at: usize, parameter: &Parameter) -> Option<Remark>
         let reason = known.refuses(parameter)?;
         return Some(remark(Kind::UnknownValue, reason, None));
     }
-    if table::is_foreign(&parameter.name) {
+    if table::is_foreign(&parameter.name) || table::is_documented(&parameter.name) {
         return None;
     }
     // "nohz full=1-55": an underscore that was lost on the way, in slides and mails.
@@ -182,8 +188,8 @@ fn repeated(line: &CommandLine) -> Vec<Remark> {
         }
         let last = all[all.len() - 1].to_string();
         let (kind, text) = match same {
-            true => (Kind::Duplicate, format!("it stands there {} times", all.len())),
-            false => (Kind::Overridden, format!("it stands there {} times; {last} counts", all.len())),
+            true => (Kind::Duplicate, format!("it is given {} times", all.len())),
+            false => (Kind::Overridden, format!("it is given {} times; {last} counts", all.len())),
         };
         let parameter = all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
         remarks.push(Remark { kind, parameter, text, instead: Some(last), source: PARAMETERS });
@@ -203,6 +209,37 @@ fn contradictions(line: &CommandLine) -> Vec<Remark> {
         })
     };
     CONTRADICTIONS.iter().filter_map(remark).collect()
+}
+
+fn cautions(line: &CommandLine) -> Vec<Remark> {
+    let remark = |entry: &super::cautions::Caution| {
+        let parameter = line.all(entry.name).rfind(|parameter| (entry.of)(parameter, line))?;
+        Some(Remark {
+            kind: Kind::Caution,
+            parameter: parameter.to_string(),
+            text: entry.why.into(),
+            instead: entry.instead.map(str::to_owned),
+            source: entry.source,
+        })
+    };
+    CAUTIONS.iter().filter_map(remark).collect()
+}
+
+/// Which parameters take all CPUs of the host, so that none is left for housekeeping?
+fn none_left(line: &CommandLine, present: Option<&CpuSet>) -> Vec<Remark> {
+    let Some(present) = present.filter(|present| !present.is_empty()) else { return Vec::new() };
+    let one = |name: &str| {
+        let parameter = line.last(name)?;
+        let set = parameter.cpu_set(present).ok()?;
+        present.is_subset(&set).then(|| Remark {
+            kind: Kind::SetsDiffer,
+            parameter: parameter.to_string(),
+            text: format!("it takes all CPUs of the host ({present}) and leaves none for housekeeping"),
+            instead: None,
+            source: "Linux Documentation/admin-guide/cpu-isolation.rst",
+        })
+    };
+    ["isolcpus", "nohz_full"].into_iter().filter_map(one).collect()
 }
 
 /// Do `isolcpus`, `nohz_full` and `rcu_nocbs` mean the same CPUs, and does `irqaffinity` leave them alone?
@@ -225,11 +262,14 @@ fn sets(line: &CommandLine, intent: &Context) -> Vec<Remark> {
         let Some((parameter, set)) = set_of(line, name) else { continue };
         let (missing, stray) = (wanted.difference(&set), set.difference(&wanted));
         if name != "rcu_nocbs" && set.contains(0) {
-            say(
-                parameter,
-                "it names CPU 0, which boots the host and keeps the time: leave it to housekeeping".into(),
-                None,
-            );
+            let text = match name {
+                // kernel/time/tick-sched.c, tick_nohz_init: "NO_HZ: Clearing 0 from nohz_full range for timekeeping".
+                "nohz_full" => {
+                    "it names CPU 0, which boots the host: the kernel clears it from the list, for it keeps the time"
+                }
+                _ => "it names CPU 0, which boots the host and keeps the time: leave it to housekeeping",
+            };
+            say(parameter, text.into(), None);
         }
         if !missing.is_empty() {
             say(parameter, format!("it leaves out CPUs {missing}"), Some(format!("{name}={wanted}")));
@@ -281,13 +321,11 @@ fn absent(line: &CommandLine, present: Option<&CpuSet>) -> Vec<Remark> {
 
 fn companions(line: &CommandLine, intent: &Context, present: Option<&CpuSet>) -> Vec<Remark> {
     let isolated = intended(line, intent);
-    let fill = |text: &str| match isolated.is_empty() {
-        true => text.to_owned(),
-        false => text.replace("{isolated}", &isolated.to_string()),
-    };
     let mut remarks: Vec<Remark> = Vec::new();
-    for entry in COMPANIONS.iter().filter(|entry| (entry.missing)(line, intent)) {
-        let add = fill(entry.add);
+    // Where no CPU is known to be isolated, nothing that names them can be advised.
+    let can_be_said = |add: &str| !isolated.is_empty() || !add.contains("{isolated}");
+    for entry in COMPANIONS.iter().filter(|entry| can_be_said(entry.add) && (entry.missing)(line, intent)) {
+        let add = entry.add.replace("{isolated}", &isolated.to_string());
         let housekeeping = present.map(|present| present.difference(&isolated));
         let add = match housekeeping {
             // Of all CPUs none may be isolated further.
@@ -346,9 +384,10 @@ mod tests {
     fn of_the_hosts_line_one_parameter_is_not_mainline_and_one_flag_is_missing() {
         let remarks = alone(HOST);
         let kinds: Vec<Kind> = remarks.iter().map(|(kind, _)| *kind).collect();
-        assert_eq!(kinds, [Kind::NotMainline, Kind::Missing], "{remarks:?}");
-        assert_eq!(remarks[0].1, "kthread_cpus=0");
-        assert_eq!(remarks[1].1, "isolcpus=managed_irq,domain,1-55");
+        assert_eq!(kinds, [Kind::Caution, Kind::Caution, Kind::NotMainline, Kind::Missing], "{remarks:?}");
+        assert_eq!((remarks[0].1.as_str(), remarks[1].1.as_str()), ("idle=poll", "crashkernel=auto"));
+        assert_eq!(remarks[2].1, "kthread_cpus=0");
+        assert_eq!(remarks[3].1, "isolcpus=managed_irq,domain,1-55");
     }
 
     #[test]
@@ -455,6 +494,85 @@ mod tests {
             let remarks = of(&line, &intent);
             assert!(remarks.is_empty(), "{line}: {remarks:?}");
         }
+    }
+
+    #[test]
+    fn parameters_of_the_kernels_documents_are_real() {
+        for line in [
+            "retbleed=off",
+            "spec_rstack_overflow=off",
+            "init_on_alloc=0",
+            "ima_policy=tcb",
+            "slub_debug=-",
+            "gather_data_sampling=off mmio_stale_data=off srbds=off l1d_flush=on vmscape=off tsa=off",
+            "page_owner=on kfence.sample_interval=0 hugetlb_free_vmemmap=on init_on_free=0 randomize_kstack_offset=0",
+            "intel_iommu=on,sm_on iommu=pt tsc=reliable tsc=nowatchdog",
+        ] {
+            assert_eq!(judge(&CommandLine::parse(line), &Context::default()), [], "{line}");
+        }
+        assert!(alone("retblead=off").iter().any(|(kind, _)| *kind == Kind::UnknownName));
+    }
+
+    #[test]
+    fn values_that_do_not_do_what_is_hoped_are_said() {
+        for (line, kind, instead) in [
+            ("amd_iommu=on", Kind::UnknownValue, None),
+            ("mce=off", Kind::Caution, Some("mce=ignore_ce")),
+            ("nomce", Kind::Caution, Some("mce=ignore_ce")),
+            ("idle=poll", Kind::Caution, None),
+            ("pcie_aspm=off", Kind::Caution, Some("pcie_aspm.policy=performance")),
+            ("crashkernel=auto", Kind::Caution, Some("crashkernel=1G-4G:192M,4G-64G:256M,64G-:512M")),
+            ("console=ttyS0,115200", Kind::Caution, Some("quiet loglevel=4")),
+        ] {
+            let remarks = judge(&CommandLine::parse(line), &Context::default());
+            let said: Vec<_> = remarks.iter().map(|remark| (remark.kind, remark.instead.as_deref())).collect();
+            assert_eq!(said, [(kind, instead)], "{line}: {remarks:?}");
+        }
+        for fine in [
+            "amd_iommu=off",
+            "mce=ignore_ce",
+            "idle=nomwait",
+            "crashkernel=512M",
+            "console=ttyS0 loglevel=3",
+            "console=tty0",
+        ] {
+            assert_eq!(alone(fine), [], "{fine}");
+        }
+    }
+
+    #[test]
+    fn a_list_that_cannot_be_read_leaves_no_template() {
+        let remarks = judge(&CommandLine::parse("isolcpus=2-3-4 nohz_full=2-3-4"), &Context::default());
+        assert!(remarks.iter().any(|remark| remark.kind == Kind::UnknownValue), "{remarks:?}");
+        let texts =
+            remarks.iter().flat_map(|remark| [Some(&remark.parameter), Some(&remark.text), remark.instead.as_ref()]);
+        for text in texts.flatten() {
+            assert!(!text.contains('{'), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_watchdog_leaves_the_cpus_of_nohz_full_alone() {
+        let asks = |line: &str| alone(line).iter().any(|(_, parameter)| parameter == "nmi_watchdog=0");
+        assert!(!asks("isolcpus=managed_irq,domain,2-7 nohz_full=2-7 rcu_nocbs=2-7 irqaffinity=0-1"));
+        assert!(asks("isolcpus=managed_irq,domain,2-7 nohz_full=2-6 irqaffinity=0-1"));
+        // Where nohz_full= itself is asked for, the watchdog leaves them alone too; where it is not wanted, it does not.
+        assert!(!asks("isolcpus=managed_irq,domain,2-7 irqaffinity=0-1"));
+        let interrupt = Context { workloads: Intended::given(vec![Workload::Interrupt]), ..Context::default() };
+        let remarks = of("isolcpus=managed_irq,domain,2-7 irqaffinity=0-1", &interrupt);
+        assert!(remarks.iter().any(|(_, parameter)| parameter == "nmi_watchdog=0"), "{remarks:?}");
+    }
+
+    #[test]
+    fn a_host_needs_a_cpu_for_housekeeping_and_the_boot_cpu_for_its_time() {
+        let on = |text: &str| {
+            let remarks = judge_on(&CommandLine::parse(text), &Context::default(), Some(&CpuSet::below(8)));
+            remarks.into_iter().map(|remark| remark.text).collect::<Vec<_>>().join("\n")
+        };
+        assert!(on("isolcpus=managed_irq,domain,0-7").contains("leaves none for housekeeping"));
+        assert!(on("nohz_full=all").contains("leaves none for housekeeping"));
+        assert!(!on("isolcpus=managed_irq,domain,1-7").contains("leaves none"));
+        assert!(on("nohz_full=0-3").contains("the kernel clears it from the list"));
     }
 
     proptest! {

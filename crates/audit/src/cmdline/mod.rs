@@ -2,8 +2,9 @@
 //!
 //! [`judge()`] needs nothing but the line and what the host is for; [`suggest()`] needs the CPUs too, for it names the
 //! housekeeping ones. What a parameter means is in [`table`]; which ones belong together, or exclude each other,
-//! in `pairs`.
+//! in `pairs`; which ones do not do what is hoped, in `cautions`.
 
+mod cautions;
 mod judge;
 mod pairs;
 mod suggest;

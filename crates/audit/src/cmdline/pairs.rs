@@ -50,14 +50,14 @@ pub(super) const CONTRADICTIONS: &[Contradiction] = &[
     Contradiction {
         first: with("idle", "poll"),
         second: any("intel_idle.max_cstate"),
-        why: "idle=poll leaves cpuidle no say: a limit on its states does nothing",
+        why: "idle=poll disables cpuidle: a limit on its states does nothing",
         fix: "keep one of the two",
         source: IDLE,
     },
     Contradiction {
         first: with("idle", "poll"),
         second: any("processor.max_cstate"),
-        why: "idle=poll leaves cpuidle no say: a limit on its states does nothing",
+        why: "idle=poll disables cpuidle: a limit on its states does nothing",
         fix: "keep one of the two",
         source: IDLE,
     },
@@ -248,9 +248,14 @@ pub(super) const COMPANIONS: &[Companion] = &[
         source: "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms",
     },
     Companion {
-        // The watchdog leaves out the CPUs of nohz_full= by itself (kernel/watchdog.c, lockup_detector_init).
+        // The watchdog leaves out the CPUs of nohz_full= by itself (kernel/watchdog.c, lockup_detector_init); where that
+        // is asked for above, it will.
         missing: |line, context| {
-            let full = set_of(line, "nohz_full").unwrap_or_default();
+            let full = match line.has("nohz_full") {
+                true => set_of(line, "nohz_full").unwrap_or_default(),
+                false if is_only(context, Workload::Interrupt) => CpuSet::new(),
+                false => intended(line, context),
+            };
             let watched = !intended(line, context).is_subset(&full);
             isolates(line, context) && watched && !line.has("nmi_watchdog") && !line.has("nowatchdog")
         },

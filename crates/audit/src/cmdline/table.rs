@@ -1,7 +1,11 @@
 //! Known kernel parameters and the values that they take.
 //!
-//! Source, where none is named: Linux Documentation/admin-guide/kernel-parameters.txt. The table holds what bears on
-//! latency and what every host has; a parameter that is not in it is not wrong for that.
+//! Source, where none is named: Linux Documentation/admin-guide/kernel-parameters.txt. The table holds the values of what
+//! bears on latency and of what every host has; the names of all others that the document has are in `names.txt`, by
+//! kernel. A parameter that is in neither is not wrong for that.
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 use host::facts::{CpuSet, Parameter, same_name};
 
@@ -84,7 +88,8 @@ pub const KNOWN: &[Known] = &[
     one("nohz", ON_OFF),
     one("highres", ON_OFF),
     one("skew_tick", &["0", "1"]),
-    one("tsc", &["reliable", "noirqtime", "unstable", "nowatchdog", "recalibrate", "watchdog"]),
+    // Each one acts (arch/x86/kernel/tsc.c, tsc_setup).
+    repeated("tsc", Values::One(&["reliable", "noirqtime", "unstable", "nowatchdog", "recalibrate", "watchdog"])),
     known("tsc_early_khz", Values::Number(1, i64::MAX)),
     one(
         "clocksource",
@@ -168,7 +173,8 @@ pub const KNOWN: &[Known] = &[
     known("cma", Values::Any),
     known("swiotlb", Values::Any),
     one("transparent_hugepage", &["always", "madvise", "never"]),
-    several("slub_debug", &[]),
+    known("slub_debug", Values::Any),
+    known("slab_debug", Values::Any),
     several("swapaccount", &["0", "1"]),
     repeated("mem", Values::Any),
     known("numa", Values::Any),
@@ -203,9 +209,20 @@ pub const KNOWN: &[Known] = &[
         "intel_iommu",
         &["on", "off", "igfx_off", "strict", "sp_off", "sm_on", "sm_off", "tboot_noforce", "eth_no_bypass", "forcedac"],
     ),
+    // There is no "on": it is on by default (drivers/iommu/amd/init.c, parse_amd_iommu_options).
     several(
         "amd_iommu",
-        &["on", "off", "fullflush", "force_isolation", "force_enable", "pgtbl_v1", "pgtbl_v2", "irtcachedis"],
+        &[
+            "off",
+            "fullflush",
+            "force_isolation",
+            "force_enable",
+            "pgtbl_v1",
+            "pgtbl_v2",
+            "irtcachedis",
+            "nohugepages",
+            "v2_pgsizes_only",
+        ],
     ),
     several("intremap", &["on", "off", "nosid", "no_x2apic_optout", "nopost"]),
     one("pcie_aspm", &["off", "force"]),
@@ -376,6 +393,17 @@ pub const KNOWN: &[Known] = &[
 const FOREIGN: &[&str] =
     &["systemd.", "rd.", "udev.", "luks.", "ignition.", "cloud-init", "coreos.", "ds", "locale.", "vconsole."];
 
+/// Names that the kernels' documents have, with underscores: `tools/kernel-parameters.py` writes the file.
+static DOCUMENTED: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
+    let lines = include_str!("names.txt").lines().filter(|line| !line.starts_with('#'));
+    lines.filter_map(|line| line.split(' ').next()).collect()
+});
+
+/// Is it a parameter of some kernel's document, of whatever value?
+pub(super) fn is_documented(name: &str) -> bool {
+    DOCUMENTED.contains(name.replace('-', "_").as_str())
+}
+
 /// What is known of a name; dashes and underscores are the same.
 pub fn find(name: &str) -> Option<&'static Known> {
     KNOWN.iter().find(|known| same_name(known.name, name))
@@ -463,5 +491,19 @@ fn number(text: &str) -> Option<i64> {
     match text.strip_prefix("0x") {
         Some(digits) => i64::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A snapshot masks what it does not know: what is judged here by its value must be known to it.
+    #[test]
+    fn a_snapshot_keeps_what_is_judged() {
+        let judged = KNOWN.iter().filter(|known| !matches!(known.values, Values::Any));
+        let masked: Vec<_> =
+            judged.map(|known| known.name).filter(|name| !host::snapshot::keeps_parameter(name)).collect();
+        assert!(masked.is_empty(), "add to crates/host/src/snapshot/kept.txt: {}", masked.join(" "));
     }
 }

@@ -3,7 +3,7 @@
 use host::Facts;
 use host::facts::{CpuSet, ResctrlGroup, Vendor};
 
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 /// The tables of this group.
 pub const RULES: &[&[Rule]] = &[ALLOCATION];
@@ -22,6 +22,7 @@ const MISS: Magnitude = Magnitude {
 const ALLOCATION: &[Rule] = &[
     Rule {
         id: "rdt.available",
+        cause: Cause::Cache,
         group: Group::Cache,
         title: "Cache allocation is there to be used",
         applies: X86.isolated(),
@@ -39,6 +40,7 @@ const ALLOCATION: &[Rule] = &[
     },
     Rule {
         id: "rdt.partition",
+        cause: Cause::Cache,
         group: Group::Cache,
         title: "The application has ways of the cache for itself",
         applies: X86.isolated(),
@@ -54,6 +56,7 @@ const ALLOCATION: &[Rule] = &[
     },
     Rule {
         id: "rdt.mba",
+        cause: Cause::Cache,
         group: Group::Cache,
         title: "The application's bandwidth of memory is not throttled",
         applies: X86.isolated(),

@@ -12,7 +12,8 @@ use host::Facts;
 use host::facts::Vendor;
 
 use crate::{
-    Applies, Context, Fix, Group, How, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
+    Applies, Cause, Context, Fix, Group, How, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known,
+    settled,
 };
 
 /// The tables of this group.
@@ -28,6 +29,7 @@ const PERFSPECT: &str = "intel/PerfSpect";
 const SETTINGS: &[Rule] = &[
     Rule {
         id: "choice.timer-migration",
+        cause: Cause::TimerTick,
         group: Group::Choices,
         title: "Timers move away from idle CPUs, or stay",
         applies: Applies::LINUX.isolated(),
@@ -46,6 +48,7 @@ const SETTINGS: &[Rule] = &[
     },
     Rule {
         id: "choice.rcu-normal",
+        cause: Cause::Rcu,
         group: Group::Choices,
         title: "After boot RCU waits, or hurries",
         applies: Applies::LINUX,
@@ -64,6 +67,7 @@ const SETTINGS: &[Rule] = &[
     },
     Rule {
         id: "choice.ring-size",
+        cause: Cause::Rings,
         group: Group::Choices,
         title: "Rings are short, for delay, or long, against loss",
         applies: Applies::LINUX.with_nic(),
@@ -88,6 +92,7 @@ const SETTINGS: &[Rule] = &[
 /// Power.
 const POWER: &[Rule] = &[Rule {
     id: "choice.pstate-driver",
+    cause: Cause::CoreFrequency,
     group: Group::Choices,
     title: "The processor chooses its frequency, or the kernel does",
     applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),

@@ -4,7 +4,7 @@ mod tsc;
 
 use host::Facts;
 
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, known};
 
 /// The tables of this group.
 pub const RULES: &[&[Rule]] = &[SOURCE, tsc::RULES];
@@ -12,6 +12,7 @@ pub const RULES: &[&[Rule]] = &[SOURCE, tsc::RULES];
 /// The clock source.
 const SOURCE: &[Rule] = &[Rule {
     id: "clk.source",
+    cause: Cause::Clock,
     group: Group::Clock,
     title: "The clock is the TSC",
     applies: Applies::LINUX.on_hardware(),

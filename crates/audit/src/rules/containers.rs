@@ -6,7 +6,7 @@ use units::Nanos;
 
 use super::common::without_balancing;
 use super::scheduling::{is_of_kubernetes, judge_quotas};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known, settled};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known, settled};
 
 const KUBERNETES: &str = "Kubernetes documentation, Control CPU Management Policies on the Node";
 const NTO: &str = "openshift/cluster-node-tuning-operator, performance profile";
@@ -19,6 +19,7 @@ pub const RULES: &[&[Rule]] = &[KUBELET, PODS];
 const KUBELET: &[Rule] = &[
     Rule {
         id: "k8s.cpu-manager",
+        cause: Cause::SchedulerIsolation,
         group: Group::Containers,
         title: "The kubelet gives guaranteed pods CPUs of their own",
         applies: Applies::LINUX,
@@ -41,6 +42,7 @@ const KUBELET: &[Rule] = &[
     },
     Rule {
         id: "k8s.topology-manager",
+        cause: Cause::Placement,
         group: Group::Containers,
         title: "A pod's CPUs, memory and devices are of one node",
         applies: Applies::LINUX,
@@ -63,6 +65,7 @@ const KUBELET: &[Rule] = &[
 const PODS: &[Rule] = &[
     Rule {
         id: "k8s.cpu-quota",
+        cause: Cause::Quotas,
         group: Group::Containers,
         title: "No quota stops pods with CPUs of their own",
         applies: Applies::LINUX,
@@ -84,6 +87,7 @@ const PODS: &[Rule] = &[
     },
     Rule {
         id: "k8s.cpu-load-balancing",
+        cause: Cause::SchedulerIsolation,
         group: Group::Containers,
         title: "The scheduler leaves CPUs of guaranteed pods alone",
         applies: Applies::LINUX,
@@ -105,6 +109,7 @@ const PODS: &[Rule] = &[
     },
     Rule {
         id: "k8s.irq-load-balancing",
+        cause: Cause::DeviceInterrupts,
         group: Group::Containers,
         title: "No device interrupt goes to CPUs of guaranteed pods",
         applies: Applies::LINUX,
@@ -125,6 +130,7 @@ const PODS: &[Rule] = &[
     },
     Rule {
         id: "k8s.exclusive-vs-iso",
+        cause: Cause::SchedulerIsolation,
         group: Group::Containers,
         title: "CPUs of guaranteed pods are isolated ones, of one node",
         applies: Applies::LINUX.isolated(),

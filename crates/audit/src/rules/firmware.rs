@@ -5,7 +5,7 @@ use host::facts::Vendor;
 use units::Nanos;
 
 use crate::rules::common::messages;
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 /// The tables of this group.
 pub const RULES: &[&[Rule]] = &[INTERRUPTS, STATE];
@@ -22,6 +22,7 @@ const SMI: Magnitude = Magnitude {
 const INTERRUPTS: &[Rule] = &[
     Rule {
         id: "smi.count",
+        cause: Cause::Firmware,
         group: Group::Firmware,
         title: "No system management interrupt happened while it was looked",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
@@ -41,6 +42,7 @@ const INTERRUPTS: &[Rule] = &[
     },
     Rule {
         id: "smi.fwupd",
+        cause: Cause::Firmware,
         group: Group::Firmware,
         title: "Nothing asks the firmware for updates in the background",
         applies: Applies::LINUX.on_hardware(),
@@ -54,6 +56,7 @@ const INTERRUPTS: &[Rule] = &[
     },
     Rule {
         id: "smi.hwlat",
+        cause: Cause::Firmware,
         group: Group::Firmware,
         title: "The detector of hardware latency saw none",
         applies: Applies::LINUX.on_hardware(),
@@ -71,6 +74,7 @@ const INTERRUPTS: &[Rule] = &[
 const STATE: &[Rule] = &[
     Rule {
         id: "fw.microcode",
+        cause: Cause::Firmware,
         group: Group::Firmware,
         title: "All CPUs run the same microcode",
         applies: Applies::LINUX.on_hardware(),
@@ -88,6 +92,7 @@ const STATE: &[Rule] = &[
     },
     Rule {
         id: "fw.bios-date",
+        cause: Cause::Firmware,
         group: Group::Firmware,
         title: "The firmware is not years old",
         applies: Applies::LINUX.on_hardware(),
@@ -108,6 +113,7 @@ const STATE: &[Rule] = &[
     },
     Rule {
         id: "fw.memory-scrub",
+        cause: Cause::MemoryHardware,
         group: Group::Firmware,
         title: "Memory is not scrubbed by patrol",
         applies: Applies::LINUX.on_hardware(),
@@ -126,6 +132,7 @@ const STATE: &[Rule] = &[
     },
     Rule {
         id: "fw.edac-ghes",
+        cause: Cause::MemoryHardware,
         group: Group::Firmware,
         title: "Memory has no corrected errors",
         applies: Applies::LINUX.on_hardware(),
@@ -141,6 +148,7 @@ const STATE: &[Rule] = &[
     },
     Rule {
         id: "fw.thermal-events",
+        cause: Cause::PowerLimits,
         group: Group::Firmware,
         title: "The kernel's messages hold no event of heat",
         applies: Applies::LINUX.on_hardware(),
@@ -158,6 +166,7 @@ const STATE: &[Rule] = &[
     },
     Rule {
         id: "fw.bugs",
+        cause: Cause::Firmware,
         group: Group::Firmware,
         title: "The kernel complains of no firmware bug",
         applies: Applies::LINUX.on_hardware(),

@@ -4,7 +4,7 @@ use host::Facts;
 use host::facts::{Fact, FreeBsd};
 use units::Nanos;
 
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 /// The tables of this group.
 pub const RULES: &[&[Rule]] = &[POWER, MODERATION, QUEUES];
@@ -17,6 +17,7 @@ const IFLIB: &str = "FreeBSD manual, iflib(4)";
 const POWER: &[Rule] = &[
     Rule {
         id: "fbsd.cx-lowest",
+        cause: Cause::IdleStates,
         group: Group::FreeBsd,
         title: "No CPU goes below C1",
         applies: Applies::FREEBSD,
@@ -35,6 +36,7 @@ const POWER: &[Rule] = &[
     },
     Rule {
         id: "fbsd.powerd",
+        cause: Cause::CoreFrequency,
         group: Group::FreeBsd,
         title: "powerd keeps the clock at its maximum",
         applies: Applies::FREEBSD,
@@ -56,6 +58,7 @@ const POWER: &[Rule] = &[
     },
     Rule {
         id: "fbsd.epp",
+        cause: Cause::CoreFrequency,
         group: Group::FreeBsd,
         title: "Hardware P-states prefer performance",
         applies: Applies::FREEBSD,
@@ -81,6 +84,7 @@ const POWER: &[Rule] = &[
 const MODERATION: &[Rule] = &[
     Rule {
         id: "fbsd.rx-itr",
+        cause: Cause::Moderation,
         group: Group::FreeBsd,
         title: "Receive interrupts come at 20,000 a second or more",
         applies: Applies::FREEBSD,
@@ -99,6 +103,7 @@ const MODERATION: &[Rule] = &[
     },
     Rule {
         id: "fbsd.tx-reclaim",
+        cause: Cause::Rings,
         group: Group::FreeBsd,
         title: "Sent buffers come back well before the ring is full",
         applies: Applies::FREEBSD,
@@ -118,6 +123,7 @@ const MODERATION: &[Rule] = &[
     },
     Rule {
         id: "fbsd.tx-latency",
+        cause: Cause::Moderation,
         group: Group::FreeBsd,
         title: "Frames are handed to the controller at once",
         applies: Applies::FREEBSD,
@@ -135,6 +141,7 @@ const MODERATION: &[Rule] = &[
     },
     Rule {
         id: "fbsd.flow-control",
+        cause: Cause::Pause,
         group: Group::FreeBsd,
         title: "Pause frames are off",
         applies: Applies::FREEBSD,
@@ -152,6 +159,7 @@ const MODERATION: &[Rule] = &[
     },
     Rule {
         id: "fbsd.intr-storm",
+        cause: Cause::Queues,
         group: Group::FreeBsd,
         title: "Interrupt storm detection is off where interrupts are many",
         applies: Applies::FREEBSD,
@@ -169,6 +177,7 @@ const MODERATION: &[Rule] = &[
     },
     Rule {
         id: "fbsd.head-writeback",
+        cause: Cause::Rings,
         group: Group::FreeBsd,
         title: "Head write-back of the transmit ring",
         applies: Applies::FREEBSD,
@@ -191,6 +200,7 @@ const MODERATION: &[Rule] = &[
 const QUEUES: &[Rule] = &[
     Rule {
         id: "fbsd.queues",
+        cause: Cause::Queues,
         group: Group::FreeBsd,
         title: "A port has 4 to 8 queues",
         applies: Applies::FREEBSD,
@@ -208,6 +218,7 @@ const QUEUES: &[Rule] = &[
     },
     Rule {
         id: "fbsd.ring-time",
+        cause: Cause::Rings,
         group: Group::FreeBsd,
         title: "A full receive ring is drained in time",
         applies: Applies::FREEBSD,
@@ -226,6 +237,7 @@ const QUEUES: &[Rule] = &[
     },
     Rule {
         id: "fbsd.offloads",
+        cause: Cause::Offloads,
         group: Group::FreeBsd,
         title: "Offloads were tried off, and on again one at a time",
         applies: Applies::FREEBSD,
@@ -247,6 +259,7 @@ const QUEUES: &[Rule] = &[
     },
     Rule {
         id: "fbsd.irq-load",
+        cause: Cause::Queues,
         group: Group::FreeBsd,
         title: "No interrupt thread takes more than half a CPU",
         applies: Applies::FREEBSD,
@@ -268,6 +281,7 @@ const QUEUES: &[Rule] = &[
     },
     Rule {
         id: "fbsd.irq-cpuset",
+        cause: Cause::Queues,
         group: Group::FreeBsd,
         title: "Each queue's interrupt has a CPU of its own",
         applies: Applies::FREEBSD,
@@ -289,6 +303,7 @@ const QUEUES: &[Rule] = &[
     },
     Rule {
         id: "fbsd.stale-tunables",
+        cause: Cause::Obsolete,
         group: Group::FreeBsd,
         title: "No tunable that the driver no longer knows",
         applies: Applies::FREEBSD,

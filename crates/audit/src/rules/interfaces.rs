@@ -62,8 +62,14 @@ pub(super) fn by_device(
             None => addresses.push((name.clone(), Some(not_seen(facts, name)))),
         }
     }
+    // Where no interface was recorded, the network devices that have a driver stand for them.
+    let nameless = facts.links.is_unknown();
     for device in facts.pci.iter().filter(|device| device.is_network() == Some(true)) {
-        let bound = device.driver.is(|driver| USER_SPACE.contains(&driver.as_str())) == Some(true);
+        let is_used = |driver: &String| nameless || USER_SPACE.contains(&driver.as_str());
+        let bound = device.driver.is(is_used) == Some(true);
+        if bound && nameless {
+            addresses.retain(|(_, skip)| skip.is_none());
+        }
         if bound && !addresses.iter().any(|(address, _)| *address == device.address) {
             addresses.push((device.address.clone(), None));
         }

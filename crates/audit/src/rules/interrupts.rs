@@ -9,7 +9,7 @@ use host::{Facts, Source};
 use units::Nanos;
 
 use crate::rules::common::ALL_TO_HOUSEKEEPING;
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 use crate::{Hit, HitKind, hits};
 
 /// The tables of this group.
@@ -30,6 +30,7 @@ const ONE_INTERRUPT: Magnitude = Magnitude {
 const WHERE: &[Rule] = &[
     Rule {
         id: "irq.on-iso",
+        cause: Cause::DeviceInterrupts,
         group: Group::Interrupts,
         title: "Device interrupts go to housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
@@ -46,6 +47,7 @@ const WHERE: &[Rule] = &[
     },
     Rule {
         id: "irq.default-affinity",
+        cause: Cause::DeviceInterrupts,
         group: Group::Interrupts,
         title: "New interrupts go to housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
@@ -66,6 +68,7 @@ const WHERE: &[Rule] = &[
 const WHAT: &[Rule] = &[
     Rule {
         id: "irq.hits-iso",
+        cause: Cause::DeviceInterrupts,
         group: Group::Interrupts,
         title: "No device interrupt hits an isolated CPU",
         applies: Applies::LINUX.isolated(),
@@ -79,6 +82,7 @@ const WHAT: &[Rule] = &[
     },
     Rule {
         id: "irq.softirq-iso",
+        cause: Cause::DeviceInterrupts,
         group: Group::Interrupts,
         title: "No softirq of the network or of block devices runs on an isolated CPU",
         applies: Applies::LINUX.isolated(),

@@ -5,7 +5,7 @@ use host::facts::KernelVersion;
 use units::Nanos;
 
 use crate::rules::common::listed;
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 /// The tables of this group.
 pub const RULES: &[&[Rule]] = &[CONFIGURATION, RUNNING];
@@ -16,6 +16,7 @@ const OTHER: Fix = Fix::boot("boot a kernel that is built with it");
 const CONFIGURATION: &[Rule] = &[
     Rule {
         id: "kcfg.no-hz-full",
+        cause: Cause::TimerTick,
         group: Group::Kernel,
         title: "The kernel can stop the tick of busy CPUs",
         applies: Applies::LINUX.isolated(),
@@ -33,6 +34,7 @@ const CONFIGURATION: &[Rule] = &[
     },
     Rule {
         id: "kcfg.rcu-nocb",
+        cause: Cause::Rcu,
         group: Group::Kernel,
         title: "The kernel can offload RCU callbacks",
         applies: Applies::LINUX.isolated(),
@@ -50,6 +52,7 @@ const CONFIGURATION: &[Rule] = &[
     },
     Rule {
         id: "kcfg.hires",
+        cause: Cause::TimerTick,
         group: Group::Kernel,
         title: "Timers have a high resolution",
         applies: Applies::LINUX,
@@ -72,6 +75,7 @@ const CONFIGURATION: &[Rule] = &[
     },
     Rule {
         id: "kcfg.cpusets-isolation",
+        cause: Cause::SchedulerIsolation,
         group: Group::Kernel,
         title: "The kernel can isolate CPUs",
         applies: Applies::LINUX.isolated(),
@@ -89,6 +93,7 @@ const CONFIGURATION: &[Rule] = &[
     },
     Rule {
         id: "kcfg.hz",
+        cause: Cause::TimerTick,
         group: Group::Kernel,
         title: "The tick is between 250 and 1000 Hz",
         applies: Applies::LINUX,
@@ -107,6 +112,7 @@ const CONFIGURATION: &[Rule] = &[
     },
     Rule {
         id: "kcfg.debug",
+        cause: Cause::Tracing,
         group: Group::Kernel,
         title: "The kernel is not built for debugging",
         applies: Applies::LINUX,
@@ -131,6 +137,7 @@ const CONFIGURATION: &[Rule] = &[
 const RUNNING: &[Rule] = &[
     Rule {
         id: "kcfg.preempt",
+        cause: Cause::Priorities,
         group: Group::Kernel,
         title: "A real-time application has a real-time kernel",
         applies: Applies::LINUX.to(&[Workload::Rt, Workload::Interrupt]),
@@ -152,6 +159,7 @@ const RUNNING: &[Rule] = &[
     },
     Rule {
         id: "kver.fair-server",
+        cause: Cause::TimerTick,
         group: Group::Kernel,
         title: "The deadline server does not make application CPUs tick",
         applies: Applies::LINUX.isolated().since(KernelVersion::new(6, 8)),

@@ -8,7 +8,7 @@ use units::Nanos;
 
 use super::common::line;
 use crate::{
-    Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
+    Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
 };
 
 const GUIDE: &str = "Intel P-state guide (637284-001US, 2021), appendix A";
@@ -23,6 +23,7 @@ pub const RULES: &[&[Rule]] = &[TUNERS, MONITORS, EVIDENCE];
 const TUNERS: &[Rule] = &[
     Rule {
         id: "svc.tuned-profile",
+        cause: Cause::Services,
         group: Group::Services,
         title: "tuned applies a profile for latency",
         applies: Applies::LINUX,
@@ -45,6 +46,7 @@ const TUNERS: &[Rule] = &[
     },
     Rule {
         id: "svc.conflicts",
+        cause: Cause::Services,
         group: Group::Services,
         title: "Each setting has one owner",
         applies: Applies::LINUX,
@@ -63,6 +65,7 @@ const TUNERS: &[Rule] = &[
     },
     Rule {
         id: "svc.noise",
+        cause: Cause::Services,
         group: Group::Services,
         title: "No service runs that servers of packets do not need",
         applies: Applies::LINUX,
@@ -85,6 +88,7 @@ const TUNERS: &[Rule] = &[
 const MONITORS: &[Rule] = &[
     Rule {
         id: "mon.msr-readers",
+        cause: Cause::Tracing,
         group: Group::Services,
         title: "Nobody reads registers of all CPUs",
         applies: Applies::LINUX,
@@ -103,6 +107,7 @@ const MONITORS: &[Rule] = &[
     },
     Rule {
         id: "mon.perf-profilers",
+        cause: Cause::Tracing,
         group: Group::Services,
         title: "No profiler runs",
         applies: Applies::LINUX,
@@ -121,6 +126,7 @@ const MONITORS: &[Rule] = &[
     },
     Rule {
         id: "mon.self",
+        cause: Cause::Tracing,
         group: Group::Services,
         title: "This audit kept off the isolated CPUs",
         applies: Applies::LINUX.isolated(),
@@ -143,6 +149,7 @@ const MONITORS: &[Rule] = &[
 const EVIDENCE: &[Rule] = &[
     Rule {
         id: "svc.console",
+        cause: Cause::Services,
         group: Group::Services,
         title: "Kernel messages do not go out over a slow console",
         applies: Applies::LINUX,
@@ -150,8 +157,8 @@ const EVIDENCE: &[Rule] = &[
         why: "A serial port is written character by character, on most kernels by the CPU that has something to say and with interrupts \
               off. Which messages go there the console's log level decides.",
         magnitude: Magnitude {
-            text: "87 us a character at 115,200 baud: 7 ms for a line of 80",
-            effect: crate::Effect::Late(Nanos::from_millis(7)),
+            text: "87 us a character at 115,200 baud, 7 ms for a line of 80, whenever the kernel has something to say",
+            effect: crate::Effect::Unsized,
             source: "ten bits a character over 115,200 bits a second",
         },
         fix: Fix::runtime_or_boot("dmesg -n 1 # emergencies only", "loglevel=1 # or no serial console"),
@@ -164,6 +171,7 @@ const EVIDENCE: &[Rule] = &[
     },
     Rule {
         id: "svc.kdump",
+        cause: Cause::Services,
         group: Group::Services,
         title: "A crash leaves evidence",
         applies: Applies::LINUX.to(&[Workload::Rt]),
@@ -340,6 +348,19 @@ fn this(facts: &Facts, context: &Context) -> Judged {
     .alone()
 }
 
+/// The level in force is not known: does the command line hold messages back? The kernel's own level lets all but
+/// debugging through (include/linux/printk.h, CONSOLE_LOGLEVEL_DEFAULT).
+fn by_line(facts: &Facts, slow: &[String], printk: &host::Fact<&str>) -> Judged {
+    let line = line(facts)?;
+    let level = line.value("loglevel").and_then(|level| level.parse::<u32>().ok());
+    if level.is_some_and(|level| level <= 4) || level.is_none() && line.has("quiet") {
+        return Err(Skip::of(printk));
+    }
+    let text =
+        format!("kernel messages may go out over {}: neither quiet nor loglevel= holds them back", slow.join(" "));
+    Judgement::warn(Subject::Host, text).see_as(slow.join(" "), facts.cmdline.source()).see(printk).alone()
+}
+
 fn console(facts: &Facts, _: &Context) -> Judged {
     // Wherever it is: ttyS, ttyAMA, hvc and ttyUSB are written character by character, tty0 is not.
     let slow: Vec<String> = line(facts)?
@@ -358,6 +379,9 @@ fn console(facts: &Facts, _: &Context) -> Judged {
             .alone();
     }
     let printk = facts.sysctl("kernel.printk");
+    if printk.is_unknown() {
+        return by_line(facts, &slow, &printk);
+    }
     let level: u32 = known(&printk)?
         .split_whitespace()
         .next()
@@ -449,7 +473,8 @@ mod tests {
         Case::pass("svc.console", || printk("4 4 1 7\n")),
         Case::pass("svc.console", || host().cmdline("console=tty0")),
         Case::warn("svc.console", || printk("7 4 1 7\n")),
-        Case::unknown("svc.console", || host().cmdline("console=ttyS0")),
+        Case::warn("svc.console", || host().cmdline("console=ttyS0")),
+        Case::unknown("svc.console", || host().cmdline("console=ttyS0 quiet")),
         Case::pass("svc.kdump", || rt().cmdline("crashkernel=512M").file(LOADED, "1\n")),
         Case::warn("svc.kdump", || rt().cmdline("crashkernel=512M").file(LOADED, "0\n")),
         Case::unknown("svc.kdump", || rt().cmdline("quiet")),

@@ -6,6 +6,8 @@ mod fixes;
 mod freebsd;
 /// A host of 4 sockets.
 mod large;
+/// Masked snapshots.
+mod masked;
 /// Recorded hosts, with the findings that each must have.
 mod recorded;
 /// This machine.

@@ -122,7 +122,8 @@ pub struct Common {
     /// The name under which `apus top` and `apus bench` find it [default: APP-PID].
     #[arg(long, help_heading = "Workers")]
     pub name: Option<String>,
-    /// Directory for the telemetry.
+    /// Directory for the telemetry; must belong to the user who runs this. By default, users other than root
+    /// have /dev/shm/apus-UID.
     #[arg(long, value_name = "DIR", default_value = live::telemetry::ROOT, help_heading = "Workers")]
     pub telemetry: PathBuf,
 

@@ -22,12 +22,21 @@ pub enum Sim {
     /// With -o each finished case is kept in a CSV file, one row a case; if that is there already, the cases
     /// in it are not simulated again. What is empty there is not known. A goal that a case misses is a
     /// result like any other: the exit status is 0. It is 1 if Ctrl-C ends it before all cases are done.
-    Sweep(Sweep),
-    /// Puts the figures of the documents that Apus follows beside what the models say.
     ///
-    /// Each number is an input with a source, calibrated on a row that is named, or a prediction; what
-    /// differs by more than 15 % (an extreme: by more than a factor of 2) is explained.
+    /// With --seeds above 1, statistics over the seeds of each combination are written too: mean and median, each with its
+    /// 95 % confidence interval (Student's t from 2 seeds on; order statistics from 6 on). They go to FILE.seeds.csv beside
+    /// FILE.csv, to standard output without -o, and into the plots of --report.
+    Sweep(Sweep),
+    /// Puts the figures of the documents that Apus follows beside what the simulator says.
+    ///
+    /// Each number is simulated, arithmetic, an assumption, or calibrated on. Averages agree within 15 %, extremes
+    /// within a factor of 2, bounds as stated; what differs is explained. Beside each prediction stands a null model,
+    /// a rule of one line; below each table, what becomes of it if a parameter is turned by 20 %.
     Figures(Figures),
+    /// Lists the machines that a scenario can name, or shows one: each value with its source.
+    ///
+    /// FILE.toml checks a machine file of your own; exit status 2 names the line, the key and what is allowed.
+    Machines(Machines),
     /// Which way of waiting holds a latency goal with the least power, on named machines.
     ///
     /// Polling, l3fwd-power's scheme, backoff, interrupts and adaptive, at goals of 20, 50 and 100 us (p99.9) and loads
@@ -103,6 +112,23 @@ pub struct Sweep {
     /// Keep the finished cases in this CSV file, and go on from those that it has.
     #[arg(short, long, value_name = "FILE.csv", value_parser = csv_file)]
     pub output: Option<PathBuf>,
+    /// Write a report with plots of the combinations, with error bars over the seeds: one HTML file.
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<PathBuf>,
+}
+
+/// `apus sim machines`
+#[derive(Args, Debug)]
+pub struct Machines {
+    /// The machine to show: a name from the list, or a file FILE.toml [default: list all].
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+    /// Print the machine's file, to begin one of your own with.
+    #[arg(long, requires = "name", conflicts_with = "json")]
+    pub toml: bool,
+    /// Print one JSON document (schema apus.sim.machines/1).
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// A key and the values that it takes in turn.
@@ -146,7 +172,7 @@ pub struct Figures {
     /// List the parameters that went in, each with its source.
     #[arg(long)]
     pub inputs: bool,
-    /// Print one JSON document (schema apus.sim.figures/1).
+    /// Print one JSON document (schema apus.sim.figures/2).
     #[arg(long)]
     pub json: bool,
     /// Write a report with tables and plots: one HTML file that needs nothing else.

@@ -7,9 +7,10 @@ use units::Nanos;
 
 /// `apus snapshot`
 ///
-/// Holds what an audit reads, and two readings of every counter. Command lines lose the values of
-/// parameters that can hold a secret, the kernel's messages are those that an audit looks at, MAC addresses
-/// and serial numbers are masked. No isolated CPU is interrupted. Where Apus is not installed,
+/// Holds what an audit reads, and two readings of every counter. Of texts that can hold secrets (kernel command
+/// lines, environment files, settings of services) only names and values that are known to be harmless are kept;
+/// of messages, the kernel's own that an audit looks at. MAC addresses, UUIDs and serial numbers are masked. Only
+/// its owner can read the file. No isolated CPU is interrupted. Where Apus is not installed,
 /// tools/apus-snapshot.sh does the same with a shell and tar.
 #[derive(Arguments, Debug)]
 pub struct Snapshot {

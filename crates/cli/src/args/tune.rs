@@ -25,12 +25,30 @@ pub enum Tune {
     Rollback(Rollback),
     /// Shows what is applied, and how it stands now.
     Status(Show),
-    /// Compares what is with what was wanted; exit status 1 if something differs.
+    /// Compares the machine with what was applied, or with a profile; exit status 1 if something differs.
+    ///
+    /// With a profile it needs no root, and nothing has to be applied.
     Verify(Verify),
+    /// Names the profile that fits this machine, and the reasons.
+    Recommend(Show),
+    /// Applies a profile and stays: devices and threads that appear later get its settings too.
+    ///
+    /// Ctrl-C, or SIGTERM, rolls back all of it.
+    Follow(Follow),
     /// Shows what was changed: before, and now.
     Diff(Show),
     /// Writes a profile for another engine: tuned, systemd, a kernel command line, OpenShift, Ansible.
     Export(Export),
+    /// Applies a profile at each boot, by a systemd unit; says what it writes. Does not apply it now.
+    ///
+    /// A reboot undoes what the kernel keeps; kernel arguments and irqbalance's configuration last.
+    Enable(Enable),
+    /// Removes what enable wrote. What is applied stays until `apus tune rollback`.
+    Disable {
+        /// Root folder of the machine.
+        #[arg(long, value_name = "DIR", default_value = "/")]
+        root: PathBuf,
+    },
     /// Holds a request for an exit latency; started by apply.
     #[command(hide = true)]
     Hold {
@@ -57,6 +75,9 @@ pub struct Target {
     /// Interface that the profile's "*" means; may be given several times [default: all with a device].
     #[arg(long = "interface", value_name = "INTERFACE")]
     pub interfaces: Vec<String>,
+    /// Value of one of the profile's variables; may be given several times.
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    pub variables: Vec<String>,
 }
 
 /// `apus tune plan`
@@ -97,6 +118,19 @@ pub struct Apply {
     pub manner: Manner,
 }
 
+/// `apus tune enable`
+#[derive(Args, Debug)]
+pub struct Enable {
+    /// Name of a profile, or a file: poll, ./mine.toml.
+    pub profile: String,
+    /// The machine.
+    #[command(flatten)]
+    pub target: Target,
+    /// At boot, report what is refused and do the rest.
+    #[arg(long)]
+    pub keep_going: bool,
+}
+
 /// How changes are made.
 #[derive(Args, Clone, Debug)]
 pub struct Manner {
@@ -119,7 +153,7 @@ pub struct Rollback {
     /// Root folder of the machine.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
-    /// Only what nobody will take back by himself: unfinished, or its process died.
+    /// Only what nothing rolls back automatically any more: unfinished, or its process has ended.
     #[arg(long, conflicts_with = "transaction")]
     pub abandoned: bool,
     /// Overwrite what someone else changed since.
@@ -128,7 +162,7 @@ pub struct Rollback {
     /// Keep what someone else changed since, without asking.
     #[arg(long)]
     pub keep: bool,
-    /// Take back what the whole lines of a damaged journal say.
+    /// Roll back what the good lines of a damaged journal say, before and after the bad ones.
     #[arg(long)]
     pub damaged: bool,
     /// Forget what cannot be taken back.
@@ -142,12 +176,36 @@ pub struct Rollback {
 /// `apus tune verify`
 #[derive(Args, Debug)]
 pub struct Verify {
-    /// What to show.
+    /// Name of a profile, or a file: poll, ./mine.toml [default: what is applied].
+    pub profile: Option<String>,
+    /// The machine.
     #[command(flatten)]
-    pub show: Show,
+    pub target: Target,
+    /// Print one JSON document (schema apus.tune-status/1; of a profile: apus.tune-plan/1).
+    #[arg(long)]
+    pub json: bool,
     /// Look for the effects too, for so long: idle states entered, frequencies, interrupts.
-    #[arg(long, value_name = "DURATION", value_parser = span_with_hours)]
+    #[arg(long, value_name = "DURATION", value_parser = span_with_hours, conflicts_with = "profile")]
     pub watch: Option<Nanos>,
+}
+
+/// `apus tune follow`
+#[derive(Args, Debug)]
+pub struct Follow {
+    /// Name of a profile, or a file: poll, ./mine.toml.
+    pub profile: String,
+    /// The machine.
+    #[command(flatten)]
+    pub target: Target,
+    /// How often to look for new devices and threads.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = span_with_hours)]
+    pub every: Nanos,
+    /// Report what is refused, and apply the rest.
+    #[arg(long)]
+    pub keep_going: bool,
+    /// Time to wait for another transaction to end.
+    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    pub wait: Nanos,
 }
 
 /// `apus tune status` and `diff`
@@ -189,6 +247,9 @@ pub struct Guard {
     /// When this process ends.
     #[arg(long)]
     pub while_pid: Option<u32>,
+    /// When that process started, in clock ticks after the boot: another of its number is not taken for it.
+    #[arg(long, requires = "while_pid")]
+    pub started: Option<u64>,
 }
 
 /// What to do with frequencies.

@@ -1,7 +1,6 @@
 //! `apus demo`: the tester does it; this says when to stop, and writes what came of it.
 
-use std::fs;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +14,7 @@ use tester::demo::{self, DemoResult, Plan};
 
 use super::print_json;
 use crate::args::Demo;
-use crate::{Failure, Status};
+use crate::{Failure, Status, terminal};
 
 /// Above the measured threads, which spin and would else keep a Ctrl-C waiting.
 const SIGNALS_PRIORITY: u8 = 60;
@@ -50,11 +49,12 @@ fn write(typed: &Demo, result: &DemoResult) -> anyhow::Result<()> {
         Some(path) if is_stdout(path) => print_json(result)?,
         Some(path) => {
             let text = serde_json::to_string(result).context("write the document")?;
-            fs::write(path, text + "\n").with_context(|| format!("write the document to {}", path.display()))?;
+            terminal::file(path, &(text + "\n"))
+                .with_context(|| format!("write the document to {}", path.display()))?;
         }
         None => {}
     }
-    let mut out = io::stdout().lock();
+    let mut out = terminal::out();
     if !typed.json.as_deref().is_some_and(is_stdout) {
         out.write_all(demo::table::render(result).map_err(of_tester)?.as_bytes()).context("write the table")?;
         writeln!(out, "report: {}", typed.output.display()).context("write the table")?;
@@ -115,17 +115,18 @@ struct Progress {
 
 impl Progress {
     fn new() -> Self {
-        Self { terminal: io::stderr().is_terminal() }
+        Self { terminal: terminal::err_is_terminal() }
     }
     fn line(&self, text: &str) {
         if self.terminal {
-            let _ = writeln!(io::stderr(), "{text}");
+            let _ = writeln!(terminal::err(), "{text}");
         }
     }
-    /// Replaces the current line: erase it (ECMA-48, EL), and write.
+    /// Replaces the current line.
     fn now(&mut self, text: &str) {
         if self.terminal {
-            let _ = write!(io::stderr(), "\r\x1b[K{text}");
+            let mut err = terminal::err();
+            let _ = err.erase_line().and_then(|()| write!(err, "{text}"));
         }
     }
     fn clear(&mut self) {

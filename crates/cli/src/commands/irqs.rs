@@ -13,7 +13,7 @@ use super::audit::{facts_of, stay_away};
 use crate::args::audit::Irqs;
 use crate::documents::VERSION;
 use crate::documents::irqs::{Document, SCHEMA, Source};
-use crate::{Failure, Status};
+use crate::{Failure, Status, terminal};
 
 /// Rows of the table: what is rarer is summed up.
 const ROWS: usize = 40;
@@ -35,7 +35,7 @@ pub fn run(typed: &Irqs) -> anyhow::Result<Status> {
                 "name a recording that holds /proc/interrupts, or run it on the host",
             )
         })?;
-        let mut out = io::stdout().lock();
+        let mut out = terminal::out();
         match (typed.json, typed.watch) {
             (true, true) => {
                 serde_json::to_writer(&mut out, &document(&cpus, &hits))?;

@@ -1,6 +1,6 @@
 //! `apus lab`.
 
-use std::io::{self, Write as _};
+use std::io::Write as _;
 
 use live::os::Signals;
 use tester::lab::{self, Found};
@@ -11,6 +11,7 @@ use crate::args::values::show_mac;
 use crate::commands::print_json;
 use crate::documents::VERSION;
 use crate::documents::lab::{Document, Lab, SCHEMA};
+use crate::terminal;
 
 /// Makes, takes down, lists, or runs something in a lab.
 pub fn run(typed: Typed) -> anyhow::Result<Status> {
@@ -34,7 +35,7 @@ fn up(typed: &Up) -> anyhow::Result<Status> {
         return Ok(Status::Good);
     }
     let lab = guard.keep();
-    let mut out = io::stdout().lock();
+    let mut out = terminal::out();
     writeln!(out, "lab {} is up", lab.name)?;
     for (a, b) in &lab.links {
         for end in [a, b] {
@@ -53,14 +54,14 @@ fn down(name: &str) -> anyhow::Result<Status> {
     // Half of a lab is of no use to anyone: a Ctrl-C waits until it is down.
     let _signals = Signals::hold()?;
     let removed = lab::down(name)?;
-    let mut out = io::stdout().lock();
+    let mut out = terminal::out();
     if removed.namespaces.is_empty() {
         writeln!(out, "there is no lab {name}")?;
     } else {
         writeln!(out, "lab {name} is down")?;
     }
     for pid in removed.still_running {
-        writeln!(io::stderr(), "warning: process {pid} still runs in a namespace of the lab; it has no links now")?;
+        writeln!(terminal::err(), "warning: process {pid} still runs in a namespace of the lab; it has no links now")?;
     }
     Ok(Status::Good)
 }
@@ -77,7 +78,7 @@ fn list(json: bool) -> anyhow::Result<Status> {
         print_json(&document)?;
         return Ok(Status::Good);
     }
-    let mut out = io::stdout().lock();
+    let mut out = terminal::out();
     if labs.is_empty() {
         writeln!(out, "there is no lab; apus lab up makes one")?;
     }

@@ -18,13 +18,14 @@ mod snapshot;
 mod top;
 mod tune;
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use anyhow::Context as _;
 use serde::Serialize;
 
 use crate::Status;
 use crate::args::Command;
+use crate::terminal;
 
 /// Does what was typed.
 pub fn run(command: Command) -> anyhow::Result<Status> {
@@ -51,7 +52,7 @@ pub fn run(command: Command) -> anyhow::Result<Status> {
 
 /// Prints a document, as every `--json` does.
 pub(crate) fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
-    print_json_to(&mut io::stdout().lock(), document)
+    print_json_to(&mut terminal::out(), document)
 }
 
 /// The same to an output that is already held.

@@ -1,19 +1,34 @@
 //! What `apus run` and `apus bench` set of the machine for their ports, by its journal: `live` itself sets nothing that
 //! outlives it (its XDP program goes with the process).
 
+use host::knob::Error as KnobError;
 use host::knob::{Access, NapiDeferral};
-use host::transaction::{Deferred, take_back_abandoned};
+use host::privilege;
+use host::transaction::{Deferred, Error, take_back_abandoned};
+use rustix::thread::CapabilitySet;
 
 use crate::documents::VERSION;
 
-/// Takes back what earlier processes left that were killed; returns their transactions' numbers.
+/// Takes back what earlier processes left that were killed, and drops what a reboot undid; says what became of it.
 ///
-/// Only as root, whose journal it is: nobody else can have left something there.
-pub fn take_back_left_behind(command: &str) -> anyhow::Result<Vec<u32>> {
-    if !rustix::process::geteuid().is_root() {
-        return Ok(Vec::new());
+/// Of this user: what others left is in journals of their own, which this one may not read.
+pub fn take_back_left_behind(command: &str) -> anyhow::Result<Vec<String>> {
+    match take_back_abandoned(&Access::live()?, command) {
+        Err(Error::Knob(KnobError::NotPermitted { .. })) if !rustix::process::geteuid().is_root() => Ok(Vec::new()),
+        other => Ok(other?.iter().map(super::tune::recovered).collect()),
     }
-    Ok(take_back_abandoned(&Access::live()?, command)?)
+}
+
+/// Gives up all capabilities that a run with open ports no longer needs, for good. To take back a deferral, CAP_NET_ADMIN
+/// is kept, set aside until [`end`]; the journal belongs to the user, and needs none.
+pub fn give_up_privileges(restores: bool) -> anyhow::Result<()> {
+    let later = if restores { CapabilitySet::NET_ADMIN } else { CapabilitySet::empty() };
+    let lasting = live::os::lasting_capabilities();
+    privilege::keep_only(lasting | later)?;
+    if lasting.is_empty() {
+        privilege::rest()?;
+    }
+    Ok(())
 }
 
 /// Defers the interrupts of `queues` of `interface`, in the calling thread's network namespace, as long as the returned
@@ -24,6 +39,8 @@ pub fn defer(interface: &str, queues: &[u32], wanted: NapiDeferral, command: &st
 
 /// Takes a deferral back; what is left of it, if anything, as a warning.
 pub fn end(deferred: Deferred) -> Option<String> {
+    // Where they were not set aside, there is nothing to take up; what is lacking, the release says.
+    let _ = privilege::resume();
     match deferred.release() {
         Ok(None) => None,
         Ok(Some(back)) if back.closed => None,

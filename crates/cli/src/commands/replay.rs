@@ -1,7 +1,7 @@
 //! `apus replay`.
 
 use std::fs::File;
-use std::io::{self, BufReader, Write as _};
+use std::io::{BufReader, Write as _};
 
 use live::record::replay;
 
@@ -9,7 +9,7 @@ use crate::args::lab::Replay as Typed;
 use crate::commands::print_json;
 use crate::documents::VERSION;
 use crate::documents::replay::{Difference, Document, SCHEMA};
-use crate::{Failure, Status};
+use crate::{Failure, Status, terminal};
 
 /// Compares a recorded file with what its policy decides now.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
@@ -34,7 +34,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         print_json(&document)?;
         return Ok(status);
     }
-    let mut out = io::stdout().lock();
+    let mut out = terminal::out();
     let goal = document.goal.map(|goal| format!(" {goal}")).unwrap_or_default();
     match document.first_difference {
         None => {

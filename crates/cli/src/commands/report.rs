@@ -1,7 +1,7 @@
 //! `apus report`.
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io::Write as _;
 use std::path::Path;
 
 use serde_json::Value;
@@ -11,7 +11,7 @@ use tester::result::Document;
 use super::probe::{File, read_measurements};
 use crate::args::lab::Report as Typed;
 use crate::documents::probe::{PLATFORM, SCHEMA as PROBE};
-use crate::{Failure, Status};
+use crate::{Failure, Status, terminal};
 
 /// Reads results, and writes the report.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
@@ -34,7 +34,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     }
     let title = typed.title.as_deref().unwrap_or("Apus: latency beside CPU time");
     report::write(&report::of_results(title, &results), &typed.output)?;
-    writeln!(io::stdout(), "{}: {} result(s)", typed.output.display(), results.len())?;
+    writeln!(terminal::out(), "{}: {} result(s)", typed.output.display(), results.len())?;
     Ok(Status::Good)
 }
 
@@ -53,7 +53,7 @@ fn of_probe(typed: &Typed) -> anyhow::Result<Status> {
     let title = typed.title.as_deref().unwrap_or("Apus: what waking up costs");
     report::write(&probe::report::report(title, &sets, results), &typed.output)?;
     let number: usize = files.iter().map(|(_, file)| file.measured.len()).sum();
-    writeln!(io::stdout(), "{}: {number} result(s)", typed.output.display())?;
+    writeln!(terminal::out(), "{}: {number} result(s)", typed.output.display())?;
     Ok(Status::Good)
 }
 

@@ -1,6 +1,6 @@
 //! `apus snapshot`.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::Write as _;
 
 use host::facts::{Root, RootError};
 use host::snapshot::{Packing, Plan, Snapshot, WriteError};
@@ -9,7 +9,7 @@ use crate::args::snapshot::Snapshot as Typed;
 use crate::commands::print_json;
 use crate::documents::VERSION;
 use crate::documents::snapshot::{Document, SCHEMA};
-use crate::{Failure, Status};
+use crate::{Failure, Status, terminal};
 
 /// Takes a snapshot and writes it.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
@@ -19,8 +19,8 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let snapshot = match &typed.from {
         Some(from) => Snapshot::of(&Root::open(from).map_err(unreadable)?, plan),
         None => {
-            if io::stderr().is_terminal() {
-                writeln!(io::stderr(), "reading the counters twice, {} apart", typed.interval)?;
+            if terminal::err_is_terminal() {
+                writeln!(terminal::err(), "reading the counters twice, {} apart", typed.interval)?;
             }
             Snapshot::take(plan)
         }
@@ -42,7 +42,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         let cut = if document.complete { "" } else { "; cut short at its bound" };
         let masked = if document.masked { "addresses and serial numbers masked" } else { "nothing but secrets masked" };
         let files = document.files;
-        writeln!(io::stdout().lock(), "{}: {size} octets, {files} files, {masked}{cut}", document.file)?;
+        writeln!(terminal::out(), "{}: {size} octets, {files} files, {masked}{cut}", document.file)?;
     }
     Ok(if document.complete { Status::Good } else { Status::Findings })
 }

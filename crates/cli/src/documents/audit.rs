@@ -23,10 +23,18 @@ pub struct Document {
     pub host: Host,
     /// What the host was taken to be for.
     pub intent: Intent,
-    /// How many of each verdict, by group.
-    pub groups: Vec<Group>,
+    /// What to do first: at most five actions, the most rewarding first.
+    pub do_first: Vec<Action>,
+    /// How many more actions there would be.
+    pub do_later: u64,
+    /// Options that would let more rules be judged on this host.
+    pub unlocks: Vec<Unlock>,
+    /// The warnings and failures by root cause, those that matter most first.
+    pub causes: Vec<Cause>,
     /// The findings, what matters most first.
     pub findings: Vec<Finding>,
+    /// How many of each verdict, by group.
+    pub groups: Vec<Group>,
     /// Entries of the baseline that no finding has any more.
     pub baseline_unused: Vec<String>,
 }
@@ -69,6 +77,87 @@ pub struct Intent {
     pub goal: Option<String>,
 }
 
+/// One action, and what it is good for.
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Action {
+    /// What is done, as an instruction.
+    pub title: String,
+    /// `set` (`apus tune` makes it and rolls it back), `boot` (a changed kernel command line), `people` (somebody does
+    /// it by hand).
+    pub kind: String,
+    /// The root causes that it mends, by name.
+    pub causes: Vec<String>,
+    /// The commands, or the whole kernel command line afterwards, or the advice.
+    pub lines: Vec<String>,
+    /// What changes on the kernel's command line: `+word`, `-word`; empty for other actions.
+    pub changes: Vec<String>,
+    /// What it gains.
+    pub gain: Gain,
+    /// What it puts at risk, as in a fix.
+    pub risks: Vec<String>,
+    /// What it costs, of each rule once.
+    pub costs: Vec<String>,
+    /// The keys of the findings that it mends, the worst first.
+    pub findings: Vec<String>,
+}
+
+/// What an action gains.
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Gain {
+    /// In words.
+    pub text: String,
+    /// The largest delay that one of its findings adds; `null` if none has a size in time.
+    pub effect_ns: Option<u64>,
+    /// Is `effect_ns` this host's own number? Otherwise it is a typical one of the rule's source.
+    pub of_this_host: bool,
+    /// The key of the finding that says so.
+    pub finding: String,
+}
+
+/// An option of `apus audit` that would let it judge more.
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Unlock {
+    /// `--isolated`, `--nic`, `--workload`.
+    pub option: String,
+    /// What to write behind it.
+    pub value: String,
+    /// How many rules could then be judged that now cannot.
+    pub rules: u64,
+}
+
+/// Findings of one root cause.
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Cause {
+    /// Its name, as in the findings.
+    pub cause: String,
+    /// What is the matter.
+    pub problem: String,
+    /// The worst verdict of its findings.
+    pub verdict: String,
+    /// What its rules say; the same of several subjects is one entry.
+    pub said: Vec<Said>,
+}
+
+/// What one rule says, of one subject or of several.
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Said {
+    /// The rule.
+    pub id: String,
+    /// The verdict.
+    pub verdict: String,
+    /// Of what: CPUs together, others by name, the first three of many.
+    pub subject: String,
+    /// What was found.
+    pub found: String,
+    /// The keys of the findings.
+    pub findings: Vec<String>,
+}
+
 /// How many of each verdict in a group.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
@@ -94,6 +183,8 @@ pub struct Finding {
     pub id: String,
     /// Its group.
     pub group: String,
+    /// Its root cause.
+    pub cause: String,
     /// What the rule asks for.
     pub title: String,
     /// `pass`, `warn`, `fail`, `unknown`, `not-applicable`, `sources-disagree`.
@@ -119,6 +210,8 @@ pub struct Finding {
     pub effect: Option<String>,
     /// How long one packet waits; `null` if none waits, or no size is known.
     pub effect_ns: Option<u64>,
+    /// Is `effect_ns` this host's own number? Otherwise it is a typical one of the rule's source.
+    pub effect_of_this_host: bool,
     /// What mends it.
     pub fix: Fix,
     /// What the fix costs and risks.

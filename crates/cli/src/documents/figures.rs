@@ -2,42 +2,57 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use sim::figures::{Figure as Modelled, Kind, Role, Row as ModelledRow, Theirs, Verdict};
+use sim::figures::{
+    Figure as Modelled, Kind, Row as ModelledRow, Sensitivity as ModelledSensitivity, Share as ModelledShare, Tally,
+    Theirs, Verdict,
+};
 
 /// The schema's name.
-pub const SCHEMA: &str = "apus.sim.figures/1";
+pub const SCHEMA: &str = "apus.sim.figures/2";
 
-/// The figures of the source documents, beside the models'.
+/// The figures of the source documents, and what Apus says for the same.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.sim.figures/1`
+    /// `apus.sim.figures/2`
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     /// The seed of all that is random.
     pub seed: u64,
-    /// How the predictions turned out.
+    /// How the numbers turned out.
     pub summary: Summary,
     /// The figures, in the documents' order.
     pub figures: Vec<Figure>,
 }
 
-/// How the numbers turned out.
+/// How the numbers turned out, by where they come from.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Summary {
-    /// Predictions that a number of a document stands beside.
-    pub compared: u32,
-    /// Of those: within 15 %; minima and maxima within a factor of 2.
-    pub agree: u32,
-    /// Of those: further off, and explained.
-    pub differ: u32,
+    /// Numbers that the simulated world gave.
+    pub simulated: Share,
+    /// The null models, on the same rows.
+    pub null_model: Share,
+    /// Numbers that follow from the inputs in one line.
+    pub arithmetic: Share,
+    /// Numbers that rest on a value that was chosen for them.
+    pub assumption: Share,
     /// Numbers that a parameter was set by: they agree by construction.
-    pub calibrated: u32,
+    pub calibrated: usize,
     /// Numbers of only one side.
-    pub not_compared: u32,
+    pub not_compared: usize,
+}
+
+/// How many agree: averages, rates and powers within 15 %, extremes within a factor of 2, bounds as stated.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Share {
+    /// Those that agree.
+    pub agree: usize,
+    /// Those beside a number of the document.
+    pub compared: usize,
 }
 
 /// A figure of a document.
@@ -50,14 +65,50 @@ pub struct Figure {
     pub title: String,
     /// The document and section.
     pub document: String,
-    /// How the models were run, and what had to be assumed for that.
+    /// How it was made, and what had to be assumed for that.
     pub method: String,
+    /// The rule of one line that stands beside the simulator; `null` where nothing is simulated.
+    pub null_model: Option<String>,
+    /// How its numbers turned out.
+    pub summary: Summary,
     /// The parameters that matter.
     pub inputs: Vec<Input>,
     /// The numbers.
     pub rows: Vec<Row>,
     /// Points, where the document has a plot.
     pub plots: Vec<Plot>,
+    /// What becomes of the rows if a parameter is turned down and up.
+    pub sensitivity: Vec<Sensitivity>,
+}
+
+/// A parameter that is turned.
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Sensitivity {
+    /// What it is: the name of an input.
+    pub parameter: String,
+    /// Its value, with the unit.
+    pub value: String,
+    /// How it came to that: `fitted`, `estimate`, `assumption` or `stated`.
+    pub standing: &'static str,
+    /// By how many percent it is turned.
+    pub percent: u32,
+    /// Turned down.
+    pub down: Shift,
+    /// Turned up.
+    pub up: Shift,
+}
+
+/// How the rows move.
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Shift {
+    /// The row that moves most: case and quantity.
+    pub row: String,
+    /// By how many percent of what it was.
+    pub change_percent: f64,
+    /// How many rows agree then, calibrated ones included.
+    pub agreement: Share,
 }
 
 /// A parameter that went in.
@@ -86,9 +137,11 @@ pub struct Row {
     pub kind: &'static str,
     /// What the document says; `null` if it shows no number.
     pub theirs: Option<Bounds>,
-    /// What the models say; `null` if they say nothing.
+    /// What Apus says; `null` if it says nothing.
     pub modelled: Option<f64>,
-    /// `prediction` or `calibrated`.
+    /// What the figure's null model says; `null` if it says nothing of this row.
+    pub null_model: Option<f64>,
+    /// Where `modelled` is from: `simulated`, `arithmetic`, `assumption` or `calibrated`.
     pub role: &'static str,
     /// How far off, in percent of the document's number; 0 within its range.
     pub deviation_percent: Option<f64>,
@@ -157,20 +210,42 @@ impl Document {
     }
 }
 
+impl From<ModelledShare> for Share {
+    fn from(share: ModelledShare) -> Self {
+        Self { agree: share.agree, compared: share.compared }
+    }
+}
+
 impl Summary {
-    /// Counts the verdicts.
-    pub fn of(figures: &[Modelled]) -> Self {
-        let mut summary = Self::default();
-        for row in figures.iter().flat_map(|figure| &figure.rows) {
-            match row.verdict() {
-                Verdict::Agrees => summary.agree += 1,
-                Verdict::Differs => summary.differ += 1,
-                Verdict::Calibrated => summary.calibrated += 1,
-                Verdict::NotCompared => summary.not_compared += 1,
-            }
+    /// Counts the rows of some figures.
+    pub fn of<'a>(figures: impl IntoIterator<Item = &'a Modelled>) -> Self {
+        let Tally { simulated, null, arithmetic, assumption, calibrated, not_compared } = Tally::of(figures);
+        Self {
+            simulated: simulated.into(),
+            null_model: null.into(),
+            arithmetic: arithmetic.into(),
+            assumption: assumption.into(),
+            calibrated,
+            not_compared,
         }
-        summary.compared = summary.agree + summary.differ;
-        summary
+    }
+}
+
+impl From<&ModelledSensitivity> for Sensitivity {
+    fn from(said: &ModelledSensitivity) -> Self {
+        let shift = |shift: &sim::figures::Shift| Shift {
+            row: shift.row.clone(),
+            change_percent: shift.percent,
+            agreement: shift.agreement.into(),
+        };
+        Self {
+            parameter: said.knob.parameter.to_owned(),
+            value: said.value.clone(),
+            standing: said.knob.standing.name(),
+            percent: said.knob.percent,
+            down: shift(&said.down),
+            up: shift(&said.up),
+        }
     }
 }
 
@@ -182,6 +257,9 @@ impl From<&Modelled> for Figure {
             title: figure.title.to_owned(),
             document: figure.document.to_owned(),
             method: figure.method.clone(),
+            null_model: figure.null_model.map(str::to_owned),
+            summary: Summary::of([figure]),
+            sensitivity: figure.sensitivity.iter().map(Sensitivity::from).collect(),
             inputs: figure
                 .inputs
                 .iter()
@@ -219,10 +297,8 @@ impl From<&ModelledRow> for Row {
             },
             theirs: bounds(row.theirs),
             modelled: row.modelled,
-            role: match row.role {
-                Role::Prediction => "prediction",
-                Role::Calibrated => "calibrated",
-            },
+            null_model: row.null,
+            role: row.role.name(),
             deviation_percent: row.deviation_percent(),
             verdict: verdict_name(row.verdict()),
             explanation: row.explanation.clone(),

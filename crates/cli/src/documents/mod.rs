@@ -9,6 +9,7 @@ pub mod figures;
 pub mod goals;
 pub mod irqs;
 pub mod lab;
+pub mod machines;
 pub mod probe;
 pub mod replay;
 pub mod run;
@@ -47,6 +48,7 @@ pub const SCHEMAS: &[Published] = &[
     Published { name: sim::RUN, schema: schema_of::<sim::RunDocument> },
     Published { name: sim::COMPARE, schema: schema_of::<sim::CompareDocument> },
     Published { name: sim::SWEEP, schema: schema_of::<sim::SweepDocument> },
+    Published { name: machines::MACHINES, schema: schema_of::<machines::Document> },
     Published { name: probe::PLATFORM, schema: schema_of::<probe::Platform> },
     Published { name: probe::COMPARISON, schema: schema_of::<probe::Comparison> },
     Published { name: replay::SCHEMA, schema: schema_of::<replay::Document> },
@@ -58,6 +60,7 @@ pub const SCHEMAS: &[Published] = &[
     Published { name: tune::PLAN, schema: schema_of::<tune::Plan> },
     Published { name: tune::APPLY, schema: schema_of::<tune::Apply> },
     Published { name: tune::ROLLBACK, schema: schema_of::<tune::Rollback> },
+    Published { name: tune::RECOMMEND, schema: schema_of::<tune::Recommend> },
     Published { name: tune::STATUS, schema: schema_of::<tune::Status> },
     Published { name: dim::SCHEMA, schema: schema_of::<dim::Document> },
 ];

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use sim::outcome::{CoreOutcome, Drop, GoalOutcome, Outcome, QueueOutcome, Term, Verdict};
 use sim::scenario::{Scenario, Worker};
-use sim::world::Activity;
+use sim::world::{Activity, Cycle};
 use tester::histogram::{Histogram, HistogramDocument};
 use tester::quantile::{QuantileEstimate, REPORTED, estimate};
 use units::{Nanos, Quantile};
@@ -60,6 +60,34 @@ pub struct SweepDocument {
     pub schema: String,
     /// All combinations: the last key varies fastest, and seeds faster still.
     pub cases: Vec<Case>,
+    /// What the seeds of each combination have in common.
+    pub combinations: Vec<Combination>,
+}
+
+/// A combination of values, over its seeds.
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Combination {
+    /// The varied keys and their values.
+    pub values: BTreeMap<String, String>,
+    /// How many seeds.
+    pub seeds: u64,
+    /// Each number by the name of its column in CSV; `null` where a seed does not know it.
+    pub statistics: BTreeMap<String, Option<Statistics>>,
+}
+
+/// A number over independent seeds.
+#[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Statistics {
+    /// The mean.
+    pub mean: f64,
+    /// Student's 95 % confidence interval of the mean, mean ± t(n - 1) s / √n; `null` with one seed.
+    pub mean_ci95: Option<(f64, f64)>,
+    /// The median.
+    pub median: f64,
+    /// The 95 % confidence interval of the median, between order statistics; `null` with fewer than 6 seeds.
+    pub median_ci95: Option<(f64, f64)>,
 }
 
 /// What was simulated, and what came of it.
@@ -180,8 +208,10 @@ pub struct GoalDocument {
 pub struct Power {
     /// The simulated cores together.
     pub cores_uw: u64,
-    /// The package: these cores, those that do the same, all others (idle), and the uncore.
+    /// The packages: these cores, those that do the same, all others (idle), and the uncore.
     pub package_uw: u64,
+    /// How many packages that is: as many as these cores and those that do the same fill.
+    pub packages: u64,
     /// The simulated cores together.
     pub cores_energy_nj: u64,
     /// The package.
@@ -206,6 +236,22 @@ pub struct Queue {
     pub moderation_changes: Option<u64>,
     /// The time under each profile of moderation.
     pub moderation: Vec<Profile>,
+    /// What became of the lock, if threads share the queue.
+    pub shared: Option<Shared>,
+}
+
+/// A queue that threads share (Metronome).
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Shared {
+    /// Times that a thread got the lock, and emptied the queue.
+    pub cycles: u64,
+    /// Times that a thread found another at work.
+    pub refused: u64,
+    /// The mean time for which nobody had the lock: what Metronome is asked for. `null` without a cycle.
+    pub vacation_mean_ns: Option<u64>,
+    /// The mean time for which a thread had it.
+    pub busy_mean_ns: Option<u64>,
 }
 
 /// The time under a profile of moderation.
@@ -333,6 +379,7 @@ impl Case {
             power: Power {
                 cores_uw: outcome.core_power().as_microwatts(),
                 package_uw: outcome.package.power(outcome.duration).as_microwatts(),
+                packages: sim::outcome::packages(scenario),
                 cores_energy_nj: nanojoules(outcome.package.simulated),
                 package_energy_nj: nanojoules(outcome.package.femtojoules()),
             },
@@ -411,7 +458,20 @@ impl From<&QueueOutcome> for Queue {
                     time_ns: time.as_nanos(),
                 })
                 .collect(),
+            shared: Shared::new(&queue.shared),
         }
+    }
+}
+
+impl Shared {
+    fn new(cycle: &Cycle) -> Option<Self> {
+        let mean = |total: Nanos| total.as_nanos().checked_div(cycle.count);
+        (*cycle != Cycle::default()).then(|| Self {
+            cycles: cycle.count,
+            refused: cycle.refused,
+            vacation_mean_ns: mean(cycle.vacation),
+            busy_mean_ns: mean(cycle.busy),
+        })
     }
 }
 

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use host::knob::{AnySetting, BootFragment, Error as KnobError, Setting as _, Value as Set, Verdict};
-use host::profile::Resolved;
-use host::transaction::{Applied, Became, Meets, Outcome, Preview, RolledBack, Stands, Transaction, Whereabouts};
+use host::profile::{Recommendation, Resolved};
+use host::transaction::{
+    Along, Applied, Became, Meets, Outcome, Preview, Recovered, RolledBack, Stands, Transaction, Whereabouts,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -18,6 +20,42 @@ pub const APPLY: &str = "apus.tune-apply/1";
 pub const ROLLBACK: &str = "apus.tune-rollback/1";
 /// The name of the schema of what is applied.
 pub const STATUS: &str = "apus.tune-status/1";
+
+/// The name of the schema of a recommendation.
+pub const RECOMMEND: &str = "apus.tune-recommend/1";
+
+/// Which profile fits the machine.
+#[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Recommend {
+    /// The version of Apus that wrote this.
+    pub apus: String,
+    /// `apus.tune-recommend/1`
+    #[schemars(extend("const" = RECOMMEND))]
+    pub schema: String,
+    /// The profile's name.
+    pub profile: String,
+    /// The CPUs that it would take for isolated.
+    pub isolated: String,
+    /// What speaks for it.
+    pub reasons: Vec<String>,
+    /// What speaks against the others, by their name.
+    pub others: BTreeMap<String, String>,
+}
+
+impl Recommend {
+    /// The document.
+    pub fn of(found: &Recommendation) -> Self {
+        Self {
+            apus: VERSION.into(),
+            schema: RECOMMEND.into(),
+            profile: found.profile.into(),
+            isolated: found.isolated.to_string(),
+            reasons: found.reasons.clone(),
+            others: found.others.iter().map(|(name, why)| ((*name).to_owned(), why.clone())).collect(),
+        }
+    }
+}
 
 /// What a setting is, or is to be.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
@@ -85,8 +123,42 @@ pub struct Apply {
     pub transaction: Option<u32>,
     /// Unfinished transactions that were taken back first.
     pub recovered: Vec<u32>,
+    /// Transactions of earlier boots, of which the reboot undid something.
+    pub past: Vec<PastTransaction>,
     /// What became of each setting.
     pub items: Vec<AppliedItem>,
+    /// Settings that nobody asked for and that changed with others; a rollback restores them.
+    pub along: Vec<AlongItem>,
+    /// What changes besides what was asked for, or means nothing here, and why.
+    pub notes: Vec<String>,
+}
+
+/// A transaction of an earlier boot.
+#[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct PastTransaction {
+    /// Its number.
+    pub transaction: u32,
+    /// How many of its settings the reboot undid.
+    pub undone: usize,
+    /// How many last across reboots, and stay until it is rolled back.
+    pub stays: usize,
+}
+
+/// A setting that changed with another.
+#[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct AlongItem {
+    /// Which.
+    pub setting: String,
+    /// With which.
+    pub with: String,
+    /// What it was; `null` if it cannot be read.
+    pub before: Option<Value>,
+    /// What it is; `null` if it went away.
+    pub now: Option<Value>,
+    /// Why it cannot be read, and so cannot be restored.
+    pub reason: Option<String>,
 }
 
 /// What became of a setting.
@@ -146,8 +218,11 @@ pub struct RolledBackItem {
     pub setting: String,
     /// What it was before.
     pub before: Value,
-    /// restored, already, past, theirs, gone, namespace_gone, another, failed.
+    /// restored, already, past, theirs, gone, ended (with its thread), namespace_gone, another, stayed (an effect: an
+    /// interrupt on its CPU), failed.
     pub outcome: String,
+    /// Whether nobody asked for it: it changed with another.
+    pub along: bool,
     /// What someone else set it to.
     pub theirs: Option<Value>,
     /// Why it failed.
@@ -163,6 +238,8 @@ pub struct Status {
     /// `apus.tune-status/1`
     #[schemars(extend("const" = STATUS))]
     pub schema: String,
+    /// The command that applies a profile at each boot; `null` if none is enabled, or nobody looked.
+    pub at_boot: Option<String>,
     /// The transactions, the oldest first.
     pub transactions: Vec<OpenTransaction>,
 }
@@ -181,7 +258,7 @@ pub struct OpenTransaction {
     pub at_unix_s: Option<u64>,
     /// Whether it was completed.
     pub kept: bool,
-    /// Whether nobody will take it back by himself though someone should: unfinished, or its process died.
+    /// Whether nothing rolls it back automatically though something should: unfinished, or its process has ended.
     pub abandoned: bool,
     /// Whether it is of an earlier boot.
     pub past: bool,
@@ -207,7 +284,8 @@ pub struct OpenItem {
     pub wanted: Value,
     /// What it is; `null` if it is gone or cannot be read.
     pub now: Option<Value>,
-    /// ours, before, theirs, gone, past, elsewhere (of another network namespace), namespace_gone, unknown.
+    /// ours, before, theirs, refused (when it was applied), gone, ended (with its thread), past, elsewhere (of another
+    /// network namespace), namespace_gone, unknown.
     pub stands: String,
     /// Whether it is as wanted; `null` if it cannot be read.
     pub as_wanted: Option<bool>,
@@ -280,7 +358,7 @@ impl Plan {
 
 impl Apply {
     /// The document.
-    pub fn of(name: &str, applied: &Applied) -> Self {
+    pub fn of(name: &str, applied: &Applied, notes: &[String]) -> Self {
         let items = applied.items.iter().map(|(item, became)| {
             let (word, before, now, reason) = match became {
                 Became::Changed { before, now } => ("changed", some(before), some(now), None),
@@ -297,8 +375,37 @@ impl Apply {
             schema: APPLY.into(),
             name: name.into(),
             transaction: applied.id,
-            recovered: applied.recovered.clone(),
+            recovered: applied.recovered.iter().filter_map(taken_back).collect(),
+            past: applied.recovered.iter().filter_map(past).collect(),
             items: items.collect(),
+            along: applied.along.iter().map(AlongItem::of).collect(),
+            notes: notes.to_vec(),
+        }
+    }
+}
+
+fn taken_back(one: &Recovered) -> Option<u32> {
+    match *one {
+        Recovered::TakenBack { id } => Some(id),
+        Recovered::Past { .. } => None,
+    }
+}
+
+fn past(one: &Recovered) -> Option<PastTransaction> {
+    match *one {
+        Recovered::TakenBack { .. } => None,
+        Recovered::Past { id, undone, stays } => Some(PastTransaction { transaction: id, undone, stays }),
+    }
+}
+
+impl AlongItem {
+    fn of(along: &Along) -> Self {
+        Self {
+            setting: along.setting.label(),
+            with: along.with.label(),
+            before: along.before.as_ref().ok().map(Value::from),
+            now: along.now.as_ref().map(Value::from),
+            reason: along.before.as_ref().err().and_then(reason),
         }
     }
 }
@@ -323,11 +430,14 @@ impl Rollback {
                         Outcome::Theirs { now } => ("theirs", some(now), None),
                         Outcome::Gone => ("gone", None, None),
                         Outcome::NamespaceGone => ("namespace_gone", None, None),
+                        Outcome::Ended => ("ended", None, None),
+                        Outcome::Stayed { .. } => ("stayed", None, Some(outcome.to_string())),
                         Outcome::Another => ("another", None, None),
                         Outcome::Failed(error) => ("failed", None, reason(error)),
                     };
                     let (setting, before) = (entry.intent.setting.label(), (&entry.intent.before).into());
-                    RolledBackItem { setting, before, outcome: word.into(), theirs, reason }
+                    let along = entry.intent.along.is_some();
+                    RolledBackItem { setting, before, outcome: word.into(), along, theirs, reason }
                 })
                 .collect(),
         };
@@ -341,9 +451,9 @@ impl Rollback {
 
 impl Status {
     /// The document.
-    pub fn of(access: &host::knob::Access, transactions: &[Transaction]) -> Self {
+    pub fn of(access: &host::knob::Access, transactions: &[Transaction], at_boot: Option<String>) -> Self {
         let transactions = transactions.iter().map(|one| OpenTransaction::of(access, one)).collect();
-        Self { apus: VERSION.into(), schema: STATUS.into(), transactions }
+        Self { apus: VERSION.into(), schema: STATUS.into(), at_boot, transactions }
     }
 }
 
@@ -351,7 +461,7 @@ impl OpenTransaction {
     fn of(access: &host::knob::Access, one: &Transaction) -> Self {
         use host::knob::Knob;
         let place = one.whereabouts(access);
-        let changed = one.open_entries().map(|entry| {
+        let changed = one.wanted_entries().map(|entry| {
             let intent = &entry.intent;
             let stands = entry.stands(access, one.is_past, &place);
             let (word, now) = match &stands {
@@ -359,6 +469,7 @@ impl OpenTransaction {
                 Stands::Before { now } => ("before", some(now)),
                 Stands::Theirs { now } => ("theirs", some(now)),
                 Stands::Gone => ("gone", None),
+                Stands::Ended => ("ended", None),
                 Stands::Past => ("past", None),
                 Stands::Elsewhere | Stands::NamespaceGone => {
                     let mut item = OpenItem::not_here(&intent.setting.label(), &intent.wanted, &place);
@@ -389,6 +500,17 @@ impl OpenTransaction {
             item.waits_for = waits_for(access, setting, wanted);
             item
         });
+        let refused = one.refused.iter().map(|(setting, wanted, why)| {
+            if setting.is_of_network() && place != Whereabouts::Here {
+                return OpenItem::not_here(&setting.label(), wanted, &place);
+            }
+            let mut item =
+                OpenItem::of(&setting.label(), wanted, "refused", Knob(setting).verify(access, wanted, None));
+            if item.as_wanted != Some(true) {
+                item.reason = Some(why.replace('\n', "; "));
+            }
+            item
+        });
         let begin = one.begin.as_ref();
         Self {
             transaction: one.id,
@@ -406,9 +528,12 @@ impl OpenTransaction {
             damage: match &one.rest {
                 host::journal::Rest::Nothing => None,
                 host::journal::Rest::Torn => Some("it ends in a torn record, of a change that was not begun".into()),
-                host::journal::Rest::Damaged { line, why } => Some(format!("line {line} is damaged: {why}")),
+                host::journal::Rest::Damaged { line, why, lost } => {
+                    Some(format!("line {line} is damaged: {why}; {lost} lines are lost"))
+                }
+                host::journal::Rest::Untrusted { why } => Some(format!("it is not believed: {why}")),
             },
-            items: changed.chain(already).collect(),
+            items: changed.chain(already).chain(refused).collect(),
         }
     }
 }
@@ -440,9 +565,14 @@ impl OpenItem {
         }
     }
 
-    /// Whether it can be judged from here.
+    /// Whether it is of another network namespace.
+    pub fn is_elsewhere(&self) -> bool {
+        matches!(self.stands.as_str(), "elsewhere" | "namespace_gone")
+    }
+
+    /// Whether it can be judged from here, and still is to be judged.
     pub fn is_here(&self) -> bool {
-        !matches!(self.stands.as_str(), "elsewhere" | "namespace_gone")
+        !self.is_elsewhere() && self.stands != "ended"
     }
 
     fn of(setting: &str, wanted: &Set, stands: &str, verdict: Result<Verdict, KnobError>) -> Self {

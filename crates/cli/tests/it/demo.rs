@@ -40,7 +40,7 @@ fn said(output: &Output) -> String {
 fn assert_nothing_is_left(name: &str) {
     let namespaces = Command::new("ip").args(["netns", "list"]).output().unwrap();
     assert!(!text(&namespaces.stdout).contains(name), "{}", text(&namespaces.stdout));
-    assert!(!Path::new(live::telemetry::ROOT).join(name).exists());
+    assert!(!live::telemetry::own(Path::new(live::telemetry::ROOT)).join(name).exists());
     let links = Command::new("ip").args(["-o", "link"]).output().unwrap();
     assert!(!text(&links.stdout).contains("tx0") && !text(&links.stdout).contains("dut0"));
 }
@@ -83,7 +83,7 @@ fn ctrl_c_in_the_middle_keeps_what_was_measured_and_leaves_nothing() {
     let mut command = demo(&folder, &name, &["--budget", "100s"]);
     let mut running = Running(command.stdout(Stdio::null()).spawn().unwrap());
     // Until some runs are done: an instance lives for some seconds here.
-    let live = Path::new(live::telemetry::ROOT).join(&name).join("worker-0");
+    let live = live::telemetry::own(Path::new(live::telemetry::ROOT)).join(&name).join("worker-0");
     let give_up = Instant::now() + Duration::from_secs(60);
     while !live.exists() {
         assert!(Instant::now() < give_up && running.0.try_wait().unwrap().is_none(), "no instance was started");

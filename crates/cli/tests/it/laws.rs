@@ -82,6 +82,21 @@ fn unsafe_stands_only_in_files_named_sys() {
     assert!(looked_at > 100, "only {looked_at} files: are these the sources?");
 }
 
+/// Text for people goes through `terminal`, where control characters of a host or a file's name become visible. The
+/// lints in clippy.toml and lib.rs keep the streams; this keeps the files, and escape sequences out of texts.
+#[test]
+fn text_leaves_by_the_terminal_module_alone() {
+    let sources = rust_files(&root().join("crates/cli/src"));
+    for file in sources.iter().filter(|file| !file.ends_with("terminal.rs")) {
+        let text = fs::read_to_string(file).unwrap();
+        let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        for around in ["fs::write(", "\\x1b", "\\u{1b}", "print!(", "println!("] {
+            assert!(!code.contains(around), "{}: {around} goes around crates/cli/src/terminal.rs", file.display());
+        }
+    }
+    assert!(sources.len() > 40, "only {} files: are these the sources?", sources.len());
+}
+
 /// The keyword, outside comments, texts and the names of lints.
 fn uses_unsafe(line: &str) -> bool {
     let code = line.split("//").next().unwrap_or_default();

@@ -8,6 +8,8 @@ mod demo;
 mod dim;
 /// `apus experiment` in a lab, on what is known to help, to do nothing, and to help only together; as root only.
 mod experiment;
+/// A host, an archive and inputs that try to act on the terminal, for every command.
+mod hostile;
 /// `apus run` and `apus bench` on real interfaces in a lab; as root only.
 mod lab;
 /// What the crates may depend on and contain.

@@ -69,13 +69,9 @@ fn bad_requests_get_an_answer_and_end_nothing() {
     assert_eq!(status(b"GET /metr"), "408");
     assert!(began.elapsed() < Duration::from_secs(6));
     drop(TcpStream::connect(&server.address).unwrap());
-    // Sixteen that say nothing leave no room for a while, and then they do.
-    let silent: Vec<_> = (0..20).map(|_| TcpStream::connect(&server.address).unwrap()).collect();
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !get(&server.address, "/metrics").starts_with("HTTP/1.1 200") {
-        assert!(Instant::now() < deadline, "silent clients keep the server busy");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    // Who holds a place gives it up to who comes.
+    let silent: Vec<_> = (0..40).map(|_| TcpStream::connect(&server.address).unwrap()).collect();
+    assert!(get(&server.address, "/metrics").starts_with("HTTP/1.1 200"), "silent clients keep the server busy");
     drop(silent);
     assert_eq!(server.running.end(Signal::TERM), Some(0));
 }

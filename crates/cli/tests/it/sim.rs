@@ -18,11 +18,14 @@ fn figures_as_a_document_a_table_and_a_report() {
     validate(&document);
     let ids: Vec<&str> = document["figures"].as_array().unwrap().iter().map(|f| f["id"].as_str().unwrap()).collect();
     assert_eq!(ids, ["s0.4", "s0.6", "s4.3"]);
-    assert!(document["summary"]["compared"].as_u64().unwrap() >= 8, "{}", document["summary"]);
+    let summary = &document["summary"];
+    assert_eq!(summary["simulated"]["compared"], 3, "{summary}");
+    assert_eq!(summary["null_model"]["compared"], 3, "{summary}");
+    assert!(summary["arithmetic"]["compared"].as_u64().unwrap() >= 8, "{summary}");
     assert_eq!(output.stdout, bare(&words).stdout, "the same seed, other bytes");
 
     let html = std::fs::read_to_string(&report).unwrap();
-    assert!(html.contains("<svg") && html.contains("none above 9 us") && html.contains("calibrated"));
+    assert!(html.contains("<svg") && html.contains("none above 9 us") && html.contains("sensitivity"));
 
     let output = bare(&["sim", "figures", "s4.3"]);
     let said = text(&output.stdout);
@@ -117,6 +120,7 @@ fn a_wrong_scenario_is_2_with_file_line_and_remedy() {
         (["sim", "run", good.as_str(), "--set", "goal.latncy=p99=1us"], "did you mean `latency`?"),
         (["sim", "run", good.as_str(), "--set", "goal"], "KEY=VALUE"),
         (["sim", "sweep", good.as_str(), "--vary", "traffic.rate=1"], "14.88Mpps"),
+        (["sim", "sweep", good.as_str(), "--vary", "traffic.rate=1kpps,1kpps"], "is given twice"),
     ] {
         let output = bare(&words);
         assert_eq!(output.status.code(), Some(2), "{words:?}");
@@ -178,6 +182,109 @@ fn a_sweep_goes_on_from_where_it_was() {
     assert_eq!(std::fs::read_to_string(&path).unwrap(), whole, "the file was touched");
     std::fs::write(&path, "something else\n").unwrap();
     assert_eq!(sweep("1", &csv).status.code(), Some(2));
+}
+
+/// A table as a map of its columns, row by row.
+fn table(text: &str) -> Vec<std::collections::BTreeMap<String, String>> {
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    reader.deserialize().map(|row| row.unwrap()).collect()
+}
+
+#[test]
+fn seeds_have_intervals_in_tables_documents_and_plots() {
+    let root = Root::new();
+    let file = scenario(&root, POISSON);
+    let (path, report) = (root.0.join("out.csv"), root.0.join("out.html"));
+    let (csv, html) = (path.display().to_string(), report.display().to_string());
+    let vary = ["sim", "sweep", &file, "--vary", "traffic.rate=20kpps,50kpps", "--seeds", "6"];
+    let output = bare(&[&vary[..], &["-o", &csv, "--report", &html]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    assert!(said.contains("12 of 12 cases") && said.contains("2 combinations, mean and median over 6 seeds"), "{said}");
+    let beside = std::fs::read_to_string(root.0.join("out.seeds.csv")).unwrap();
+    let (cases, combinations) = (table(&std::fs::read_to_string(&path).unwrap()), table(&beside));
+    assert_eq!((cases.len(), combinations.len()), (12, 2));
+    for (number, combination) in combinations.iter().enumerate() {
+        let column = |name: &str| combination[name].parse::<f64>().unwrap_or_else(|e| panic!("{name}: {e}"));
+        for name in ["cores_uw", "latency_p99_ns", "departed_pps"] {
+            let seen: Vec<f64> =
+                cases[6 * number..6 * number + 6].iter().map(|case| case[name].parse().unwrap()).collect();
+            let mean = seen.iter().sum::<f64>() / 6.0;
+            let s = (seen.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 5.0).sqrt();
+            // t(5) = 2.571
+            let half = 2.571 * s / 6f64.sqrt();
+            let near = |a: f64, b: f64| (a - b).abs() <= 0.01 + b.abs() * 1e-6;
+            assert!(near(column(&format!("{name}_mean")), mean), "{name}");
+            assert!(near(column(&format!("{name}_mean_ci95_low")), mean - half), "{name}");
+            assert!(near(column(&format!("{name}_mean_ci95_high")), mean + half), "{name}");
+            // Of six, the least and the greatest hold the median with 96.9 %.
+            let least = seen.iter().copied().fold(f64::MAX, f64::min);
+            assert!(near(column(&format!("{name}_median_ci95_low")), least), "{name}");
+        }
+        assert_eq!(combination["latency_p99_99_ns_mean"], "", "too few packets for it");
+    }
+    let html = std::fs::read_to_string(&report).unwrap();
+    assert!(html.contains("latency, p99 over traffic.rate") && html.contains("class=\"interval"), "no error bars");
+    // On standard output, and in a document.
+    assert_eq!(text(&bare(&vary).stdout), beside);
+    let output = bare(&[&vary[..], &["--json"]].concat());
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    validate(&document);
+    assert_eq!(
+        (document["cases"].as_array().unwrap().len(), document["combinations"].as_array().unwrap().len()),
+        (12, 2)
+    );
+    assert!(document["combinations"][0]["statistics"]["cores_uw"]["mean_ci95"][0].is_number());
+    // What is kept is not made again, and gives the same statistics.
+    std::fs::remove_file(root.0.join("out.seeds.csv")).unwrap();
+    assert!(text(&bare(&[&vary[..], &["-o", &csv]].concat()).stdout).contains("12 of 12 cases"));
+    assert_eq!(std::fs::read_to_string(root.0.join("out.seeds.csv")).unwrap(), beside);
+}
+
+#[test]
+fn machines_are_listed_shown_and_checked() {
+    let listed = bare(&["sim", "machines"]);
+    assert_eq!(listed.status.code(), Some(0), "{}", text(&listed.stderr));
+    for name in sim::machine::Machine::names() {
+        assert!(text(&listed.stdout).contains(name), "{}", text(&listed.stdout));
+        let document: Value = serde_json::from_slice(&bare(&["sim", "machines", name, "--json"]).stdout).unwrap();
+        validate(&document);
+        assert_eq!(document["machines"][0]["name"], name);
+        assert!(document["machines"][0]["parameters"].as_array().unwrap().len() >= 10, "{name}");
+    }
+    let all: Value = serde_json::from_slice(&bare(&["sim", "machines", "--json"]).stdout).unwrap();
+    validate(&all);
+    assert_eq!(all["machines"].as_array().unwrap().len(), sim::machine::Machine::names().count());
+    let shown = text(&bare(&["sim", "machines", "x540"]).stdout).to_owned();
+    assert!(shown.contains("nic.phy = 2147ns") && shown.contains("MoonGen"), "{shown}");
+    // What --toml prints is a machine's file.
+    let root = Root::new();
+    let mine = root.0.join("mine.toml");
+    let file = mine.display().to_string();
+    let printed = text(&bare(&["sim", "machines", "x540", "--toml"]).stdout).to_owned();
+    std::fs::write(&mine, &printed).unwrap();
+    assert_eq!(bare(&["sim", "machines", &file]).status.code(), Some(0));
+    let scenario = scenario(&root, &POISSON.replace("\"82599\"", "\"mine.toml\""));
+    assert_eq!(bare(&["sim", "run", &scenario]).status.code(), Some(0));
+    // A slip in it is told with its own line and key, wherever it is read.
+    std::fs::write(&mine, printed.replacen("\"10Gbps\"", "\"10GHz\"", 1)).unwrap();
+    let line = 1 + printed.lines().position(|line| line.contains("10Gbps")).unwrap();
+    for words in [["sim", "machines", &file], ["sim", "run", &scenario]] {
+        let output = bare(&words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        let said = text(&output.stderr);
+        assert!(said.contains(&format!("mine.toml:{line}: `nic.rate.value` is \"10GHz\"")), "{said}");
+        assert!(said.contains("read the machine") && said.contains("10Gbps"), "{said}");
+    }
+    for (words, part) in [
+        (&["sim", "machines", "x541"][..], "apus sim machines"),
+        (&["sim", "machines", "/nonexistent.toml"], "name a TOML file of a machine"),
+        (&["sim", "machines", "--toml"], "NAME"),
+    ] {
+        let output = bare(words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(text(&output.stderr).contains(part), "{words:?}: {}", text(&output.stderr));
+    }
 }
 
 #[test]
@@ -275,6 +382,7 @@ fn wrong_use_of_goals_is_2_with_a_remedy() {
         (["sim", "goals", "--goal", "0us"], "longer than 0"),
         (["sim", "goals", "--load", "0"], "1..=100"),
         (["sim", "goals", "--duration", "0s"], "duration"),
+        (["sim", "goals", "--duration", "1ns"], "no packet can arrive and leave within it"),
     ] {
         let output = bare(&words);
         assert_eq!(output.status.code(), Some(2), "{words:?}");

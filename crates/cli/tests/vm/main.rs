@@ -1,6 +1,8 @@
 //! Tests of what `apus` does to a machine, in a guest of the VM lab: each setting is changed in the guest, and its
 //! effect is seen from outside.
 
+/// What a change takes along: limits in pairs, tunables, affinities.
+mod along;
 /// Interrupt moderation and affinity, refusals, an isolated partition, registers.
 mod devices;
 /// What `apus audit --fix` writes: applied to the guest it was written for, and rolled back without a trace.
@@ -25,8 +27,16 @@ use harness::ok;
 use tester::lab::vm::{CSTATES, Nic, PSTATES, Vm};
 
 fn main() -> ExitCode {
-    let on_shared =
-        [&frequency::TESTS[..], &idle::TESTS, &devices::TESTS, &profiles::TESTS, &fixes::TESTS, &probe::TESTS].concat();
+    let on_shared = [
+        &frequency::TESTS[..],
+        &idle::TESTS,
+        &devices::TESTS,
+        &profiles::TESTS,
+        &fixes::TESTS,
+        &probe::TESTS,
+        &along::TESTS,
+    ]
+    .concat();
     let alone = [&reboot::TESTS[..], &probe::ALONE].concat();
     harness::run(vm, &on_shared, &alone)
 }

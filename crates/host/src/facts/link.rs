@@ -245,3 +245,39 @@ pub struct Napi {
     /// Has it a thread?
     pub threaded: Option<bool>,
 }
+
+/// Is it a name that the kernel would give an interface (net/core/dev.c, `dev_valid_name`: 1 to 15 octets, no space, slash
+/// or colon), and that a shell takes as one plain word? Fixes are commands that somebody pastes as root: an interface that
+/// a recording calls `$(reboot)` is none.
+pub fn is_interface_name(name: &str) -> bool {
+    let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '@' | '+' | '%' | ',' | '=');
+    let special = name.starts_with('-') || matches!(name, "." | "..");
+    (1..=15).contains(&name.len()) && !special && name.chars().all(plain)
+}
+
+#[cfg(test)]
+mod name_tests {
+    use super::*;
+
+    #[test]
+    fn what_a_shell_would_run_is_no_interface() {
+        for name in ["eth0", "ens1f0np0", "enp4s0.100", "veth@if3", "br-lan", "wlan_0", "größe0"] {
+            assert!(is_interface_name(name), "{name}");
+        }
+        for name in [
+            "",
+            "$(reboot)",
+            "a;reboot",
+            "`id`",
+            "a b",
+            "a\nb",
+            "../x",
+            "-i",
+            "eth0|sh",
+            "a\u{1b}[2J",
+            "0123456789abcdef",
+        ] {
+            assert!(!is_interface_name(name), "{name}");
+        }
+    }
+}

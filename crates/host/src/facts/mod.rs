@@ -35,6 +35,7 @@ pub use irq::{Irq, Irqs};
 pub use kernel::{Kernel, KernelConfig, KernelVersion};
 pub use link::{
     Channels, Coalesce, DimLevel, Feature, Link, Napi, Pause, QueueIrq, Rings, RxQueue, TimeStamping, TxQueue,
+    is_interface_name,
 };
 pub use live::Housekeeping;
 pub use memory::{Memory, MemoryModule, Mount, Swap};

@@ -30,65 +30,99 @@ pub enum Rest {
     Nothing,
     /// The beginning of a record whose writer was killed: what it announced was not begun.
     Torn,
-    /// Something that is no record, or a record that does not fit.
+    /// Something that is no record, or a record that does not fit; the records include those after it that fit again.
     Damaged {
-        /// In which line, counted from 1.
+        /// In which line, counted from 1: the first such line.
         line: usize,
         /// What is wrong with it.
         why: &'static str,
+        /// How many lines are lost.
+        lost: usize,
+    },
+    /// Others could have written it: nothing in it is believed.
+    Untrusted {
+        /// What shows that.
+        why: String,
     },
 }
 
 /// A record as a line, after the line with the checksum `chain`. Returns the line's own checksum too.
 pub fn write(record: &Record, sequence: u64, chain: u32) -> Result<(String, u32), serde_json::Error> {
     let body = format!("{sequence} {}", serde_json::to_string(record)?);
-    let sum = checksum(chain, &body);
+    let sum = checksum(chain, body.as_bytes());
     Ok((format!("{sum:08x} {body}\n"), sum))
 }
 
 /// Reads a journal.
+///
+/// A line's checksum continues that of the line before. After a bad line both count as the sum to continue: the one that
+/// the bad line claims (its text was damaged), and the one of its text (its claim was). A line after one that is missing
+/// altogether fits neither, the next one does.
 pub fn read(octets: &[u8]) -> Read {
     let mut read = Read { records: Vec::new(), length: 0, chain: 0, rest: Rest::Nothing };
-    let mut lines = octets.split_inclusive(|octet| *octet == b'\n').peekable();
-    while let Some(line) = lines.next() {
-        match record(line, read.records.len() as u64, read.chain) {
-            Ok((record, sum)) => {
+    let mut chains = vec![0];
+    let (mut sequence, mut intact) = (0..=0, true);
+    let mut lines = octets.split_inclusive(|octet| *octet == b'\n').enumerate().peekable();
+    while let Some((place, line)) = lines.next() {
+        match record(line, &sequence, &chains) {
+            Ok((record, number, sum)) => {
                 read.records.push(record);
-                read.length += line.len() as u64;
-                read.chain = sum;
+                if intact {
+                    read.length += line.len() as u64;
+                    read.chain = sum;
+                }
+                chains = vec![sum];
+                let next = number.saturating_add(1);
+                sequence = next..=if intact { next } else { u64::MAX };
             }
             Err(why) => {
                 // A record is written in one piece, and nothing is written after it before it is on disk. So only
                 // the last one can be torn: it has no end, or holes where the disk did not get it.
                 let torn = lines.peek().is_none() && (!line.ends_with(b"\n") || line.contains(&0));
-                let number = read.records.len() + 1;
-                read.rest = if torn { Rest::Torn } else { Rest::Damaged { line: number, why } };
-                break;
+                match &mut read.rest {
+                    Rest::Damaged { .. } if torn => {}
+                    Rest::Damaged { lost, .. } => *lost += 1,
+                    _ if torn => read.rest = Rest::Torn,
+                    _ => read.rest = Rest::Damaged { line: place + 1, why, lost: 1 },
+                }
+                intact = false;
+                chains = claims(line, &chains);
+                sequence = *sequence.start()..=u64::MAX;
             }
         }
     }
     read
 }
 
-fn record(line: &[u8], sequence: u64, chain: u32) -> Result<(Record, u32), &'static str> {
+/// The checksums that the line after a bad one may continue.
+fn claims(line: &[u8], chains: &[u32]) -> Vec<u32> {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let (claimed, body) = line.split_at(line.len().min(8));
+    let claimed = std::str::from_utf8(claimed).ok().and_then(|sum| u32::from_str_radix(sum, 16).ok());
+    let body = body.get(1..).unwrap_or_default();
+    claimed.into_iter().chain(chains.iter().map(|chain| checksum(*chain, body))).collect()
+}
+
+fn record(
+    line: &[u8],
+    sequence: &std::ops::RangeInclusive<u64>,
+    chains: &[u32],
+) -> Result<(Record, u64, u32), &'static str> {
     let line = line.strip_suffix(b"\n").ok_or("it has no end")?;
     let line = std::str::from_utf8(line).map_err(|_| "it is no text")?;
     let (sum, body) = line.split_once(' ').ok_or("it has no checksum")?;
-    let right = checksum(chain, body);
-    if sum != format!("{right:08x}") {
-        return Err("its checksum does not fit");
-    }
+    let mut right = chains.iter().map(|chain| checksum(*chain, body.as_bytes()));
+    let right = right.find(|right| sum == format!("{right:08x}")).ok_or("its checksum does not fit")?;
     let (number, json) = body.split_once(' ').ok_or("it has no number")?;
-    if number.parse() != Ok(sequence) {
-        return Err("its number is out of sequence");
-    }
+    let number =
+        number.parse().ok().filter(|number| sequence.contains(number)).ok_or("its number is out of sequence")?;
     let record = serde_json::from_str(json).map_err(|_| "this version of apus does not know such a record")?;
-    Ok((record, right))
+    Ok((record, number, right))
 }
 
-fn checksum(chain: u32, body: &str) -> u32 {
+fn checksum(chain: u32, body: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new_with_initial(chain);
-    hasher.update(body.as_bytes());
+    hasher.update(body);
     hasher.finalize()
 }
 
@@ -135,18 +169,35 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_is_noticed() {
+    fn every_flipped_bit_is_noticed_and_costs_one_line() {
         let text = journal(&some());
         for place in 0..text.len() {
             for bit in 0..8 {
                 let mut octets = text.clone().into_bytes();
                 octets[place] ^= 1 << bit;
                 let read = read(&octets);
-                let whole = text[..place].matches('\n').count();
-                assert_eq!(read.records, some()[..whole], "bit {bit} of octet {place}");
                 assert_ne!(read.rest, Rest::Nothing, "bit {bit} of octet {place}");
+                let whole = text[..place].matches('\n').count();
+                let mut left = some();
+                // A newline that is gone, or one that is new, makes two lines of one or one of two.
+                if text.as_bytes()[place] == b'\n' || octets[place] == b'\n' {
+                    assert_eq!(read.records[..whole], left[..whole], "bit {bit} of octet {place}");
+                    continue;
+                }
+                left.remove(whole);
+                assert_eq!(read.records, left, "bit {bit} of octet {place}");
             }
         }
+    }
+
+    #[test]
+    fn a_missing_line_costs_the_next_one_too_and_no_more() {
+        let records: Vec<Record> = (0..5).map(|number| Record::Undone { number }).collect();
+        let text = journal(&records);
+        let lines: Vec<&str> = text.split_inclusive('\n').collect();
+        let read = read([lines[0], lines[2], lines[3], lines[4]].concat().as_bytes());
+        assert_eq!(read.records, [records[0].clone(), records[3].clone(), records[4].clone()]);
+        assert!(matches!(read.rest, Rest::Damaged { line: 2, lost: 1, .. }), "{:?}", read.rest);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::knob::{Error, Thread};
+use crate::knob::Error;
 use crate::vault::Vault;
 
 const NAME: &str = "lock";
@@ -76,10 +76,10 @@ fn owner(file: &mut File) -> Option<Owner> {
     Some(Owner { pid: pid.parse().ok()?, command: command.to_owned() })
 }
 
-/// When the process `pid` of the running machine started; `None` if there is none.
+/// When the living process `pid` of the running machine started; `None` if there is none, or only its zombie is left.
 pub(crate) fn started(pid: u32) -> Option<u64> {
     let access = crate::knob::Access::live().ok()?;
-    Thread::find(&access, pid).ok()?.map(|thread| thread.started)
+    crate::knob::process_started(&access, pid).ok()?
 }
 
 #[cfg(test)]
@@ -105,5 +105,42 @@ mod tests {
     fn processes_are_told_apart_by_their_start() {
         assert!(started(std::process::id()).is_some());
         assert_eq!(started(u32::MAX), None);
+    }
+
+    #[test]
+    fn a_zombie_is_not_alive() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        assert!(started(child.id()).is_some());
+        child.kill().unwrap();
+        // Until it is waited for, it is a zombie: that takes no reaping to see.
+        let end = Instant::now() + Duration::from_secs(60);
+        while started(child.id()).is_some() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(started(child.id()), None);
+        let state = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        assert!(state.contains(") Z "), "{state}");
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_whose_first_thread_has_ended_is_alive() {
+        // Its first thread ends, another goes on: /proc calls the process a zombie (proc(5)).
+        let program = "import ctypes, threading, time\n\
+                       threading.Thread(target=time.sleep, args=(600,)).start()\n\
+                       ctypes.CDLL(None).pthread_exit(None)";
+        let Ok(mut child) = std::process::Command::new("python3").args(["-c", program]).spawn() else {
+            testkit::skip("python3 (apt-get install python3)");
+            return;
+        };
+        let stat = || std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
+        let end = Instant::now() + Duration::from_secs(60);
+        while !stat().contains(") Z ") && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let (stat, alive) = (stat(), started(child.id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(stat.contains(") Z ") && alive.is_some(), "{stat} {alive:?}");
     }
 }

@@ -70,7 +70,15 @@ pub fn ids(vault: &Vault) -> Result<Vec<u32>, Error> {
 
 /// Reads the journal of transaction `id`; `None` if there is none.
 pub fn find(vault: &Vault, id: u32) -> Result<Option<Found>, Error> {
-    let Some(mut file) = vault.file(&name(id), OFlags::RDONLY)? else { return Ok(None) };
+    let mut file = match vault.file(&name(id), OFlags::RDONLY) {
+        Ok(Some(file)) => file,
+        Ok(None) => return Ok(None),
+        // Someone else's: known, and not believed; it is in nobody's way.
+        Err(Error::NotPermitted { why, .. }) => {
+            return Ok(Some(Found { id, records: Vec::new(), rest: Rest::Untrusted { why } }));
+        }
+        Err(error) => return Err(error),
+    };
     let read = read(vault, id, &mut file)?;
     Ok(Some(Found { id, records: read.records, rest: read.rest }))
 }
@@ -87,9 +95,35 @@ pub fn path(vault: &Vault, id: u32) -> String {
 }
 
 fn read(vault: &Vault, id: u32, file: &mut File) -> Result<line::Read, Error> {
+    let failed = |e| Error::of(format!("read {}", path(vault, id)), &e);
+    let nothing = |rest| line::Read { records: Vec::new(), length: 0, chain: 0, rest };
+    if let Some(why) = distrust(file).map_err(failed)? {
+        return Ok(nothing(Rest::Untrusted { why }));
+    }
     let mut octets = Vec::new();
-    file.read_to_end(&mut octets).map_err(|e| Error::of(format!("read {}", path(vault, id)), &e))?;
-    Ok(line::read(&octets))
+    file.read_to_end(&mut octets).map_err(failed)?;
+    let read = line::read(&octets);
+    Ok(match read.records.first() {
+        Some(Record::Begin(begin)) if begin.format > FORMAT => {
+            let why = format!("a later version of apus ({}) wrote it: use that one", begin.apus);
+            nothing(Rest::Untrusted { why })
+        }
+        _ => read,
+    })
+}
+
+/// Why the content of a journal could be someone else's; `None` if it is ours alone.
+///
+/// A checksum shows damage, not forgery: what root writes back must come from a file that only root can have written.
+fn distrust(file: &File) -> io::Result<Option<String>> {
+    let stat = rustix::fs::fstat(file)?;
+    let me = rustix::process::geteuid().as_raw();
+    Ok(match () {
+        () if stat.st_uid != me => Some(format!("it belongs to user {}, and this is user {me}", stat.st_uid)),
+        () if stat.st_mode & 0o077 != 0 => Some(format!("its mode is {:o} and not 600", stat.st_mode & 0o7777)),
+        () if stat.st_nlink != 1 => Some(format!("it has {} hard links and not 1", stat.st_nlink)),
+        () => None,
+    })
 }
 
 impl Journal {
@@ -122,7 +156,7 @@ impl Journal {
                 .access()
                 .act("truncate", path(vault, id), || file.set_len(read.length))
                 .map_err(|e| Error::of(what(), &e))?,
-            Rest::Damaged { line, why } => return Err(damaged(vault, id, line, why)),
+            bad => return Err(unreadable(vault, id, &bad)),
         }
         let sequence = read.records.len() as u64;
         Ok((Self { file, id, sequence, chain: read.chain, length: read.length }, read.records))
@@ -164,15 +198,19 @@ impl Journal {
     }
 }
 
-/// The error of a journal that cannot be trusted.
-pub fn damaged(vault: &Vault, id: u32, line: usize, why: &str) -> Error {
-    Error::System {
-        what: format!("read the journal {}", path(vault, id)),
-        why: format!(
-            "line {line} is damaged ({why}); nothing was touched. `apus tune rollback {id} --damaged` takes back what the \
-             lines before it say; look at the rest by hand"
+/// The error of a journal that cannot be believed as it is.
+pub fn unreadable(vault: &Vault, id: u32, rest: &Rest) -> Error {
+    let why = match rest {
+        Rest::Untrusted { why } => format!(
+            "{why}; nothing was touched. If its content is what apus wrote: chown root and chmod 600; otherwise remove it"
         ),
-    }
+        Rest::Damaged { line, why, lost } => format!(
+            "line {line} is damaged ({why}; {lost} in all); nothing was touched. `apus tune rollback {id} --damaged` rolls \
+             back what the other lines say; look at the rest by hand"
+        ),
+        Rest::Nothing | Rest::Torn => "it is sound".into(),
+    };
+    Error::System { what: format!("read the journal {}", path(vault, id)), why }
 }
 
 #[cfg(test)]
@@ -210,6 +248,39 @@ mod tests {
         folder.put(path, &folder.read(path).replace("\"a\"", "\"b\""));
         let error = Journal::open(&vault, 1).unwrap_err();
         assert!(error.to_string().contains("line 1 is damaged"), "{error}");
+    }
+
+    #[test]
+    fn a_journal_that_others_could_have_written_is_not_believed() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = Folder::new(&[]);
+        let vault = Vault::create(&folder.access()).unwrap();
+        drop(Journal::create(&vault, begin("a")).unwrap());
+        let path = folder.path("var/lib/apus/tune/000001.journal");
+        let rest = || find(&vault, 1).unwrap().unwrap().rest;
+        let set = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        for mode in [0o666, 0o620, 0o602, 0o644] {
+            set(mode);
+            assert!(matches!(rest(), Rest::Untrusted { .. }), "{mode:o}: {:?}", rest());
+            assert!(Journal::open(&vault, 1).unwrap_err().to_string().contains("mode"), "{mode:o}");
+        }
+        set(0o600);
+        assert_eq!(rest(), Rest::Nothing);
+        std::fs::hard_link(&path, folder.path("elsewhere")).unwrap();
+        assert!(matches!(rest(), Rest::Untrusted { .. }));
+        std::fs::remove_file(folder.path("elsewhere")).unwrap();
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+            assert!(matches!(rest(), Rest::Untrusted { .. }), "{:?}", rest());
+        }
+    }
+
+    #[test]
+    fn a_later_versions_journal_is_not_touched() {
+        let folder = Folder::new(&[]);
+        let vault = Vault::create(&folder.access()).unwrap();
+        drop(Journal::create(&vault, Begin { format: FORMAT + 1, ..begin("a") }).unwrap());
+        assert!(matches!(find(&vault, 1).unwrap().unwrap().rest, Rest::Untrusted { .. }));
     }
 
     /// A descriptor that refuses writes fails at the same place as a full disk, which tests/transaction.rs has.

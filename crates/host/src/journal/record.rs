@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::knob::{AnySetting, Value};
 
-/// The version of the format. A journal of another version is not touched.
-pub const FORMAT: u32 = 1;
+/// The version of the format that this version writes. It reads older ones too; a journal of a later version is not
+/// touched. 2 added what a change takes along, and refusals.
+pub const FORMAT: u32 = 2;
 
 /// One record.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
@@ -21,6 +22,25 @@ pub enum Record {
         number: u32,
         /// What was read back.
         now: Value,
+    },
+    /// It went away with the change that takes it along: a governor's tunables with the governor.
+    Vanished {
+        /// The intent's number.
+        number: u32,
+    },
+    /// The change that takes it along is about to be undone: what is read of it from now on says nothing about who set it.
+    InDoubt {
+        /// The intent's number.
+        number: u32,
+    },
+    /// A setting was refused, or the machine made something else of it, and the rest went on.
+    Refused {
+        /// Which.
+        setting: AnySetting,
+        /// What was wanted.
+        wanted: Value,
+        /// Why.
+        why: String,
     },
     /// A setting already was as wanted.
     Already {
@@ -42,7 +62,7 @@ pub enum Record {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Begin {
-    /// [`FORMAT`].
+    /// At most [`FORMAT`].
     pub format: u32,
     /// The version of Apus.
     pub apus: String,
@@ -94,6 +114,9 @@ pub struct Intent {
     pub identity: Option<String>,
     /// What it is.
     pub before: Value,
-    /// What it is to be.
+    /// What it is to be; what is taken along is to stay.
     pub wanted: Value,
+    /// The number of the intent whose change takes this setting along; `None` if it is changed for its own sake.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub along: Option<u32>,
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Access, BootFragment, CgroupController, CgroupFile, CgroupFolder, Channels, Coalesce, CoalesceQueue, CpuLatency,
     CpuMask, DmaLatency, Epp, Error, Features, File, Governor, HugePages, HwpRequest, IdleState, IrqAffinity,
-    IrqDefaultAffinity, IrqbalanceBans, Lasts, Limits, Napi, Pause, PrivateFlags, Rings, Setting, Sysctl,
+    IrqDefaultAffinity, IrqEffective, IrqbalanceBans, Lasts, Limits, Napi, Pause, PrivateFlags, Rings, Setting, Sysctl,
     ThreadAffinity, ThreadClass, Turbo, UncoreLimits, UncoreMsr, Value,
 };
 
@@ -43,6 +43,8 @@ kinds! {
     Sysctl,
     /// The CPUs of an interrupt.
     IrqAffinity,
+    /// The CPU that serves an interrupt.
+    IrqEffective,
     /// The CPUs of interrupts to come.
     IrqDefaultAffinity,
     /// A file that holds a mask of CPUs.
@@ -111,8 +113,20 @@ impl Setting for AnySetting {
     fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
         self.kind().write(access, value)
     }
+    fn admit(&self) -> Result<(), Error> {
+        self.kind().admit()
+    }
     fn check(&self, access: &Access, value: &Value) -> Result<(), Error> {
         self.kind().check(access, value)
+    }
+    fn check_back(&self, access: &Access, before: &Value) -> Result<(), Error> {
+        self.kind().check_back(access, before)
+    }
+    fn is_effect(&self) -> bool {
+        self.kind().is_effect()
+    }
+    fn is_of_thread(&self) -> bool {
+        self.kind().is_of_thread()
     }
     fn same(&self, field: Option<&str>, a: &str, b: &str) -> bool {
         self.kind().same(field, a, b)

@@ -42,6 +42,11 @@ impl BootFragment {
     }
 }
 
+/// The arguments of a fragment that we wrote.
+fn arguments_of(content: &str) -> Option<&str> {
+    content.strip_prefix(HEAD)?.strip_prefix(BEFORE)?.strip_suffix(AFTER)
+}
+
 impl Setting for BootFragment {
     fn label(&self) -> String {
         format!("kernel arguments in {FRAGMENT}")
@@ -49,9 +54,8 @@ impl Setting for BootFragment {
 
     fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
         if let Some(content) = access.read(FRAGMENT)? {
-            let arguments = content.strip_prefix(HEAD).and_then(|rest| rest.strip_prefix(BEFORE)?.strip_suffix(AFTER));
             // A file of that name that someone else wrote, or edited, is shown as it is.
-            return Ok(Some(Value::Text(arguments.map_or_else(|| content.clone(), str::to_owned))));
+            return Ok(Some(Value::Text(arguments_of(&content).unwrap_or(&content).to_owned())));
         }
         Ok(access.exists(FOLDER).then(|| Value::text(NONE)))
     }
@@ -61,10 +65,7 @@ impl Setting for BootFragment {
         if arguments == NONE {
             return config::replace(access, FRAGMENT, None);
         }
-        // What someone else wrote there is put back as it was.
-        let foreign = arguments.contains('\n');
-        let content = if foreign { arguments.to_owned() } else { Self::content(arguments) };
-        config::replace(access, FRAGMENT, Some(&content))
+        config::replace(access, FRAGMENT, Some(&Self::content(arguments)))
     }
 
     fn check(&self, access: &Access, value: &Value) -> Result<(), Error> {
@@ -77,8 +78,8 @@ impl Setting for BootFragment {
             );
             return Err(Error::invalid(self.label(), why));
         }
-        match self.read(access)? {
-            Some(Value::Text(now)) if now.contains('\n') => Err(Error::Refused {
+        match access.read(FRAGMENT)? {
+            Some(content) if arguments_of(&content).is_none() => Err(Error::Refused {
                 what: format!("write {FRAGMENT}"),
                 why: "there is a file of that name that apus did not write".into(),
                 fix: "move it away".into(),
@@ -123,8 +124,10 @@ mod tests {
         for wrong in ["a\"; rm -rf /", "$(x)", "`x`", "", "a\nb"] {
             assert!(Knob(BootFragment {}).set(&folder.access(), &Value::text(wrong)).is_err(), "{wrong:?} was taken");
         }
-        folder.put(FRAGMENT, "someone's\n");
-        assert!(Knob(BootFragment {}).set(&folder.access(), &Value::text("quiet")).is_err());
-        assert_eq!(folder.read(FRAGMENT), "someone's\n");
+        for theirs in ["someone's\n", "someone"] {
+            folder.put(FRAGMENT, theirs);
+            assert!(Knob(BootFragment {}).set(&folder.access(), &Value::text("quiet")).is_err());
+            assert_eq!(folder.read(FRAGMENT), theirs);
+        }
     }
 }

@@ -68,7 +68,7 @@ pub fn cpuset_mount(access: &Access) -> Result<Option<CpusetMount>, Error> {
 }
 
 fn check_path(path: &str) -> Result<(), Error> {
-    if path.starts_with("/sys/fs/cgroup/") && !path.split('/').any(|part| part == ".." || part == ".") {
+    if path.starts_with("/sys/fs/cgroup/") && super::is_plain(path) {
         return Ok(());
     }
     Err(Error::invalid(path, "control groups lie below /sys/fs/cgroup"))
@@ -116,8 +116,12 @@ impl Setting for CgroupFolder {
         CapabilitySet::DAC_OVERRIDE
     }
 
+    fn admit(&self) -> Result<(), Error> {
+        check_path(&self.path)
+    }
+
     fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
-        check_path(&self.path)?;
+        self.admit()?;
         match text(&self.path, value)? {
             "present" | "absent" => Ok(()),
             other => Err(Error::invalid(self.label(), format!("{other:?}: expected present or absent"))),
@@ -146,8 +150,16 @@ impl Setting for CgroupController {
         access.write(&format!("{}/cgroup.subtree_control", self.path), &format!("{sign}{}", self.controller))
     }
 
+    fn admit(&self) -> Result<(), Error> {
+        check_path(&format!("{}/x", self.path))?;
+        if self.controller == "cpuset" {
+            return Ok(());
+        }
+        Err(Error::invalid(self.label(), "only the controller cpuset is a setting"))
+    }
+
     fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
-        check_path(&format!("{}/", self.path))?;
+        self.admit()?;
         match text(&self.path, value)? {
             "on" | "off" => Ok(()),
             other => Err(Error::invalid(self.label(), format!("{other:?}: expected on or off"))),
@@ -180,8 +192,16 @@ impl Setting for CgroupFile {
         access.write(&self.path, text(&self.path, value)?)
     }
 
-    fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
+    fn admit(&self) -> Result<(), Error> {
         check_path(&self.path)?;
+        if self.path.rsplit('/').next().is_some_and(|name| name.starts_with("cpuset.")) {
+            return Ok(());
+        }
+        Err(Error::invalid(self.label(), "only the files cpuset.* of a control group are settings"))
+    }
+
+    fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
+        self.admit()?;
         text(&self.path, value).map(|_| ())
     }
 

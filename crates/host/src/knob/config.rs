@@ -7,7 +7,7 @@ use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 use super::{Access, Error};
 
 /// Replaces the file at `path` with `text`, or makes it; `None` removes it.
-pub(super) fn replace(access: &Access, path: &str, text: Option<&str>) -> Result<(), Error> {
+pub(crate) fn replace(access: &Access, path: &str, text: Option<&str>) -> Result<(), Error> {
     replace_by(access, path, &draft(path), text, true)
 }
 
@@ -58,7 +58,7 @@ pub(super) fn replace_by(
 }
 
 /// Removes the draft that a killed [`replace`] left.
-pub(super) fn settle(access: &Access, path: &str) -> Result<(), Error> {
+pub(crate) fn settle(access: &Access, path: &str) -> Result<(), Error> {
     let draft = draft(path);
     if access.exists(&draft) { replace(access, &draft, None) } else { Ok(()) }
 }

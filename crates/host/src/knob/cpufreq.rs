@@ -189,6 +189,13 @@ impl Setting for Limits {
         Duration::from_millis(500)
     }
 
+    /// A lower limit above the firmware's is not kept: the frequency is fixed in name only.
+    fn overruled(&self, access: &Access, wanted: &Value, _: &Value) -> Result<Option<String>, Error> {
+        let Some(limit) = access.number(&file(self.policy, "bios_limit"))? else { return Ok(None) };
+        let least = wanted.field("min").and_then(|text| text.parse::<u64>().ok());
+        Ok(least.filter(|least| *least > limit).and_then(|_| limited(access, self.policy)))
+    }
+
     fn explain(&self, access: &Access, _: &Value, _: &Value) -> Option<String> {
         limited(access, self.policy)
     }
@@ -336,6 +343,23 @@ mod tests {
         let verdict = knob.verify(&folder.access(), &Value::fields([("max", 3_500_000)]), None).unwrap();
         let Verdict::Otherwise { why: Some(why), .. } = verdict else { panic!("{verdict:?}") };
         assert!(why.contains("1800000"), "{why}");
+    }
+
+    /// Where the driver shows what was asked for, whatever the firmware allows.
+    #[test]
+    fn a_fixed_frequency_above_the_firmwares_limit_is_no_success() {
+        let folder = policy("performance");
+        let bios_limit = "sys/devices/system/cpu/cpufreq/policy2/bios_limit";
+        folder.put(bios_limit, "1800000\n");
+        let set = |min: u64, max: u64| {
+            let wanted = Limits::value(Hertz::new(min * 1_000_000), Hertz::new(max * 1_000_000));
+            Knob(Limits::new(2)).set(&folder.access(), &wanted).unwrap().verdict
+        };
+        let Verdict::Otherwise { why: Some(why), .. } = set(2_500, 2_500) else { panic!("called a success") };
+        assert!(why.contains("limits the frequency to 1800000 kHz"), "{why}");
+        assert!(set(1_800, 1_800).is_good() && set(800, 3_500).is_good(), "a range is no promise of its upper end");
+        folder.put(bios_limit, "3500000\n");
+        assert!(set(2_500, 2_500).is_good());
     }
 
     #[test]

@@ -36,11 +36,19 @@ impl Setting for File {
         access.write(&self.path, text(&self.path, value)?)
     }
 
-    fn check(&self, access: &Access, value: &Value) -> Result<(), Error> {
+    fn admit(&self) -> Result<(), Error> {
         let path = &self.path;
-        if !path.starts_with("/sys/") && !path.starts_with("/proc/") || path.split('/').any(|part| part == "..") {
-            return Err(Error::invalid(path, "only files below /sys and /proc are settings"));
+        if !["/sys/", "/proc/sys/", "/proc/irq/"].iter().any(|folder| path.starts_with(folder))
+            || !super::is_plain(path)
+        {
+            return Err(Error::invalid(path, "only files below /sys, /proc/sys and /proc/irq are settings"));
         }
+        Ok(())
+    }
+
+    fn check(&self, access: &Access, value: &Value) -> Result<(), Error> {
+        self.admit()?;
+        let path = &self.path;
         let wanted = text(path, value)?;
         if let Some(line) = access.line(path)?
             && chosen(&line).is_some()
@@ -67,6 +75,10 @@ impl Setting for File {
 
     fn is_of_network(&self) -> bool {
         super::is_file_of_network(&self.path)
+    }
+
+    fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
+        super::interface::identity_of_path(access, &self.path)
     }
 
     fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {

@@ -2,6 +2,8 @@
 //!
 //! Source: kernel documentation, core-api/irq/irq-affinity.
 
+use std::time::{Duration, Instant};
+
 use serde::{Deserialize, Serialize};
 
 use super::file::text;
@@ -16,6 +18,17 @@ const FOLDER: &str = "/proc/irq";
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct IrqAffinity {
+    /// The interrupt's number.
+    pub irq: u32,
+}
+
+/// The CPU that serves interrupt `irq` now: an effect of its mask and of what the mask was before.
+///
+/// The kernel leaves an interrupt where it is when a wider mask has that CPU too (arch/x86/kernel/apic/vector.c,
+/// `assign_vector_locked`), so a mask that is restored does not bring it back.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct IrqEffective {
     /// The interrupt's number.
     pub irq: u32,
 }
@@ -119,23 +132,77 @@ impl Setting for IrqAffinity {
 
     /// A device that comes back may get the number of another's interrupt: its name tells.
     fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
-        let entries = access.list(&format!("{FOLDER}/{}", self.irq))?.unwrap_or_default();
-        let known = [
-            "affinity_hint",
-            "effective_affinity",
-            "effective_affinity_list",
-            "node",
-            "smp_affinity",
-            "smp_affinity_list",
-            "spurious",
-        ];
-        let actions: Vec<String> = entries.into_iter().filter(|entry| !known.contains(&entry.as_str())).collect();
-        Ok((!actions.is_empty()).then(|| actions.join(",")))
+        actions(access, self.irq)
     }
 
     fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
         super::one_file(self.file("smp_affinity_list"), wanted)
     }
+}
+
+impl IrqEffective {
+    /// Interrupt `irq`.
+    pub const fn new(irq: u32) -> Self {
+        Self { irq }
+    }
+}
+
+impl Setting for IrqEffective {
+    fn label(&self) -> String {
+        format!("CPU that serves interrupt {}", self.irq)
+    }
+
+    fn read(&self, access: &Access) -> Result<Option<Value>, Error> {
+        let list = access.line(&format!("{FOLDER}/{}/effective_affinity_list", self.irq))?;
+        Ok(list.filter(|list| !list.is_empty()).map(Value::Text))
+    }
+
+    /// By a mask of that CPU alone, until it is there, and then the mask as it was. Without interrupt remapping it goes with
+    /// the next interrupt that comes (kernel/irq/migration.c); one that does not come is not waited for.
+    fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
+        const PATIENCE: Duration = Duration::from_millis(20);
+        let mask = IrqAffinity::new(self.irq);
+        let absent = || Error::NotThere { what: self.label(), why: "the interrupt is gone".into() };
+        let before = mask.read(access)?.ok_or_else(absent)?;
+        mask.write(access, value)?;
+        let end = Instant::now() + PATIENCE;
+        while access.is_live() && self.read(access)?.as_ref() != Some(value) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        mask.write(access, &before)
+    }
+
+    fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
+        check_list(&self.label(), value)
+    }
+
+    fn same(&self, _: Option<&str>, a: &str, b: &str) -> bool {
+        same_list(a, b)
+    }
+
+    fn is_effect(&self) -> bool {
+        true
+    }
+
+    fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
+        actions(access, self.irq)
+    }
+}
+
+/// The names of those who asked for an interrupt.
+fn actions(access: &Access, irq: u32) -> Result<Option<String>, Error> {
+    let entries = access.list(&format!("{FOLDER}/{irq}"))?.unwrap_or_default();
+    let known = [
+        "affinity_hint",
+        "effective_affinity",
+        "effective_affinity_list",
+        "node",
+        "smp_affinity",
+        "smp_affinity_list",
+        "spurious",
+    ];
+    let actions: Vec<String> = entries.into_iter().filter(|entry| !known.contains(&entry.as_str())).collect();
+    Ok((!actions.is_empty()).then(|| actions.join(",")))
 }
 
 impl Setting for IrqDefaultAffinity {

@@ -10,10 +10,11 @@
 //! ```
 
 mod access;
+pub(crate) mod along;
 mod any;
 mod boot;
 mod cgroup;
-mod config;
+pub(crate) mod config;
 mod cpufreq;
 mod cpuidle;
 mod cpus;
@@ -24,6 +25,7 @@ mod ethtool;
 mod file;
 pub mod hold;
 mod hwp;
+pub(crate) mod interface;
 mod irq;
 mod irqbalance;
 pub mod memory;
@@ -50,13 +52,14 @@ pub use ethtool::{Channels, Coalesce, CoalesceQueue, Features, Pause, PrivateFla
 pub use file::File;
 pub use hold::{DmaLatency, Holder};
 pub use hwp::{HwpRequest, ratio};
-pub use irq::{IrqAffinity, IrqDefaultAffinity, irqs};
+pub use interface::interfaces;
+pub use irq::{IrqAffinity, IrqDefaultAffinity, IrqEffective, irqs};
 pub use irqbalance::IrqbalanceBans;
 pub use memory::HugePages;
 pub use napi::{Napi, NapiDeferral, napi_queues, napis_of};
 pub use pmqos::{CpuLatency, ResumeLatency};
 pub use sysctl::Sysctl;
-pub use thread::{Thread, ThreadAffinity, ThreadClass, threads};
+pub use thread::{Thread, ThreadAffinity, ThreadClass, process_started, threads};
 pub use turbo::Turbo;
 pub use uncore::{UncoreLimits, UncoreMsr, uncore_dies, uncore_domains};
 pub use value::Value;
@@ -98,6 +101,32 @@ pub trait Setting {
 
     /// Sets it. A value of fields may name some of them; the others stay as they are.
     fn write(&self, access: &Access, value: &Value) -> Result<(), Error>;
+
+    /// Refuses a name that leads to something else than this kind of setting. A journal names settings too: nothing is
+    /// written, on the way there or back, that is not admitted.
+    fn admit(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Refuses a value that could not be restored because no machine takes it: before the change, and before it is
+    /// written back. What only this machine refuses now is tried all the same.
+    fn check_back(&self, access: &Access, before: &Value) -> Result<(), Error> {
+        match self.check(access, before) {
+            Err(error @ Error::Invalid { .. }) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it is an effect of another setting, which a change takes along. That it does not come back is reported, and
+    /// leaves nothing to be tried again.
+    fn is_effect(&self) -> bool {
+        false
+    }
+
+    /// Whether it belongs to a thread, and ends with it for good.
+    fn is_of_thread(&self) -> bool {
+        false
+    }
 
     /// Refuses a value that no machine takes, or that this one says it does not take, before
     /// anything is changed.
@@ -174,8 +203,20 @@ impl<S: Setting + ?Sized> Setting for &S {
     fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
         (**self).write(access, value)
     }
+    fn admit(&self) -> Result<(), Error> {
+        (**self).admit()
+    }
     fn check(&self, access: &Access, value: &Value) -> Result<(), Error> {
         (**self).check(access, value)
+    }
+    fn check_back(&self, access: &Access, before: &Value) -> Result<(), Error> {
+        (**self).check_back(access, before)
+    }
+    fn is_effect(&self) -> bool {
+        (**self).is_effect()
+    }
+    fn is_of_thread(&self) -> bool {
+        (**self).is_of_thread()
     }
     fn same(&self, field: Option<&str>, a: &str, b: &str) -> bool {
         (**self).same(field, a, b)
@@ -377,6 +418,8 @@ impl<S: Setting> Knob<S> {
         ours: Option<&Value>,
         theirs: Theirs,
     ) -> Result<Restored, Error> {
+        self.0.admit()?;
+        self.0.check_back(access, before)?;
         if ours.is_none() {
             self.0.settle(access)?;
         }
@@ -455,6 +498,11 @@ impl<S: Setting> Knob<S> {
 fn one_file(path: String, wanted: &Value) -> Result<Vec<(String, String)>, Error> {
     let text = file::text(&path, wanted)?.to_owned();
     Ok(vec![(path, text)])
+}
+
+/// Whether a path goes straight down: no empty part, and no way up.
+fn is_plain(path: &str) -> bool {
+    path.starts_with('/') && path.split('/').skip(1).all(|part| !matches!(part, "" | "." | ".."))
 }
 
 /// Whether a file of sysfs or procfs shows the calling thread's network namespace (sysfs(5), "/sys/class/net";

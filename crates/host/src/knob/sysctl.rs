@@ -23,15 +23,25 @@ impl Sysctl {
         Self { name: name.into() }
     }
 
+    /// The parameter at `path` below /proc/sys: `net/ipv4/conf/eth0.100/rp_filter`.
+    pub(super) fn at(path: &str) -> Self {
+        Self { name: swapped(path) }
+    }
+
     /// Its file.
     pub fn path(&self) -> String {
-        let swapped = self.name.chars().map(|c| match c {
-            '.' => '/',
-            '/' => '.',
-            other => other,
-        });
-        format!("/proc/sys/{}", swapped.collect::<String>())
+        format!("/proc/sys/{}", swapped(&self.name))
     }
+}
+
+/// Dots for slashes and slashes for dots.
+fn swapped(text: &str) -> String {
+    let swapped = text.chars().map(|c| match c {
+        '.' => '/',
+        '/' => '.',
+        other => other,
+    });
+    swapped.collect()
 }
 
 impl Setting for Sysctl {
@@ -47,11 +57,17 @@ impl Setting for Sysctl {
         access.write(&self.path(), text(&self.name, value)?)
     }
 
-    fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
-        let parts: Vec<&str> = self.name.split('.').collect();
-        if parts.len() < 2 || parts.iter().any(|part| part.is_empty()) || self.name.contains("//") {
+    fn admit(&self) -> Result<(), Error> {
+        let path = self.path();
+        let parts: Vec<&str> = path.split('/').skip(1).collect();
+        if parts.len() < 4 || parts.iter().any(|part| matches!(*part, "" | "." | "..")) {
             return Err(Error::invalid(self.label(), "expected a name such as net.core.busy_poll"));
         }
+        Ok(())
+    }
+
+    fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
+        self.admit()?;
         text(&self.name, value).map(|_| ())
     }
 
@@ -67,6 +83,10 @@ impl Setting for Sysctl {
 
     fn is_of_network(&self) -> bool {
         self.name.starts_with("net.")
+    }
+
+    fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
+        super::interface::identity_of_path(access, &self.path())
     }
 }
 

@@ -13,6 +13,7 @@ fn every_kind_survives_json() {
         File::new(A).into(),
         Sysctl::new("kernel.nmi_watchdog").into(),
         IrqAffinity::new(24).into(),
+        IrqEffective::new(24).into(),
         IrqDefaultAffinity {}.into(),
         CpuMask::workqueues().into(),
         CpuLatency::new(1).into(),

@@ -97,6 +97,14 @@ impl Setting for UncoreLimits {
         write_limits(access, value, &self.file("min_freq_khz"), &self.file("max_freq_khz"))
     }
 
+    fn admit(&self) -> Result<(), Error> {
+        let known = self.domain.starts_with("package_") || self.domain.starts_with("uncore");
+        if known && self.domain.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+            return Ok(());
+        }
+        Err(Error::invalid(self.label(), "expected a domain such as package_00_die_00 or uncore03"))
+    }
+
     fn check(&self, access: &Access, value: &Value) -> Result<(), Error> {
         check_limits(&self.label(), value)?;
         let least = access.number(&self.file("initial_min_freq_khz"))?;
@@ -157,6 +165,17 @@ impl Setting for UncoreMsr {
             return Ok(());
         }
         Err(Error::invalid(self.label(), format!("{value}: ratios are 1 to 127")))
+    }
+
+    /// A limit that was never set reads 0.
+    fn check_back(&self, _: &Access, before: &Value) -> Result<(), Error> {
+        let fits = |(field, text): (&String, &String)| {
+            ["min", "max"].contains(&field.as_str()) && text.parse::<u64>().is_ok_and(|n| n < 128)
+        };
+        if before.as_fields().is_some_and(|fields| fields.iter().all(fits)) {
+            return Ok(());
+        }
+        Err(Error::invalid(self.label(), format!("{before}: expected min and max, ratios 0 to 127")))
     }
 
     fn capability(&self) -> CapabilitySet {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::file::text;
 use super::irq::{check_mask, same_mask};
-use super::{Access, Cpus, Error, Setting, Value};
+use super::{Access, Cpus, Error, Setting, Value, is_file_of_network};
 
 /// A file of sysfs that holds a mask of CPUs.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Debug)]
@@ -53,8 +53,25 @@ impl Setting for CpuMask {
         access.write(&self.path, text(&self.path, value)?)
     }
 
+    fn admit(&self) -> Result<(), Error> {
+        let parts: Vec<&str> = self.path.split('/').skip(1).collect();
+        let known = match parts[..] {
+            ["sys", "devices", "virtual", "workqueue", .., "cpumask"]
+            | ["sys", "bus", "workqueue", "devices", _, "cpumask"] => true,
+            [.., "queues", _, name] => {
+                is_file_of_network(&self.path) && matches!(name, "rps_cpus" | "xps_cpus" | "xps_rxqs")
+            }
+            _ => false,
+        };
+        if known && super::is_plain(&self.path) {
+            return Ok(());
+        }
+        Err(Error::invalid(&self.path, "expected the mask of a workqueue, or rps_cpus or xps_cpus of a queue"))
+    }
+
     /// RPS and XPS may be empty: off. A workqueue may not (the kernel refuses).
     fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
+        self.admit()?;
         if self.path.contains("/queues/") && text(&self.path, value).is_ok_and(|text| Cpus::from_mask(text).is_some()) {
             return Ok(());
         }
@@ -67,11 +84,15 @@ impl Setting for CpuMask {
 
     fn capability(&self) -> CapabilitySet {
         // net/core/net-sysfs.c asks for it, besides the file's mode.
-        if super::is_file_of_network(&self.path) { CapabilitySet::NET_ADMIN } else { CapabilitySet::empty() }
+        if is_file_of_network(&self.path) { CapabilitySet::NET_ADMIN } else { CapabilitySet::empty() }
     }
 
     fn is_of_network(&self) -> bool {
-        super::is_file_of_network(&self.path)
+        is_file_of_network(&self.path)
+    }
+
+    fn identity(&self, access: &Access) -> Result<Option<String>, Error> {
+        super::interface::identity_of_path(access, &self.path)
     }
 
     fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {

@@ -9,7 +9,9 @@ mod export;
 mod file;
 mod library;
 mod power;
+mod recommend;
 mod resolve;
+mod rivals;
 
 use std::path::Path;
 
@@ -17,7 +19,9 @@ pub use export::{Export, ExportedFile, Format};
 pub use file::{Layer, ProfileFile, Variables};
 pub use library::{Library, variables};
 pub use power::{Power, Via};
+pub use recommend::{Recommendation, recommend};
 pub use resolve::{Purpose, Resolved};
+pub use rivals::rivals;
 
 /// A profile with all that it includes.
 #[derive(Clone, PartialEq, Debug)]

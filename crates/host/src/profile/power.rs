@@ -46,6 +46,22 @@ impl Power {
         }
     }
 
+    /// What the plan changes that was not asked for: a frequency policy has one frequency for all of its CPUs.
+    pub fn notes(&self, access: &Access) -> Result<Vec<String>, Error> {
+        let mut notes = Vec::new();
+        if self.frequency.is_none() || self.via == Via::Hwp {
+            return Ok(notes);
+        }
+        for policy in policies(access)? {
+            let cpus = policy_cpus(access, policy)?;
+            let others = cpus.without(&self.cpus);
+            if !cpus.and(&self.cpus).is_empty() && !others.is_empty() {
+                notes.push(format!("CPU policy {policy} has CPUs {cpus}: the frequency of CPUs {others} changes too"));
+            }
+        }
+        Ok(notes)
+    }
+
     fn by_register(&self, plan: Plan, frequency: Hertz) -> Result<Plan, Error> {
         let level = level(frequency)?;
         Ok(self.cpus.iter().fold(plan, |plan, cpu| plan.with(HwpRequest::new(cpu), HwpRequest::fixed(level))))

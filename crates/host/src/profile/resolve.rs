@@ -69,7 +69,8 @@ impl Profile {
     }
 }
 
-fn isolated(access: &Access) -> Result<Cpus, KnobError> {
+/// The CPUs that the kernel has isolated.
+pub(super) fn isolated(access: &Access) -> Result<Cpus, KnobError> {
     const PATH: &str = "/sys/devices/system/cpu/isolated";
     let list = access.line(PATH)?.unwrap_or_default();
     list.parse().map_err(|_| KnobError::unreadable(PATH, &list, "a list of CPUs"))

@@ -142,3 +142,40 @@ fn a_machine_without_isolated_cpus_is_told_so() {
     assert!(poll.resolve(&folder.access(), &named("0-3")).unwrap_err().why.contains("at least one"));
     assert!(poll.resolve(&folder.access(), &named("9")).unwrap_err().why.contains("not online"));
 }
+
+#[test]
+fn patterns_mean_the_interfaces_that_are_there() {
+    let folder = machine();
+    for (name, device) in [("ens1f0", true), ("ens1f1", true), ("eth0", true), ("bond0", false)] {
+        folder.put(&format!("sys/class/net/{name}/queues/rx-0/rps_cpus"), "0\n");
+        if device {
+            let driver = if name == "eth0" { "igb" } else { "ice" };
+            std::fs::create_dir_all(folder.path(&format!("sys/class/net/{name}/device"))).unwrap();
+            let link = folder.path(&format!("sys/class/net/{name}/device/driver"));
+            std::os::unix::fs::symlink(format!("../../../../bus/pci/drivers/{driver}"), link).unwrap();
+        }
+    }
+    let meant = |pattern: &str, named: &[&str]| {
+        let text = format!("summary = \"x\"\n[network.\"{pattern}\"]\nrps_cpus = \"0\"\n");
+        let interfaces = named.iter().map(|name| (*name).to_owned()).collect();
+        let purpose = Purpose { interfaces, ..Purpose::default() };
+        let resolved = profile(&text).resolve(&folder.access(), &purpose).unwrap();
+        let part = |label: String| label.split('/').nth(4).unwrap().to_owned();
+        let names: Vec<String> = resolved.plan.items.iter().map(|item| part(item.setting.label())).collect();
+        (names.join(" "), resolved.notes.join(" "))
+    };
+    for (pattern, named, names) in [
+        ("*", &[][..], "ens1f0 ens1f1 eth0"),
+        ("*", &["bond0"], "bond0"),
+        ("ens*", &[], "ens1f0 ens1f1"),
+        ("ens*", &["ens1f1", "eth0"], "ens1f1"),
+        ("bond?", &[], "bond0"),
+        ("driver:ice", &[], "ens1f0 ens1f1"),
+        ("driver:i*", &[], "ens1f0 ens1f1 eth0"),
+        ("driver:mlx5_core", &[], ""),
+    ] {
+        let (found, notes) = meant(pattern, named);
+        assert_eq!(found, names, "{pattern} {named:?}");
+        assert_eq!(notes.contains(pattern), names.is_empty(), "{notes}");
+    }
+}

@@ -56,6 +56,8 @@ pub(super) fn take(root: &Root, plan: Plan) -> Snapshot {
     }
     if is_live {
         collector.outputs();
+    } else {
+        collector.recorded_outputs();
     }
     collector.counters("");
     if is_live {
@@ -95,9 +97,7 @@ impl Collector<'_> {
     /// What is no file.
     fn outputs(&mut self) {
         if let Fact::Known { value, .. } = raw_messages() {
-            let kept = value.lines().filter(|line| crate::facts::message_matters(line));
-            let text: String = kept.map(|line| format!("{}\n", mask::addresses(line))).collect();
-            self.text("commands/dmesg", text);
+            self.text("commands/dmesg", messages(&value));
         }
         let facts = Facts::outputs(self.root);
         if let Some(latency) = facts.dma_latency.get() {
@@ -114,6 +114,27 @@ impl Collector<'_> {
         for (name, said, queues) in LiveLinks::all(self.root) {
             for (command, text) in commands::ethtool(&name, &said, &queues) {
                 self.text(&format!("commands/{}", mangled(&command)), text);
+            }
+        }
+    }
+
+    /// What another snapshot holds of what is no file; it may have been taken with `--unmask`, or by others.
+    fn recorded_outputs(&mut self) {
+        for place in ["", "again/"] {
+            for folder in ["commands", "tasks", "msr"] {
+                let folder = format!("{place}{folder}");
+                for name in self.root.list(&folder).into_value().unwrap_or_default() {
+                    let path = format!("{folder}/{name}");
+                    let Some(text) = self.root.text_up_to(&path, SIZE_LIMIT).into_value() else { continue };
+                    let masked = match folder.ends_with("commands") {
+                        true if name == "dmesg" => Some(messages(&text)),
+                        true => mask::output(&name, &text),
+                        false => Some(text),
+                    };
+                    if let Some(text) = masked {
+                        self.text(&path, text);
+                    }
+                }
             }
         }
     }
@@ -145,7 +166,8 @@ impl Collector<'_> {
     }
 
     fn file(&mut self, how: How, path: &str, place: &str) {
-        let limit = if how == How::Whole || how == How::CpuInfo { SIZE_LIMIT } else { TEXT_LIMIT };
+        let is_long = matches!(how, How::Whole | How::CpuInfo | How::Config);
+        let limit = if is_long { SIZE_LIMIT } else { TEXT_LIMIT };
         let octets = match self.root.bytes(path, limit) {
             Fact::Known { value, .. } => value,
             Fact::Missing { why: Why::NotPermitted, .. } => {
@@ -158,19 +180,45 @@ impl Collector<'_> {
             }
             Fact::Missing { .. } => return,
         };
-        let text = || String::from_utf8_lossy(&octets).into_owned();
-        let contents = match how {
-            How::Config => octets[..octets.len().min(CONFIG)].to_vec(),
-            How::CommandLine => mask::command_line(&text()).into_bytes(),
-            How::Loader => mask::loader(&text()).into_bytes(),
-            How::Mounts => mask::mounts(&text()).into_bytes(),
-            How::Plain => mask::plain(&text()).into_bytes(),
-            How::CpuManager => mask::cpu_manager(&text()).into_bytes(),
-            How::CpuInfo if !self.plan.unmask => mask::cpu_info(&text()).into_bytes(),
-            How::Limits => mask::limits(&text()).into_bytes(),
-            _ => octets,
+        let text = String::from_utf8_lossy(&octets);
+        let masked = match how {
+            How::PciConfig => {
+                self.put(&format!("{place}{path}"), octets[..octets.len().min(CONFIG)].to_vec());
+                return;
+            }
+            How::Config if path.ends_with(".gz") => {
+                // What cannot be unpacked cannot be masked either.
+                if let Some(packed) = mask::packed_config(&octets) {
+                    self.put(&format!("{place}{path}"), packed);
+                }
+                return;
+            }
+            How::Config => mask::config(&text),
+            How::CommandLine => mask::command_line(&text),
+            How::Loader => mask::loader(&text),
+            How::Mounts => mask::mounts(&text),
+            How::Kubelet => mask::kubelet(&text),
+            How::CpuManager => mask::cpu_manager(&text),
+            How::Limits => mask::limits(&text),
+            How::Modules => mask::modules(&text),
+            How::Prose => mask::prose(&text),
+            How::Count => mask::counted(&text),
+            How::Swaps => mask::swaps(&text),
+            How::Settings => mask::settings(&text),
+            How::CpuInfo if !self.plan.unmask => mask::cpu_info(&text),
+            How::Lines
+            | How::Whole
+            | How::Unified
+            | How::Register
+            | How::CpuInfo
+            | How::Link
+            | How::Names
+            | How::Unmasked => {
+                self.put(&format!("{place}{path}"), octets);
+                return;
+            }
         };
-        self.put(&format!("{place}{path}"), contents);
+        self.text(&format!("{place}{path}"), masked);
     }
 
     /// Would reading this interrupt a CPU that is to be left alone?
@@ -212,14 +260,8 @@ impl Collector<'_> {
         let links: String = self.links.iter().map(|(path, target)| format!(" /{path} -> {target}\n")).collect();
         self.files.insert("bundle/links".to_owned(), links.into_bytes());
         if !self.plan.unmask {
-            let masked = std::mem::take(&mut self.files).into_iter().map(|(path, contents)| {
-                let contents = match String::from_utf8(contents) {
-                    Ok(text) => mask::macs(&text).into_bytes(),
-                    Err(error) => error.into_bytes(),
-                };
-                (mask::macs(&path), contents)
-            });
-            self.files = masked.collect();
+            let files = std::mem::take(&mut self.files).into_iter();
+            self.files = files.map(|(path, contents)| (mask::path(&path), mask::names(&path, contents))).collect();
         }
         // A recording is no witness: what it does not hold was not looked for on its host.
         let looked = self.looked.iter().filter(|_| self.root.is_complete());
@@ -234,6 +276,12 @@ impl Collector<'_> {
         self.files.insert("apus-snapshot".to_owned(), manifest.into_bytes());
         Snapshot { files: self.files, complete: !self.is_full }
     }
+}
+
+/// The kernel's messages that rules look at.
+fn messages(text: &str) -> String {
+    let kept = text.lines().filter(|line| crate::facts::message_matters(line));
+    kept.filter_map(mask::message).map(|line| line + "\n").collect()
 }
 
 /// The time as `2026-11-22T00:31:42Z` (RFC 3339), by the days-from-civil inverse of Howard Hinnant,

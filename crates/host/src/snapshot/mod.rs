@@ -2,8 +2,9 @@
 //!
 //! What is taken is listed in `paths.txt`, which the script `tools/apus-snapshot.sh` carries too (a test
 //! compares them), so that both take the same. Bounded in size and time. No secret is in it: nothing is
-//! taken that is not listed, command lines lose the values of parameters that can hold one, and messages are
-//! those that rules look at. MAC addresses and serial numbers are masked unless asked for.
+//! taken that is not listed; of a text that can hold secrets, such as a command line, only what is known to be
+//! none is kept (`kept.txt`); and messages are those of the kernel that rules look at. MAC addresses and serial
+//! numbers are masked unless asked for.
 //!
 //! ```text
 //! apus-snapshot      says what it is: when it was taken, how, which paths were looked at
@@ -25,6 +26,7 @@ use std::collections::BTreeMap;
 
 use units::Nanos;
 
+pub use mask::keeps_parameter;
 pub use write::{Packing, WriteError};
 
 use crate::facts::Root;

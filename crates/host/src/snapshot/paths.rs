@@ -35,13 +35,25 @@ pub(super) enum How {
     /// Mounts of kinds that matter.
     Mounts,
     /// The first 256 octets of a PCI configuration space: behind them are serial numbers.
+    PciConfig,
+    /// The kernel's configuration, packed or not: switches and numbers.
     Config,
+    /// Loaded modules, without their addresses.
+    Modules,
+    /// A text for people, without addresses and keys.
+    Prose,
+    /// How many lines it has.
+    Count,
+    /// Swap areas, without paths.
+    Swaps,
+    /// `NAME=value` lines, of which known names keep their values.
+    Settings,
     /// A symbolic link's target.
     Link,
     /// That it is there, and no more.
     Names,
-    /// `key: word` lines that are not indented.
-    Plain,
+    /// The kubelet's settings that rules look at.
+    Kubelet,
     /// The kubelet's state of CPUs without the containers.
     CpuManager,
     /// Limits of locked memory and real-time priority.
@@ -67,10 +79,16 @@ fn parse(line: &'static str) -> Option<Wanted> {
         "cmdline" => How::CommandLine,
         "loader" => How::Loader,
         "mounts" => How::Mounts,
+        "pciconfig" => How::PciConfig,
         "config" => How::Config,
+        "modules" => How::Modules,
+        "prose" => How::Prose,
+        "count" => How::Count,
+        "swaps" => How::Swaps,
+        "settings" => How::Settings,
         "link" => How::Link,
         "names" => How::Names,
-        "plain" => How::Plain,
+        "kubelet" => How::Kubelet,
         "cpumanager" => How::CpuManager,
         "limits" => How::Limits,
         "unmasked" => How::Unmasked,

@@ -1,6 +1,6 @@
 //! The snapshot as an archive.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -54,9 +54,7 @@ impl Snapshot {
         let packing = Packing::of(path)?;
         let failed = |error| WriteError::Write { path: path.into(), error };
         let packed = self.packed(packing).map_err(failed)?;
-        let mut file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path).map_err(failed)?;
-        file.write_all(&packed).map_err(failed)?;
+        write_private(path, &packed).map_err(failed)?;
         Ok(packed.len() as u64)
     }
 
@@ -83,16 +81,66 @@ impl Snapshot {
         for (path, contents) in manifest.into_iter().chain(others) {
             let mut header = tar::Header::new_gnu();
             header.set_size(contents.len() as u64);
-            header.set_mode(0o644);
+            header.set_mode(0o600);
             builder.append_data(&mut header, path, contents)?;
         }
         builder.into_inner()
     }
 }
 
+/// Writes a file that only its owner may read, whatever stood there. The new one is complete before it takes the name,
+/// and nobody who holds the old one open sees it; where a link stands, the link is replaced. A device or a pipe that the
+/// user named (`/dev/stdout`) is written to.
+fn write_private(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let special = |meta: fs::Metadata| !meta.is_file() && !meta.is_dir();
+    if fs::metadata(path).is_ok_and(special) {
+        return OpenOptions::new().write(true).open(path)?.write_all(contents);
+    }
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(format!(".{}", std::process::id()));
+    let draft = PathBuf::from(draft);
+    let open = || OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft);
+    let mut file = match open() {
+        // Of a process of this number that was killed.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            fs::remove_file(&draft)?;
+            open()
+        }
+        opened => opened,
+    }?;
+    let written = file.write_all(contents).and_then(|()| fs::rename(&draft, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&draft);
+    }
+    written
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_owner_reads_it_also_where_one_stood() {
+        use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+        let folder = crate::testing::Folder::new(&[("host.tar", "old"), ("elsewhere", "x")]);
+        let path = folder.path("host.tar");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let mut old = fs::File::open(&path).unwrap();
+        let snapshot = Snapshot { files: [("a".to_owned(), b"1".to_vec())].into(), complete: true };
+        snapshot.write(&path).unwrap();
+        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
+        let mut read = String::new();
+        io::Read::read_to_string(&mut old, &mut read).unwrap();
+        assert_eq!(read, "old", "who had the old file open sees the new one");
+        let octets = fs::read(&path).unwrap();
+        let mut archive = tar::Archive::new(octets.as_slice());
+        assert!(archive.entries().unwrap().all(|entry| entry.unwrap().header().mode().unwrap() == 0o600));
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(folder.path("elsewhere"), &path).unwrap();
+        snapshot.write(&path).unwrap();
+        assert_eq!(folder.read("elsewhere"), "x", "written through a link");
+        assert_eq!(fs::read_dir(folder.path("")).unwrap().count(), 2, "a draft is left");
+    }
 
     #[test]
     fn the_name_says_how_it_is_packed() {

@@ -3,7 +3,7 @@
 //! ```text
 //!            ┌────────────────────────── next ───────────────────────────┐
 //!            ▼                                                           │
-//!  begin ─► read ─► journal: intent, synced ─► change ─► read back ─► journal: done ─► kept
+//!  begin ─► read, and what it takes along ─► journal: intents, synced ─► change ─► read back ─► journal: done ─► kept
 //!                                                │            │
 //!                                                └── refused ─┴─► taken back: this one (Report) or all (RollBack)
 //! ```
@@ -11,10 +11,10 @@
 use std::time::Duration;
 
 use super::entry::{Entry, State};
-use super::rollback::{Outcome, again, take_back};
+use super::rollback::{Outcome, Recovered, again, is_left, take_back};
 use super::{Error, Item, OnRefusal, Plan};
 use crate::journal::{Begin, Durable, Intent, Journal, Lease, Lock, Record};
-use crate::knob::{Access, Error as KnobError, Knob, Setting as _, Theirs, Value, Verdict};
+use crate::knob::{Access, AnySetting, Error as KnobError, Knob, Setting as _, Theirs, Value, Verdict, along};
 use crate::vault::Vault;
 
 /// How a plan is applied.
@@ -39,8 +39,23 @@ pub struct Applied {
     pub id: Option<u32>,
     /// What became of each item.
     pub items: Vec<(Item, Became)>,
-    /// Transactions that were found unfinished, and were taken back first.
-    pub recovered: Vec<u32>,
+    /// What the changes took along: settings that nobody asked for, and that a rollback restores.
+    pub along: Vec<Along>,
+    /// Transactions that were found unfinished, or of an earlier boot, and what became of them first.
+    pub recovered: Vec<Recovered>,
+}
+
+/// A setting that a change took along.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Along {
+    /// Which.
+    pub setting: AnySetting,
+    /// With the change of which setting.
+    pub with: AnySetting,
+    /// What it was; the error if it cannot be read, and so cannot be restored either.
+    pub before: Result<Value, KnobError>,
+    /// What it is; `None` if it went away.
+    pub now: Option<Value>,
 }
 
 /// What became of an item.
@@ -87,9 +102,10 @@ pub fn apply(access: &Access, plan: &Plan, options: &Options) -> Result<Applied,
     let lock = Lock::take(&vault, &options.command, options.patience)?;
     access.settle()?;
     let recovered = super::rollback::recover(access, &vault)?;
-    let applied = Work { access, vault: &vault, options, journal: None, made: Vec::new(), next: 0 }.run(plan);
+    let work = Work { access, vault: &vault, options, journal: None, made: Vec::new(), along: Vec::new(), next: 0 };
+    let applied = work.run(plan);
     drop(lock);
-    applied.map(|(id, items)| Applied { id, items, recovered })
+    applied.map(|(id, items, along)| Applied { id, items, along, recovered })
 }
 
 struct Work<'a> {
@@ -99,13 +115,14 @@ struct Work<'a> {
     journal: Option<Journal>,
     /// What was changed, the oldest first.
     made: Vec<Entry>,
+    along: Vec<Along>,
     next: u32,
 }
 
 type Items = Vec<(Item, Became)>;
 
 impl Work<'_> {
-    fn run(mut self, plan: &Plan) -> Result<(Option<u32>, Items), Error> {
+    fn run(mut self, plan: &Plan) -> Result<(Option<u32>, Items, Vec<Along>), Error> {
         let mut items = Vec::with_capacity(plan.items.len());
         for item in &plan.items {
             match self.item(plan, item) {
@@ -113,13 +130,24 @@ impl Work<'_> {
                 Err(error) => return Err(self.give_up(item, error)),
             }
         }
-        if let Some(journal) = &mut self.journal
-            && let Err(error) = journal.append(self.vault, &Record::Kept, Durable::Now)
-        {
+        if let Err(error) = self.complete(&items) {
             let last = plan.items.last().cloned();
             return Err(last.map_or(Error::Knob(error.clone()), |item| self.give_up(&item, error)));
         }
-        Ok((self.journal.as_ref().map(Journal::id), items))
+        Ok((self.journal.as_ref().map(Journal::id), items, self.along))
+    }
+
+    /// Notes what was refused, so that it is judged later too, and that all is done.
+    fn complete(&mut self, items: &Items) -> Result<(), KnobError> {
+        let Some(journal) = &mut self.journal else { return Ok(()) };
+        for (item, became) in items {
+            if let Became::Refused(error) = became {
+                let (setting, wanted) = (item.setting.clone(), item.wanted.clone());
+                let record = Record::Refused { setting, wanted, why: error.to_string() };
+                journal.append(self.vault, &record, Durable::Soon)?;
+            }
+        }
+        journal.append(self.vault, &Record::Kept, Durable::Now)
     }
 
     /// One item. An error is one that ends the transaction.
@@ -150,24 +178,18 @@ impl Work<'_> {
             return Ok(Became::Already { now: before });
         }
         setting.check(access, &item.wanted)?;
-        let number = self.next;
-        let intent = Intent {
-            number,
-            setting: setting.clone(),
-            identity: setting.identity(access)?,
-            before: before.clone(),
-            wanted: item.wanted.clone(),
-        };
-        self.append(plan, &Record::Intent(intent.clone()), Durable::Now)?;
-        self.next += 1;
-        self.made.push(Entry { intent, state: State::InDoubt });
+        setting.check_back(access, &before)?;
+        let along = self.announce_along(plan, setting)?;
+        let number = self.announce(plan, setting, &before, &item.wanted, None)?;
         let refused = match knob.change(access, &item.wanted, &before) {
             Ok(Verdict::AsWanted { now }) => {
-                self.done(plan, number, &now)?;
+                self.done(plan, number, Some(&now))?;
+                self.look_along(plan, setting, along)?;
                 return Ok(Became::Changed { before, now });
             }
             Ok(Verdict::Otherwise { now, why }) if self.goes_on(item) => {
-                self.done(plan, number, &now)?;
+                self.done(plan, number, Some(&now))?;
+                self.look_along(plan, setting, along)?;
                 return Ok(Became::Otherwise { before, now, why });
             }
             Ok(Verdict::Otherwise { now, why }) => otherwise(item, &now, why),
@@ -177,21 +199,101 @@ impl Work<'_> {
         };
         // Refused; but a part of it may have been done before the refusal.
         if self.goes_on(item) || refused.is_absent() {
-            let entry = self.made.last().cloned().expect("it was just added");
-            let outcome = take_back(access, &entry, Theirs::Keep);
-            if outcome.is_settled() {
-                self.append(plan, &Record::Undone { number }, Durable::Soon)?;
-                self.made.pop();
+            let own = |entry: &Entry| entry.intent.number == number || entry.intent.along == Some(number);
+            let first = self.made.iter().position(own).unwrap_or(self.made.len());
+            let (back, left) = back(access, self.made.split_off(first));
+            for (entry, _) in back {
+                if left.iter().any(|(other, _)| other.intent.number == entry.intent.number) {
+                    self.made.push(entry);
+                } else {
+                    self.append(plan, &Record::Undone { number: entry.intent.number }, Durable::Soon)?;
+                }
             }
         }
         Err(refused.into())
     }
 
-    fn done(&mut self, plan: &Plan, number: u32, now: &Value) -> Result<(), Failure> {
-        if let Some(entry) = self.made.last_mut() {
-            entry.state = State::Ours(now.clone());
+    /// Writes down what the change of `setting` may take along, the last to be restored first; returns the numbers. They
+    /// reach the disk with the announcement of the change itself.
+    fn announce_along(&mut self, plan: &Plan, setting: &AnySetting) -> Result<Vec<u32>, Failure> {
+        let mut known: Vec<(AnySetting, Value)> = Vec::new();
+        for other in along::along(self.access, setting)? {
+            if other == *setting || known.iter().any(|(known, _)| *known == other) {
+                continue;
+            }
+            let read = other.read(self.access).and_then(|before| {
+                let before = before.map(|before| along::steady(&other, before));
+                before.as_ref().map_or(Ok(()), |before| other.check_back(self.access, before)).map(|()| before)
+            });
+            match read {
+                Ok(Some(before)) => known.push((other, before)),
+                Ok(None) => {}
+                Err(error) if error.is_absent() => {}
+                Err(error) => {
+                    self.along.push(Along { setting: other, with: setting.clone(), before: Err(error), now: None });
+                }
+            }
         }
-        self.append(plan, &Record::Done { number, now: now.clone() }, Durable::Soon)
+        let main = self.next + known.len() as u32;
+        let mut numbers = Vec::with_capacity(known.len());
+        for (other, before) in known.into_iter().rev() {
+            numbers.push(self.announce(plan, &other, &before, &before, Some(main))?);
+        }
+        Ok(numbers)
+    }
+
+    /// Writes down a change that is about to be made; returns its number.
+    fn announce(
+        &mut self,
+        plan: &Plan,
+        setting: &AnySetting,
+        before: &Value,
+        wanted: &Value,
+        along: Option<u32>,
+    ) -> Result<u32, Failure> {
+        let number = self.next;
+        let intent = Intent {
+            number,
+            setting: setting.clone(),
+            identity: setting.identity(self.access)?,
+            before: before.clone(),
+            wanted: wanted.clone(),
+            along,
+        };
+        let durable = if along.is_some() { Durable::Soon } else { Durable::Now };
+        self.append(plan, &Record::Intent(intent.clone()), durable)?;
+        self.next += 1;
+        self.made.push(Entry { intent, state: State::InDoubt });
+        Ok(number)
+    }
+
+    /// Looks what the change of `with` took along.
+    fn look_along(&mut self, plan: &Plan, with: &AnySetting, numbers: Vec<u32>) -> Result<(), Failure> {
+        for number in numbers {
+            let Some(entry) = self.made.iter().find(|entry| entry.intent.number == number) else { continue };
+            let (setting, before) = (entry.intent.setting.clone(), entry.intent.before.clone());
+            // What cannot be read now stays in doubt: then all of it counts as ours.
+            let Ok(now) = setting.read(self.access) else { continue };
+            // So does what the kernel carries out later.
+            if setting.shows_within().is_zero() {
+                self.done(plan, number, now.as_ref())?;
+            }
+            if now.as_ref().is_none_or(|now| !Knob(&setting).holds(now, &before)) && !setting.is_effect() {
+                self.along.push(Along { setting, with: with.clone(), before: Ok(before), now });
+            }
+        }
+        Ok(())
+    }
+
+    fn done(&mut self, plan: &Plan, number: u32, now: Option<&Value>) -> Result<(), Failure> {
+        let (state, record) = match now {
+            Some(now) => (State::Ours(now.clone()), Record::Done { number, now: now.clone() }),
+            None => (State::Vanished, Record::Vanished { number }),
+        };
+        if let Some(entry) = self.made.iter_mut().find(|entry| entry.intent.number == number) {
+            entry.state = state;
+        }
+        self.append(plan, &record, Durable::Soon)
     }
 
     fn append(&mut self, plan: &Plan, record: &Record, durable: Durable) -> Result<(), Failure> {
@@ -224,14 +326,8 @@ impl Work<'_> {
 
     /// Takes back all of it, the last change first.
     fn give_up(&mut self, item: &Item, why: KnobError) -> Error {
-        let back = self.made.drain(..).rev().map(|entry| {
-            let outcome = take_back(self.access, &entry, Theirs::Keep);
-            (entry, outcome)
-        });
-        let mut back: Vec<(Entry, Outcome)> = back.collect();
-        again(self.access, &mut back);
-        let left = back.into_iter().filter(|(_, outcome)| !outcome.is_settled());
-        let left: Vec<_> = left.map(|(entry, outcome)| (entry.intent.setting, outcome)).collect();
+        let (_, left) = back(self.access, std::mem::take(&mut self.made));
+        let left: Vec<_> = left.into_iter().map(|(entry, outcome)| (entry.intent.setting, outcome)).collect();
         if left.is_empty()
             && let Some(journal) = &self.journal
         {
@@ -241,6 +337,22 @@ impl Work<'_> {
         let id = self.journal.as_ref().map(Journal::id);
         Error::RolledBack { setting: item.setting.label(), why, left: left_over(id, &left) }
     }
+}
+
+type Undone = Vec<(Entry, Outcome)>;
+
+/// Takes back changes that were just made, the last first; returns them with what became of them, and those of which something is
+/// left.
+fn back(access: &Access, made: Vec<Entry>) -> (Undone, Undone) {
+    let take_back = |entry: Entry| {
+        let outcome = take_back(access, &entry, Theirs::Keep);
+        (entry, outcome)
+    };
+    let mut all: Undone = made.into_iter().rev().map(take_back).collect();
+    again(access, &mut all);
+    let left = all.iter().filter(|(entry, outcome)| is_left(&all, entry, outcome)).cloned().collect();
+    all.reverse();
+    (all, left)
 }
 
 /// An error, and whether it is the journal's own: then nothing may be changed any more.
@@ -274,7 +386,7 @@ fn unmoved(item: &Item, now: &Value, why: Option<String>) -> KnobError {
     }
 }
 
-fn left_over(id: Option<u32>, left: &[(crate::knob::AnySetting, Outcome)]) -> Option<String> {
+fn left_over(id: Option<u32>, left: &[(AnySetting, Outcome)]) -> Option<String> {
     let id = id.filter(|_| !left.is_empty())?;
     let names: Vec<String> = left.iter().map(|(setting, outcome)| format!("{} ({outcome})", setting.label())).collect();
     Some(format!("not taken back: {}; apus tune rollback {id} tries again", names.join(", ")))

@@ -2,6 +2,7 @@
 
 use super::Whereabouts;
 use crate::journal::{self, Begin, Found, Intent, Lease, Record, Rest};
+use crate::knob::interface::{self, Place};
 use crate::knob::{Access, AnySetting, Error, Knob, Lasts, Setting as _, Value};
 use crate::vault::Vault;
 
@@ -21,6 +22,8 @@ pub enum State {
     InDoubt,
     /// It was made; this was read back.
     Ours(Value),
+    /// It went away with the change that took it along.
+    Vanished,
     /// It was taken back.
     Undone,
 }
@@ -36,12 +39,16 @@ pub struct Transaction {
     pub entries: Vec<Entry>,
     /// What was as wanted, and is to stay so.
     pub already: Vec<(AnySetting, Value)>,
+    /// What was refused, and why, though the rest went on.
+    pub refused: Vec<(AnySetting, Value, String)>,
     /// Whether it was completed.
     pub kept: bool,
     /// What comes after its records.
     pub rest: Rest,
     /// Whether it is of an earlier boot.
     pub is_past: bool,
+    /// Whether the process has ended for whose life it was made.
+    pub lost_process: bool,
 }
 
 /// How an entry stands on the machine now.
@@ -64,6 +71,8 @@ pub enum Stands {
     },
     /// It, or what it belonged to, is gone.
     Gone,
+    /// It ended with its thread.
+    Ended,
     /// The reboot undid it.
     Past,
     /// It belongs to another network namespace.
@@ -86,9 +95,15 @@ pub(super) fn all(access: &Access, vault: &Vault) -> Result<Vec<Transaction>, Er
     let boot = super::boot(access)?;
     let mut all = Vec::new();
     for id in journal::ids(vault)? {
-        if let Some(found) = journal::find(vault, id)? {
-            all.push(Transaction::of(found, boot.as_deref()));
+        let read = || journal::find(vault, id).map(|found| found.map(|found| Transaction::of(found, boot.as_deref())));
+        let Some(mut transaction) = read()? else { continue };
+        if transaction.has_lost_its_process() {
+            // It may have rolled it back since that was read, and then ended; from now on it does nothing.
+            let Some(now) = read()? else { continue };
+            transaction = now;
+            transaction.lost_process = true;
         }
+        all.push(transaction);
     }
     Ok(all)
 }
@@ -96,8 +111,17 @@ pub(super) fn all(access: &Access, vault: &Vault) -> Result<Vec<Transaction>, Er
 impl Transaction {
     pub(super) fn of(found: Found, boot: Option<&str>) -> Self {
         let Found { id, records, rest } = found;
-        let mut transaction =
-            Self { id, begin: None, entries: Vec::new(), already: Vec::new(), kept: false, rest, is_past: false };
+        let mut transaction = Self {
+            id,
+            begin: None,
+            entries: Vec::new(),
+            already: Vec::new(),
+            refused: Vec::new(),
+            kept: false,
+            rest,
+            is_past: false,
+            lost_process: false,
+        };
         for record in records {
             match record {
                 Record::Begin(begin) => {
@@ -106,9 +130,18 @@ impl Transaction {
                 }
                 Record::Intent(intent) => transaction.entries.push(Entry { intent, state: State::InDoubt }),
                 Record::Done { number, now } => transaction.set(number, State::Ours(now)),
+                Record::Vanished { number } => transaction.set(number, State::Vanished),
+                Record::InDoubt { number } => transaction.set(number, State::InDoubt),
                 Record::Undone { number } => transaction.set(number, State::Undone),
+                Record::Refused { setting, wanted, why } => transaction.refused.push((setting, wanted, why)),
                 Record::Already { setting, wanted } => transaction.already.push((setting, wanted)),
                 Record::Kept => transaction.kept = true,
+            }
+        }
+        if transaction.begin.is_none() {
+            // Nobody knows of which boot it is: what is not as we meant it is not ours.
+            for entry in transaction.entries.iter_mut().filter(|entry| entry.state == State::InDoubt) {
+                entry.state = State::Ours(entry.intent.wanted.clone());
             }
         }
         transaction
@@ -120,19 +153,28 @@ impl Transaction {
         }
     }
 
-    /// Whether nobody will take it back by himself: it was not completed, or the process died for whose life it was
-    /// made.
+    /// Whether nothing rolls it back automatically any more: it was not completed, or the process has ended for whose life
+    /// it was made.
     pub fn is_abandoned(&self) -> bool {
-        let dead = match self.begin.as_ref().map(|begin| &begin.lease) {
-            Some(Lease::Process { pid, started }) => journal::started(*pid) != Some(*started),
+        !self.kept || self.lost_process
+    }
+
+    fn has_lost_its_process(&self) -> bool {
+        match self.begin.as_ref().map(|begin| &begin.lease) {
+            // No process outlives a reboot; one of the same number and age is another.
+            Some(Lease::Process { pid, started }) => self.is_past || journal::started(*pid) != Some(*started),
             Some(Lease::Open) | None => false,
-        };
-        !self.kept || dead
+        }
     }
 
     /// Its changes that are not taken back.
     pub fn open_entries(&self) -> impl DoubleEndedIterator<Item = &Entry> {
         self.entries.iter().filter(|entry| entry.state != State::Undone)
+    }
+
+    /// Those of them that were wanted, without what they took along.
+    pub fn wanted_entries(&self) -> impl DoubleEndedIterator<Item = &Entry> {
+        self.open_entries().filter(|entry| entry.intent.along.is_none())
     }
 }
 
@@ -160,15 +202,17 @@ impl Entry {
                 Whereabouts::Gone { .. } => return Stands::NamespaceGone,
             }
         }
-        let knob = Knob(setting);
         let looked = || -> Result<Stands, Error> {
-            let Some(now) = knob.read(access)? else { return Ok(Stands::Gone) };
-            if identity.is_some() && setting.identity(access)? != *identity {
+            let Place::Here(setting) = interface::find(access, setting, identity.as_deref())? else {
                 return Ok(Stands::Gone);
-            }
+            };
+            let knob = Knob(&setting);
+            let Some(now) = knob.read(access)? else {
+                return Ok(if setting.is_of_thread() { Stands::Ended } else { Stands::Gone });
+            };
             let ours = match &self.state {
                 State::Ours(ours) => ours,
-                State::InDoubt | State::Undone => &self.intent.wanted,
+                State::InDoubt | State::Vanished | State::Undone => &self.intent.wanted,
             };
             Ok(if knob.holds(&now, before) {
                 Stands::Before { now }

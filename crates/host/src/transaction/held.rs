@@ -8,7 +8,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::apply::{Applied, Options, apply};
 use super::network::network;
-use super::rollback::{self, RolledBack, Which, rollback};
+use super::rollback::{self, Recovered, RolledBack, Which, rollback};
 use super::{Error, Plan};
 use crate::journal::{Lease, Lock, started};
 use crate::knob::{Access, AnySetting, Error as KnobError, NapiDeferral, Theirs, Value, napis_of};
@@ -141,9 +141,9 @@ impl Deferred {
     }
 }
 
-/// Takes back what processes left that died, as each `apply` does first. Returns the numbers of these transactions; what
-/// is damaged or of another network namespace stays.
-pub fn take_back_abandoned(access: &Access, command: &str) -> Result<Vec<u32>, Error> {
+/// Takes back what processes left that have ended, and drops what a reboot undid, as each `apply` does first; what is
+/// damaged or of another network namespace stays.
+pub fn take_back_abandoned(access: &Access, command: &str) -> Result<Vec<Recovered>, Error> {
     let Some(vault) = Vault::open(access)? else { return Ok(Vec::new()) };
     let _lock = Lock::take(&vault, command, PATIENCE)?;
     access.settle()?;

@@ -13,12 +13,12 @@ mod rollback;
 
 use crate::knob::{Access, Error as KnobError};
 
-pub use apply::{Applied, Became, Options as ApplyOptions, apply};
+pub use apply::{Along, Applied, Became, Options as ApplyOptions, apply};
 pub use entry::{Entry, Stands, State, Transaction, transactions};
 pub use held::{Deferred, Held, take_back_abandoned};
 pub use network::Whereabouts;
 pub use plan::{Item, Meets, OnRefusal, Plan, Preview};
-pub use rollback::{Options as RollbackOptions, Outcome, RolledBack, Which, rollback};
+pub use rollback::{Options as RollbackOptions, Outcome, Recovered, RolledBack, Which, rollback};
 
 /// A transaction that did not come about.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -1,5 +1,6 @@
 //! Taking back: the last change first, and only what is still ours.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use super::Error;
 use super::entry::{Entry, State, Transaction, all};
 use super::network::Whereabouts;
 use crate::journal::{self, Durable, Journal, Lease, Lock, Record, Rest};
+use crate::knob::interface::{self, Place};
 use crate::knob::{Access, AnySetting, Error as KnobError, Knob, Restored, Setting as _, Theirs, Value};
 use crate::vault::Vault;
 
@@ -27,7 +29,7 @@ pub struct Options<'a> {
     pub command: String,
     /// How long to wait for another transaction to end.
     pub patience: Duration,
-    /// Whether what the whole lines of a damaged journal say is taken back.
+    /// Whether what the good lines of a damaged journal say is taken back, those after a bad one too.
     pub damaged: bool,
     /// Whether what cannot be taken back now is forgotten.
     pub forget: bool,
@@ -70,8 +72,15 @@ pub enum Outcome {
     Gone,
     /// It ended with its network namespace.
     NamespaceGone,
+    /// It ended with its thread, for good.
+    Ended,
     /// Its name belongs to another device now, which has settings of its own.
     Another,
+    /// What caused it is restored, and the effect is not: the interrupt stays on its CPU.
+    Stayed {
+        /// What it is.
+        now: Value,
+    },
     /// The machine did not take the old value.
     Failed(KnobError),
 }
@@ -79,7 +88,11 @@ pub enum Outcome {
 impl Outcome {
     /// Whether there is nothing left to do about it.
     pub fn is_settled(&self) -> bool {
-        matches!(self, Self::Restored | Self::Already | Self::Past | Self::Another | Self::NamespaceGone)
+        match self {
+            Self::Restored | Self::Already | Self::Past | Self::Another | Self::NamespaceGone | Self::Ended => true,
+            Self::Stayed { .. } => true,
+            Self::Theirs { .. } | Self::Gone | Self::Failed(_) => false,
+        }
     }
 }
 
@@ -92,7 +105,11 @@ impl fmt::Display for Outcome {
             Self::Theirs { now } => write!(f, "kept: someone else set it to {now}"),
             Self::Gone => f.write_str("gone"),
             Self::NamespaceGone => f.write_str("gone with its network namespace"),
+            Self::Ended => f.write_str("its thread has ended"),
             Self::Another => f.write_str("belongs to another device now"),
+            Self::Stayed { now } => {
+                write!(f, "not moved back: it stays {now} until the kernel has a reason to move it")
+            }
             Self::Failed(error) => write!(f, "failed: {}", error.to_string().replace('\n', "; ")),
         }
     }
@@ -126,10 +143,12 @@ pub fn rollback(access: &Access, which: Which, options: &mut Options<'_>) -> Res
     let mut begun = Vec::with_capacity(chosen.len());
     let mut left_alone = Vec::new();
     for transaction in &chosen {
-        if let Rest::Damaged { line, why } = transaction.rest
-            && !options.damaged
-        {
-            return Err(journal::damaged(&vault, transaction.id, line, why).into());
+        match &transaction.rest {
+            Rest::Damaged { .. } if options.damaged => {}
+            bad @ (Rest::Damaged { .. } | Rest::Untrusted { .. }) => {
+                return Err(journal::unreadable(&vault, transaction.id, bad).into());
+            }
+            Rest::Nothing | Rest::Torn => {}
         }
         match reachable(access, transaction, options.forget) {
             Ok(place) => begun.push((*transaction, place)),
@@ -160,12 +179,77 @@ pub fn rollback(access: &Access, which: Which, options: &mut Options<'_>) -> Res
     taken_back.chain(left_alone).collect()
 }
 
+/// What the changes of a transaction took along, while it is taken back.
+struct Companions<'a> {
+    transaction: &'a Transaction,
+    /// By their numbers, those that someone else set since, and to what.
+    theirs: BTreeMap<u32, Value>,
+}
+
+impl<'a> Companions<'a> {
+    fn of(&self, main: &Entry) -> impl Iterator<Item = &'a Entry> + use<'a> {
+        let number = main.intent.number;
+        self.transaction.open_entries().filter(move |entry| entry.intent.along == Some(number))
+    }
+
+    /// Looks, before `main` is taken back, which of its companions someone else has set since. The others are ours whatever
+    /// taking it back makes of them, which the journal has to say: we may be killed in between.
+    fn look(&mut self, access: &Access, vault: &Vault, journal: &mut Option<Journal>, main: &Entry) {
+        for entry in self.of(main).filter(|entry| !entry.intent.setting.is_effect()) {
+            let after = match &entry.state {
+                State::Ours(after) => Some(after),
+                State::Vanished => None,
+                State::InDoubt | State::Undone => continue,
+            };
+            let knob = Knob(&entry.intent.setting);
+            let now = knob.read(access).ok().flatten();
+            let known = |now: &Value| {
+                knob.holds(now, &entry.intent.before) || after.is_some_and(|after| knob.holds(now, after))
+            };
+            match now.filter(|now| !known(now)) {
+                Some(now) => drop(self.theirs.insert(entry.intent.number, now)),
+                None => note(vault, journal, &Record::InDoubt { number: entry.intent.number }),
+            }
+        }
+    }
+
+    /// Someone else's value of `main` stays, and with it whatever goes along with that.
+    fn keep(&mut self, access: &Access, main: &Entry) {
+        for entry in self.of(main) {
+            if let Ok(Some(now)) = entry.intent.setting.read(access)
+                && !Knob(&entry.intent.setting).holds(&now, &entry.intent.before)
+            {
+                self.theirs.insert(entry.intent.number, now);
+            }
+        }
+    }
+}
+
 fn name_of(transaction: &Transaction) -> Option<String> {
     transaction.begin.as_ref().map(|begin| begin.name.clone())
 }
 
-/// Takes back what was left unfinished; the lock is held. Returns the numbers of these transactions.
-pub(super) fn recover(access: &Access, vault: &Vault) -> Result<Vec<u32>, Error> {
+/// What became of a transaction that was found before another one began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Recovered {
+    /// It was unfinished, or its process has ended: it was taken back.
+    TakenBack {
+        /// Its number.
+        id: u32,
+    },
+    /// It is of an earlier boot.
+    Past {
+        /// Its number.
+        id: u32,
+        /// How many of its changes the reboot undid.
+        undone: usize,
+        /// How many last across reboots, and stay until it is taken back.
+        stays: usize,
+    },
+}
+
+/// Takes back what was left unfinished, and drops what a reboot undid; the lock is held.
+pub(super) fn recover(access: &Access, vault: &Vault) -> Result<Vec<Recovered>, Error> {
     let mut decide = |_: &AnySetting, _: &Value, _: &Value| Theirs::Keep;
     let mut options = Options {
         command: String::new(),
@@ -176,19 +260,43 @@ pub(super) fn recover(access: &Access, vault: &Vault) -> Result<Vec<u32>, Error>
     };
     let mut recovered = Vec::new();
     for transaction in all(access, vault)?.into_iter().rev() {
-        if !transaction.is_abandoned() && !transaction.is_past {
+        let abandoned = transaction.is_abandoned();
+        if !abandoned && !transaction.is_past {
             continue;
         }
-        // Damaged, or of another network namespace: not for us to touch, nor in our way.
-        if matches!(transaction.rest, Rest::Damaged { .. }) {
+        // Damaged, not ours, or of another network namespace: not for us to touch, nor in our way.
+        if matches!(transaction.rest, Rest::Damaged { .. } | Rest::Untrusted { .. }) {
+            continue;
+        }
+        if !abandoned {
+            recovered.extend(drop_past(vault, &transaction)?);
             continue;
         }
         let Ok(place) = reachable(access, &transaction, false) else { continue };
         if one(access, vault, &transaction, &place, &mut options)?.closed {
-            recovered.push(transaction.id);
+            recovered.push(Recovered::TakenBack { id: transaction.id });
         }
     }
     Ok(recovered)
+}
+
+/// Drops what the reboot undid of a completed transaction. What lasts across reboots was meant to: it stays, and so does the
+/// transaction as long as there is some. `None` if there was nothing to drop.
+fn drop_past(vault: &Vault, transaction: &Transaction) -> Result<Option<Recovered>, Error> {
+    let id = transaction.id;
+    let (undone, stays): (Vec<&Entry>, Vec<&Entry>) =
+        transaction.open_entries().partition(|entry| entry.ended_with_the_boot());
+    let counts = Recovered::Past { id, undone: undone.len(), stays: stays.len() };
+    if stays.is_empty() {
+        journal::close(vault, id)?;
+        return Ok(Some(counts));
+    }
+    if undone.is_empty() {
+        return Ok(None);
+    }
+    let mut journal = Some(Journal::open(vault, id)?.0);
+    undone.into_iter().for_each(|entry| self::undone(vault, &mut journal, entry));
+    Ok(Some(counts))
 }
 
 fn one(
@@ -202,17 +310,31 @@ fn one(
     let damaged = matches!(transaction.rest, Rest::Damaged { .. });
     let mut journal = if damaged { None } else { Some(Journal::open(vault, transaction.id)?.0) };
     let mut entries: Vec<(Entry, Outcome)> = Vec::new();
+    let mut companions = Companions { transaction, theirs: BTreeMap::new() };
     for entry in transaction.open_entries().rev() {
         let outcome = match () {
             () if transaction.is_past && entry.ended_with_the_boot() => Outcome::Past,
             () if entry.ended_with(place) => Outcome::NamespaceGone,
-            () => match take_back(access, entry, Theirs::Keep) {
-                Outcome::Theirs { now } => match (options.decide)(&entry.intent.setting, &now, &entry.intent.before) {
-                    Theirs::Keep => Outcome::Theirs { now },
-                    Theirs::Overwrite => take_back(access, entry, Theirs::Overwrite),
-                },
-                outcome => outcome,
-            },
+            () => {
+                companions.look(access, vault, &mut journal, entry);
+                let outcome = match companions.theirs.remove(&entry.intent.number) {
+                    Some(now) => Outcome::Theirs { now },
+                    None => take_back(access, entry, Theirs::Keep),
+                };
+                let outcome = match outcome {
+                    Outcome::Theirs { now } => {
+                        match (options.decide)(&entry.intent.setting, &now, &entry.intent.before) {
+                            Theirs::Keep => Outcome::Theirs { now },
+                            Theirs::Overwrite => take_back(access, entry, Theirs::Overwrite),
+                        }
+                    }
+                    outcome => outcome,
+                };
+                if matches!(outcome, Outcome::Theirs { .. }) {
+                    companions.keep(access, entry);
+                }
+                outcome
+            }
         };
         // At once: should we be killed, what follows may have taken away what this one belongs to (offloads, and with them
         // a veth's NAPI), and it must not be looked for again.
@@ -228,9 +350,10 @@ fn one(
             undone(vault, &mut journal, entry);
         }
     }
-    let left =
-        entries.iter().filter(|(entry, outcome)| !outcome.is_settled() && !over(transaction, entry, outcome)).count();
-    let closed = left == 0 || options.forget;
+    let mut left = entries
+        .iter()
+        .filter(|(entry, outcome)| is_left(&entries, entry, outcome) && !over(transaction, entry, outcome));
+    let closed = left.next().is_none() || options.forget;
     if closed {
         journal::close(vault, transaction.id)?;
     }
@@ -247,8 +370,12 @@ fn one(
 /// Notes that a change was taken back. Going on without is right: a full disk must not keep the rest from being taken back, and
 /// a second look finds that this one is as before.
 fn undone(vault: &Vault, journal: &mut Option<Journal>, entry: &Entry) {
+    note(vault, journal, &Record::Undone { number: entry.intent.number });
+}
+
+fn note(vault: &Vault, journal: &mut Option<Journal>, record: &Record) {
     if let Some(journal) = journal {
-        let _ = journal.append(vault, &Record::Undone { number: entry.intent.number }, Durable::Soon);
+        let _ = journal.append(vault, record, Durable::Soon);
     }
 }
 
@@ -260,13 +387,19 @@ fn over(transaction: &Transaction, entry: &Entry, outcome: &Outcome) -> bool {
 }
 
 /// Tries again what failed, as long as that helps: one setting may stand in another's way until that is taken back (under
-/// the governor `performance`, intel_pstate refuses every other preference).
+/// the governor `performance`, intel_pstate refuses every other preference), and what a change took along comes back with
+/// it.
 pub(super) fn again(access: &Access, entries: &mut [(Entry, Outcome)]) {
+    let again = |entry: &Entry, outcome: &Outcome| match outcome {
+        Outcome::Failed(_) => true,
+        Outcome::Gone => entry.intent.along.is_some(),
+        _ => false,
+    };
     loop {
         let mut helped = false;
-        for (entry, outcome) in entries.iter_mut().filter(|(_, outcome)| matches!(outcome, Outcome::Failed(_))) {
+        for (entry, outcome) in entries.iter_mut().filter(|(entry, outcome)| again(entry, outcome)) {
             *outcome = take_back(access, entry, Theirs::Keep);
-            helped |= !matches!(outcome, Outcome::Failed(_));
+            helped |= !again(entry, outcome);
         }
         if !helped {
             return;
@@ -274,24 +407,36 @@ pub(super) fn again(access: &Access, entries: &mut [(Entry, Outcome)]) {
     }
 }
 
-/// Takes back one change.
+/// Whether there is something left to do about a change. What a change took along and is gone although that change is taken
+/// back (an interrupt that has another number now) is gone for good.
+pub(super) fn is_left(all: &[(Entry, Outcome)], entry: &Entry, outcome: &Outcome) -> bool {
+    let main_is_left =
+        |main: u32| all.iter().any(|(other, outcome)| other.intent.number == main && !outcome.is_settled());
+    match (outcome, entry.intent.along) {
+        (Outcome::Gone, Some(main)) => main_is_left(main),
+        _ => !outcome.is_settled(),
+    }
+}
+
+/// Takes back one change. What a change took along is ours, whatever it is: who else set it is looked at before.
 pub(super) fn take_back(access: &Access, entry: &Entry, theirs: Theirs) -> Outcome {
-    let setting = &entry.intent.setting;
     let ours = match &entry.state {
         State::Undone => return Outcome::Already,
-        State::Ours(ours) => Some(ours),
-        State::InDoubt => None,
+        State::Ours(ours) if entry.intent.along.is_none() => Some(ours),
+        State::Ours(_) | State::Vanished | State::InDoubt => None,
     };
     let restore = || -> Result<Outcome, KnobError> {
-        let now = setting.identity(access)?;
-        if entry.intent.identity.is_some() && now.is_some() && now != entry.intent.identity {
+        let Place::Here(setting) = interface::find(access, &entry.intent.setting, entry.intent.identity.as_deref())?
+        else {
             return Ok(Outcome::Another);
-        }
-        Ok(match Knob(setting).restore(access, &entry.intent.before, ours, theirs)? {
+        };
+        Ok(match Knob(&setting).restore(access, &entry.intent.before, ours, theirs)? {
             Restored::Restored => Outcome::Restored,
             Restored::Already => Outcome::Already,
             Restored::Theirs { now } => Outcome::Theirs { now },
+            Restored::Gone if setting.is_of_thread() => Outcome::Ended,
             Restored::Gone => Outcome::Gone,
+            Restored::Failed { now } if setting.is_effect() => Outcome::Stayed { now },
             Restored::Failed { now } => Outcome::Failed(KnobError::Refused {
                 what: format!("set {} back to {}", setting.label(), entry.intent.before),
                 why: format!("it is {now}"),
@@ -299,7 +444,20 @@ pub(super) fn take_back(access: &Access, entry: &Entry, theirs: Theirs) -> Outco
             }),
         })
     };
-    restore().unwrap_or_else(|error| if error.is_absent() { Outcome::Gone } else { Outcome::Failed(error) })
+    restore().unwrap_or_else(|error| {
+        let setting = &entry.intent.setting;
+        match setting.is_effect().then(|| setting.read(access).ok().flatten()).flatten() {
+            Some(now) => Outcome::Stayed { now },
+            None if error.is_absent() => {
+                if setting.is_of_thread() {
+                    Outcome::Ended
+                } else {
+                    Outcome::Gone
+                }
+            }
+            None => Outcome::Failed(error),
+        }
+    })
 }
 
 fn unknown(id: u32) -> Error {

@@ -4,6 +4,11 @@ use std::time::Duration;
 use super::*;
 use crate::journal::{Lease, Rest};
 use crate::knob::{AnySetting, File, Theirs, Value};
+
+/// What a change takes along, and that it comes back.
+mod along;
+/// What a journal may make of the machine, however it came about.
+mod strict;
 use crate::testing::Folder;
 
 const JOURNAL: &str = "var/lib/apus/tune/000001.journal";
@@ -141,6 +146,70 @@ fn a_reboot_ends_it() {
     assert_eq!(folder.read("sys/a"), "10\n", "a value of this boot is none of ours");
 }
 
+/// What lasts across reboots was meant to: the next change of anything else does not take it back.
+#[test]
+fn a_reboot_leaves_what_lasts_across_it() {
+    use crate::knob::{BootFragment, IrqbalanceBans};
+    let folder = folder();
+    folder.put("etc/default/grub.d/50-x.cfg", "");
+    folder.put("etc/default/irqbalance", "X=1\n");
+    let lasting = [
+        plan().with(BootFragment {}, Value::text("nohz_full=2-3")).with(IrqbalanceBans {}, Value::text("2-3")),
+        plan(),
+    ];
+    apply(&folder.access(), &lasting[0], &options()).unwrap();
+    let fragment = "etc/default/grub.d/60-apus.cfg";
+    let kept = |folder: &Folder| (folder.read(fragment), folder.read("etc/default/irqbalance"));
+    let before = kept(&folder);
+    for boot in 2..5 {
+        folder.put("proc/sys/kernel/random/boot_id", &format!("boot-{boot}\n"));
+        ["sys/a", "sys/b"].iter().for_each(|path| folder.put(path, "7\n"));
+        folder.put("sys/c", "[x] y\n");
+        // `apus run` begins with this, and so does every `apply`.
+        let recovered = take_back_abandoned(&folder.access(), "apus run").unwrap();
+        match boot {
+            2 => assert_eq!(recovered, [Recovered::Past { id: 1, undone: 3, stays: 2 }]),
+            3 => assert_eq!(recovered, [], "it was dropped already"),
+            _ => assert_eq!(recovered, [Recovered::Past { id: 2, undone: 3, stays: 0 }]),
+        }
+        assert_eq!(kept(&folder), before, "boot {boot}");
+        let open = transactions(&folder.access()).unwrap();
+        assert_eq!((open.len(), open[0].open_entries().count(), open[0].is_abandoned()), (1, 2, false));
+        if boot == 3 {
+            apply(&folder.access(), &lasting[1], &options()).unwrap();
+        }
+    }
+    assert_eq!(state(&folder), ["7\n", "7\n", "[x] y\n"], "this boot's values are none of ours");
+    let rolled_back = take_back(&folder, Which::All, Theirs::Keep).unwrap();
+    assert!(rolled_back.iter().all(|one| one.closed));
+    assert!(!folder.path(fragment).exists());
+    assert_eq!(folder.read("etc/default/irqbalance"), "X=1\n", "an explicit rollback takes it back");
+}
+
+/// Killed half-way before the reboot, or made for a process: nobody meant it to stay.
+#[test]
+fn a_reboot_keeps_nothing_of_an_unfinished_one() {
+    use crate::knob::BootFragment;
+    for lease in [None, Some(Lease::Process { pid: std::process::id(), started: 0 })] {
+        let folder = folder();
+        folder.put("etc/default/grub.d/50-x.cfg", "");
+        let own = crate::journal::started(std::process::id()).unwrap();
+        let lease_then =
+            lease.clone().map_or(Lease::Open, |_| Lease::Process { pid: std::process::id(), started: own });
+        let wanted = plan().with(BootFragment {}, Value::text("nohz_full=2-3"));
+        apply(&folder.access(), &wanted, &ApplyOptions { lease: lease_then, ..options() }).unwrap();
+        if lease.is_none() {
+            let lines = folder.read(JOURNAL);
+            folder.put(JOURNAL, &lines[..=lines.trim_end().rfind('\n').unwrap()]);
+        }
+        folder.put("proc/sys/kernel/random/boot_id", "boot-2\n");
+        // The process that is named lives: but it is one of this boot.
+        assert_eq!(take_back_abandoned(&folder.access(), "x").unwrap(), [Recovered::TakenBack { id: 1 }]);
+        assert!(!folder.path("etc/default/grub.d/60-apus.cfg").exists());
+        assert_eq!(folder.read("sys/a"), "10\n", "what the reboot undid is not written");
+    }
+}
+
 #[test]
 fn later_transactions_come_off_first() {
     let folder = folder();
@@ -174,8 +243,8 @@ fn a_damaged_journal_is_refused_until_told_otherwise() {
         decide: &mut decide,
     };
     let rolled_back = rollback(&folder.access(), Which::All, &mut options).unwrap();
-    assert_eq!(outcomes(&rolled_back[0]), [&Outcome::Restored], "what the whole lines say");
-    assert_eq!(state(&folder), ["1\n", "20\n", "x [y]\n"]);
+    assert_eq!(outcomes(&rolled_back[0]), [&Outcome::Restored; 2], "what the good lines say, before and after");
+    assert_eq!(state(&folder), ["1\n", "20\n", "[x] y\n"]);
 }
 
 #[test]
@@ -188,7 +257,7 @@ fn an_unfinished_one_is_taken_back_by_the_next() {
     assert!(transactions(&folder.access()).unwrap()[0].is_abandoned());
     let second = Plan::new("q").with(File::new("/sys/a"), Value::text("100"));
     let applied = apply(&folder.access(), &second, &options()).unwrap();
-    assert_eq!(applied.recovered, [1]);
+    assert_eq!(applied.recovered, [Recovered::TakenBack { id: 1 }]);
     assert_eq!(state(&folder), ["100\n", "2\n", "[x] y\n"]);
     take_back(&folder, Which::All, Theirs::Keep).unwrap();
     assert_eq!(folder.read("sys/a"), "1\n", "not what the unfinished one had left");

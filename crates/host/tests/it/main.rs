@@ -8,6 +8,7 @@
 //! | `live` | this machine, as root and as nobody |
 //! | `large` | 512 CPUs and 4,000 interrupts |
 //! | `reports` | reports of sos and must-gathers |
+//! | `secrets` | planted secrets, none of which a snapshot holds |
 //! | `snapshot` | snapshots by the program and by the script |
 
 mod damaged;
@@ -15,5 +16,6 @@ mod large;
 mod live;
 mod recorded;
 mod reports;
+mod secrets;
 mod snapshot;
 mod support;

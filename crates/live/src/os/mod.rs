@@ -6,7 +6,8 @@ mod sys;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use rustix::thread::CpuSet;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CapabilitySet, CapabilitySets, CpuSet, capabilities, set_capabilities, set_no_new_privs};
 use units::{BitRate, Nanos};
 
 use crate::Error;
@@ -70,13 +71,35 @@ fn no_such_cpu(cpu: usize, why: &str) -> Error {
 }
 
 /// Keeps all memory of the process, present and future, in RAM: a page fault in the loop is a late packet.
+///
+/// Raises the limit on locked memory if it may: once the privileges are given up, it would bound every allocation to come.
 pub fn lock_memory() -> Result<(), Error> {
     use rustix::mm::{MlockAllFlags, mlockall};
+    let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
     mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE).map_err(|e| Error::Lacking {
         what: "lock the process's memory".into(),
         why: e.to_string(),
         fix: "raise the limit (ulimit -l unlimited), run as root, or pass --no-lock-memory".into(),
     })
+}
+
+/// The capabilities (capabilities(7)) that a process goes on to need when its ports are open: none; or, where all its
+/// memory is locked and the limit on that could not be raised, CAP_IPC_LOCK, without which allocations fail.
+pub fn lasting_capabilities() -> CapabilitySet {
+    match getrlimit(Resource::Memlock).current {
+        None => CapabilitySet::empty(),
+        Some(_) => CapabilitySet::IPC_LOCK,
+    }
+}
+
+/// Gives up, for the calling thread and for good, every other capability, and what a program that it starts could gain:
+/// whoever takes over this thread by a frame has the rights of an ordinary user's program, of user 0 if that started it.
+pub fn give_up_privileges() -> Result<(), Error> {
+    let failed = |e: rustix::io::Errno| Error::system("give up capabilities", e);
+    let keep = lasting_capabilities() & capabilities(None).map_err(failed)?.permitted;
+    let sets = CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
+    set_capabilities(None, sets).map_err(failed)?;
+    set_no_new_privs(true).map_err(failed)
 }
 
 /// What the kernel says of an interface of this network namespace.

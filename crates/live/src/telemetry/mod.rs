@@ -4,11 +4,13 @@
 //! ```text
 //!   worker ──► Telemetry ──► /dev/shm/apus/<instance>/worker-<n> ──► Reader ──► apus top, metrics, bench
 //!               (writer.rs)      (layout.rs, mapped by sys.rs)      (reader.rs)
+//!                     in a folder of the user's own (folder.rs)
 //! ```
 //! A file is named only once it is complete, and unlinked when its worker ends. What a killed worker
 //! leaves behind is told by its pid and start time, ignored by readers that ask for the living, and
 //! removed by the next worker of that instance's name.
 
+mod folder;
 pub mod histogram;
 mod layout;
 mod process;
@@ -16,6 +18,7 @@ mod reader;
 mod sys;
 mod writer;
 
+pub use folder::own;
 pub use histogram::Histogram;
 pub use layout::{PORTS as MOST_PORTS, VERSION as FILE_VERSION};
 pub use process::{Process, Scheduling, Usage};
@@ -26,7 +29,8 @@ use units::{Instant, Monotonic};
 
 /// The size of a worker's file, in octets.
 pub const FILE_SIZE: usize = size_of::<layout::Page>();
-/// Where the instances' directories lie unless said otherwise.
+/// Where the instances' directories lie unless said otherwise: root's here, those of user 1000 in `/dev/shm/apus-1000`
+/// ([`own`]). Readers of this root look into all of them.
 pub const ROOT: &str = "/dev/shm/apus";
 
 /// Which worker this is, for those who read.

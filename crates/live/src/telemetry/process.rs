@@ -70,6 +70,14 @@ impl Process {
         Ok(Self { pid: std::process::id(), start_ticks: stat.field(22)? })
     }
 
+    /// The user whose rights it has: the second number of `Uid:` in `/proc/<pid>/status` (proc_pid_status(5)); `None`
+    /// where the kernel does not tell.
+    pub(super) fn user(self) -> Option<u32> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
+        let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+        users.split_ascii_whitespace().nth(1)?.parse().ok()
+    }
+
     /// Whether it still runs. A zombie does not.
     pub fn is_alive(self) -> bool {
         let Ok(stat) = Stat::read(Path::new(&format!("/proc/{}/stat", self.pid))) else { return false };

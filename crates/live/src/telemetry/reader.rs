@@ -1,17 +1,19 @@
 //! The observer's end: maps read-only, so it can do nothing to a worker.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{Ordering, fence};
 
 use policy::wait::{Reason, WaitKind};
 use units::{Instant, Monotonic, Nanos};
 
+use super::folder::{self, Folder, me, open_file, owner_of};
 use super::histogram::Histogram;
 use super::layout::{self, GAPS, MAGIC, NONE, PORTS, Page, VERSION};
 use super::process::{Process, Scheduling};
-use super::sys::Mapping;
+use super::sys::{Mapping, copied};
 use super::writer::health_number;
 use super::{DropReason, Identity, State, now};
 use crate::Error;
@@ -20,9 +22,47 @@ use crate::device::{Health, Statistics};
 /// One worker, seen from outside.
 #[derive(Debug)]
 pub struct Reader {
-    mapping: Mapping,
+    source: Source,
     path: PathBuf,
     process: Process,
+    owner: u32,
+    /// Stands before the instance's name where another user's has the same.
+    prefix: Option<u32>,
+}
+
+/// How the file is read.
+#[derive(Debug)]
+enum Source {
+    /// Ours or root's: nobody shortens it.
+    Mapped(Mapping),
+    /// Another user's: copied anew each time.
+    Copied(File),
+}
+
+/// A page for the time of a look at it.
+enum View<'a> {
+    Mapped(&'a Page),
+    Copied(Box<Page>),
+}
+
+impl Deref for View<'_> {
+    type Target = Page;
+
+    fn deref(&self) -> &Page {
+        match self {
+            Self::Mapped(page) => page,
+            Self::Copied(page) => page,
+        }
+    }
+}
+
+impl Source {
+    fn page(&self) -> View<'_> {
+        match self {
+            Self::Mapped(mapping) => View::Mapped(mapping.page()),
+            Self::Copied(file) => View::Copied(copied(file)),
+        }
+    }
 }
 
 /// All that a worker's file says at one moment. Each counter is exact; as the worker goes on while
@@ -127,9 +167,20 @@ pub struct Leftover {
 impl Reader {
     /// Opens a worker's file, whether the worker lives or not.
     pub fn open(path: &Path) -> Result<Self, Error> {
+        let file = open_file(path).map_err(|e| Error::system(format!("open telemetry {}", path.display()), e))?;
+        Self::of(file, path)
+    }
+
+    /// Opens a worker's file in the folder of its instance.
+    pub(super) fn within(folder: &Folder, name: &str) -> Result<Self, Error> {
+        let path = folder.path().join(name);
+        let file = folder.file(name).map_err(|e| Error::system(format!("open telemetry {}", path.display()), e))?;
+        Self::of(file, &path)
+    }
+
+    fn of(file: File, path: &Path) -> Result<Self, Error> {
         let what = || format!("telemetry {}", path.display());
         let invalid = |why: String| Error::Invalid { what: what(), why };
-        let file = File::open(path).map_err(|e| Error::system(format!("open {}", what()), e))?;
         let metadata = file.metadata().map_err(|e| Error::system(what(), e))?;
         let expected = size_of::<Page>() as u64;
         if !metadata.is_file() {
@@ -151,11 +202,18 @@ impl Reader {
         if metadata.len() != expected {
             return Err(invalid(format!("{} bytes long instead of {expected}: truncated", metadata.len())));
         }
-        let mapping = Mapping::read_only(&file).map_err(|e| Error::system(format!("map {}", what()), e))?;
-        let header = &mapping.page().header;
-        let pid = u32::try_from(header.pid.get()).map_err(|_| invalid("its pid is none".to_owned()))?;
-        let process = Process { pid, start_ticks: header.process_start_ticks.get() };
-        Ok(Self { mapping, path: path.to_owned(), process })
+        let owner = owner_of(&file).map_err(|e| Error::system(what(), e))?;
+        let source = if owner == 0 || owner == me() {
+            Source::Mapped(Mapping::read_only(&file).map_err(|e| Error::system(format!("map {}", what()), e))?)
+        } else {
+            Source::Copied(file)
+        };
+        let (pid, start_ticks) = {
+            let header = &source.page().header;
+            (header.pid.get(), header.process_start_ticks.get())
+        };
+        let pid = u32::try_from(pid).map_err(|_| invalid("its pid is none".to_owned()))?;
+        Ok(Self { source, path: path.to_owned(), process: Process { pid, start_ticks }, owner, prefix: None })
     }
 
     /// Where the file is.
@@ -168,17 +226,22 @@ impl Reader {
         self.process
     }
 
-    /// Whether the worker's process still runs.
+    /// Whether the worker's process still runs. A process of another user than the file's is not the worker's, whatever
+    /// the file says.
     pub fn is_alive(&self) -> bool {
-        self.process.is_alive()
+        self.process.is_alive() && self.process.user().is_none_or(|user| user == self.owner)
     }
 
     /// All that the file says now.
     pub fn snapshot(&self) -> Snapshot {
-        let page = self.mapping.page();
+        let page = &*self.source.page();
         let header = &page.header;
+        let mut identity = identity(page);
+        if let Some(user) = self.prefix {
+            identity.instance = format!("{user}/{}", identity.instance);
+        }
         Snapshot {
-            identity: identity(page),
+            identity,
             process: self.process,
             tid: header.tid.get() as u32,
             scheduling: Scheduling { policy: header.scheduling.get(), priority: header.priority.get() },
@@ -192,7 +255,7 @@ impl Reader {
 
     /// The gaps that overlap the time from `start` to `end`.
     pub fn gaps_between(&self, start: Instant<Monotonic>, end: Instant<Monotonic>) -> Gaps {
-        let cells = &self.mapping.page().gaps;
+        let cells = &self.source.page().gaps;
         let before = cells.written.get();
         fence(Ordering::Acquire);
         let oldest = before.saturating_sub(GAPS as u64);
@@ -204,7 +267,7 @@ impl Reader {
             .collect();
         fence(Ordering::Acquire);
         // Gap `after` may be half written, over the slot of `after - GAPS`.
-        let intact = cells.written.get().saturating_sub(GAPS as u64 - 1);
+        let intact = self.source.page().gaps.written.get().saturating_sub(GAPS as u64 - 1);
         let kept: Vec<_> = read.into_iter().filter(|(number, _)| *number >= intact).map(|(_, gap)| gap).collect();
         let overrun = intact > 0 && kept.first().is_none_or(|(began, _)| *began > start);
         let spans = kept.into_iter().filter(|(began, ended)| *ended >= start && *began <= end).collect();
@@ -267,56 +330,65 @@ impl Counts {
 }
 
 /// The living workers under `root`, by instance and number, and what else lies there. Without such
-/// a directory there are none: no instance has been started yet.
+/// a directory there are none: no instance has been started yet. Of the default root, those of all users; where another
+/// user's instance has the name of one of ours or root's, or the reader is root, the user's number stands before it:
+/// `1000/edge`.
 pub fn instances(root: &Path) -> Result<(Vec<Reader>, Vec<Leftover>), Error> {
     let failed = |e: io::Error| Error::system(format!("read telemetry directory {}", root.display()), e);
-    let (mut living, mut leftovers) = (Vec::new(), Vec::new());
-    for directory in entries(root).map_err(failed)? {
-        for (number, path) in worker_files(&directory).map_err(failed)? {
-            match Reader::open(&path) {
-                Ok(reader) if reader.is_alive() => living.push((directory.clone(), number, reader)),
-                Ok(reader) => {
-                    let why = format!("its process {} is gone", reader.process.pid);
-                    leftovers.push(Leftover { path, why });
+    let (mut living, mut leftovers) = (Vec::<(String, u32, Reader)>::new(), Vec::new());
+    for folder in folder::all(root).map_err(failed)? {
+        let usual = folder.owner() == 0 || folder.owner() == me() || root != Path::new(super::ROOT);
+        for instance in folder.names().map_err(failed)? {
+            // No folder of this owner's: nothing of ours.
+            let Ok(Some(directory)) = folder.inner(&instance) else { continue };
+            let prefix = (!usual || living.iter().any(|(name, ..)| *name == instance)).then_some(folder.owner());
+            let shown = prefix.map_or_else(|| instance.clone(), |user| format!("{user}/{instance}"));
+            let mut found = Vec::new();
+            for (number, name) in worker_files(&directory).map_err(failed)? {
+                let path = directory.path().join(&name);
+                match Reader::within(&directory, &name) {
+                    Ok(reader) if reader.is_alive() => found.push((shown.clone(), number, Reader { prefix, ..reader })),
+                    Ok(reader) => {
+                        let why = format!("its process {} is gone", reader.process.pid);
+                        leftovers.push(Leftover { path, why });
+                    }
+                    // A worker that ends while we look.
+                    Err(Error::System { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => leftovers.push(Leftover { path, why: error.to_string() }),
                 }
-                // A worker that ends while we look.
-                Err(Error::System { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => leftovers.push(Leftover { path, why: error.to_string() }),
             }
+            living.extend(found);
         }
     }
     living.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
     Ok((living.into_iter().map(|(_, _, reader)| reader).collect(), leftovers))
 }
 
-/// Removes what workers whose process is gone left under `root`; returns what it removed.
+/// Removes what the calling user's workers whose process is gone left under `root`; returns what it removed.
 ///
 /// Files that this version cannot read stay: their process is not known.
 pub fn remove_leftovers(root: &Path) -> Result<Vec<PathBuf>, Error> {
+    let root = folder::own(root);
+    let failed = |e: io::Error| Error::system(format!("clear telemetry directory {}", root.display()), e);
     let mut removed = Vec::new();
-    for leftover in instances(root)?.1 {
-        if Reader::open(&leftover.path).is_ok_and(|reader| !reader.is_alive()) {
-            fs::remove_file(&leftover.path)
-                .map_err(|e| Error::system(format!("remove {}", leftover.path.display()), e))?;
-            let _ = leftover.path.parent().map(fs::remove_dir);
-            removed.push(leftover.path);
+    let Some(folder) = Folder::open(&root).map_err(failed)? else { return Ok(removed) };
+    for instance in folder.names().map_err(failed)? {
+        let Ok(Some(directory)) = folder.inner(&instance) else { continue };
+        for (_, name) in worker_files(&directory).map_err(failed)? {
+            if Reader::within(&directory, &name).is_ok_and(|reader| !reader.is_alive()) {
+                directory.remove(&name).map_err(failed)?;
+                removed.push(directory.path().join(name));
+            }
         }
+        folder.remove_empty(&instance);
     }
     Ok(removed)
 }
 
-/// The files named `worker-<n>` in an instance's directory; none if there is no such directory.
-pub(super) fn worker_files(directory: &Path) -> io::Result<Vec<(u32, PathBuf)>> {
-    let number = |path: &Path| path.file_name()?.to_str()?.strip_prefix("worker-")?.parse().ok();
-    Ok(entries(directory)?.into_iter().filter_map(|path| Some((number(&path)?, path))).collect())
-}
-
-fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    match fs::read_dir(directory) {
-        Ok(entries) => entries.map(|entry| Ok(entry?.path())).collect(),
-        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(Vec::new()),
-        Err(e) => Err(e),
-    }
+/// The files named `worker-<n>` in an instance's directory.
+pub(super) fn worker_files(directory: &Folder) -> io::Result<Vec<(u32, String)>> {
+    let number = |name: &str| name.strip_prefix("worker-")?.parse().ok();
+    Ok(directory.names()?.into_iter().filter_map(|name| Some((number(&name)?, name))).collect())
 }
 
 /// Magic, layout version and size, read before anything is mapped.
@@ -391,6 +463,7 @@ mod tests {
     use super::super::tests::{Root, identity};
     use super::super::{Telemetry, layout};
     use super::*;
+    use std::fs;
 
     const fn at(nanos: u64) -> Instant<Monotonic> {
         Instant::from_nanos(nanos)

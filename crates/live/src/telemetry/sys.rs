@@ -1,4 +1,4 @@
-//! The mapping of a worker's file.
+//! The mapping of a worker's file, and a copy of one.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -47,6 +47,29 @@ impl Mapping {
         // accesses to read-only memory") allows on read-only memory. Nobody shortens such a file:
         // the worker creates it under another name at its full length, and only ever unlinks it.
         unsafe { self.page.as_ref() }
+    }
+}
+
+/// What a file says now, copied: its owner may shorten it meanwhile, which would end whoever has it mapped. What is
+/// missing is 0.
+pub(super) fn copied(file: &File) -> Box<Page> {
+    use std::os::unix::fs::FileExt as _;
+    let mut octets = vec![0; size_of::<Page>()];
+    let mut read = 0;
+    while read < octets.len() {
+        match file.read_at(&mut octets[read..], read as u64) {
+            Ok(0) => break,
+            Ok(n) => read += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    let mut page = Box::<Page>::new_uninit();
+    // SAFETY: source and target are `size_of::<Page>()` octets long and apart. A `Page` consists of atomics only, for
+    // which every content is valid, so it is initialised then.
+    unsafe {
+        std::ptr::copy_nonoverlapping(octets.as_ptr(), page.as_mut_ptr().cast(), octets.len());
+        page.assume_init()
     }
 }
 

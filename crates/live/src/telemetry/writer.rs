@@ -1,16 +1,16 @@
 //! The worker's end.
 
-use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::marker::PhantomData;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
 
 use policy::wait::{Reason, WaitKind};
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::fs::{FallocateFlags, fallocate};
 use units::{Instant, Monotonic, Nanos};
 
+use super::folder::{self, Folder};
 use super::layout::{GAPS, MAGIC, NONE, PORTS, Page, VERSION};
 use super::process::{Process, current_thread};
 use super::reader::{Reader, worker_files};
@@ -26,34 +26,41 @@ use crate::device::{Health, Statistics};
 pub struct Telemetry {
     mapping: Mapping,
     path: PathBuf,
-    root: PathBuf,
+    instance: String,
+    name: String,
+    root: Folder,
+    directory: Folder,
     single_writer: PhantomData<std::cell::Cell<()>>,
 }
 
 impl Telemetry {
     /// Makes `root/<instance>/worker-<n>`, in state [`State::Starting`], after removing what dead
-    /// instances of this name left behind.
+    /// instances of this name left behind. Of the default root, the folder is the calling user's own ([`folder::own`]).
     ///
     /// [`Error::Invalid`] if an instance of this name lives, or if a name does not fit.
     pub fn create(root: &Path, id: &Identity) -> Result<Self, Error> {
         check(id)?;
-        let directory = root.join(&id.instance);
-        let path = directory.join(format!("worker-{}", id.worker));
+        let root = folder::own(root);
+        let name = format!("worker-{}", id.worker);
+        let path = root.join(&id.instance).join(&name);
         let lacking = |e: io::Error| lacking(&path, &e);
 
-        fs::create_dir_all(root).map_err(lacking)?;
-        let _lock = lock(root).map_err(lacking)?;
+        let root = Folder::create(&root).map_err(lacking)?;
+        let _lock = root.lock(PATIENCE).map_err(lacking)?;
+        let directory = root.create_inner(&id.instance).map_err(lacking)?;
         clear_for(&directory, id, Process::current().map_err(lacking)?)?;
-        fs::create_dir_all(&directory).map_err(lacking)?;
 
-        let unnamed = directory.join(format!(".worker-{}", id.worker));
-        let mapping = fill(&unnamed, id).map_err(lacking);
-        let named = mapping.and_then(|mapping| fs::rename(&unnamed, &path).map(|()| mapping).map_err(lacking));
+        let unnamed = format!(".{name}");
+        let mapping = fill(&directory, &unnamed, id);
+        let named = mapping.and_then(|mapping| directory.rename(&unnamed, &name).map(|()| mapping)).map_err(lacking);
         match named {
-            Ok(mapping) => Ok(Self { mapping, path, root: root.to_owned(), single_writer: PhantomData }),
+            Ok(mapping) => {
+                let instance = id.instance.clone();
+                Ok(Self { mapping, path, instance, name, root, directory, single_writer: PhantomData })
+            }
             Err(error) => {
-                let _ = fs::remove_file(&unnamed);
-                let _ = fs::remove_dir(&directory);
+                let _ = directory.remove(&unnamed);
+                root.remove_empty(&id.instance);
                 Err(error)
             }
         }
@@ -186,13 +193,17 @@ impl Telemetry {
 
 impl Drop for Telemetry {
     fn drop(&mut self) {
-        // Under the lock, lest a starting worker of this instance finds its directory gone. Errors
-        // leave a file that the next start removes; there is nobody to tell them to.
-        let _lock = lock(&self.root);
-        let _ = fs::remove_file(&self.path);
-        let _ = self.path.parent().map(fs::remove_dir);
+        // Under the lock, lest a starting worker of this instance finds its directory gone: that worker says so and ends,
+        // which is better than to wait here for ever. Errors leave a file that the next start removes; there is nobody to
+        // tell them to.
+        let _lock = self.root.lock(PATIENCE);
+        let _ = self.directory.remove(&self.name);
+        self.root.remove_empty(&self.instance);
     }
 }
+
+/// How long to wait for other workers of this user that start or end, each of which takes microseconds.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How health is written in the page.
 pub(super) const fn health_number(health: Health) -> u64 {
@@ -220,19 +231,12 @@ fn check(id: &Identity) -> Result<(), Error> {
     Ok(())
 }
 
-/// Keeps workers from starting or ending under this root at the same time, until dropped.
-fn lock(root: &Path) -> io::Result<File> {
-    let directory = File::open(root)?;
-    flock(&directory, FlockOperation::LockExclusive)?;
-    Ok(directory)
-}
-
 /// Removes what dead workers left in this instance's directory; refuses if a living one is there
 /// that is not a colleague in this process.
-fn clear_for(directory: &Path, id: &Identity, me: Process) -> Result<(), Error> {
-    for (number, path) in worker_files(directory).map_err(|e| lacking(directory, &e))? {
+fn clear_for(directory: &Folder, id: &Identity, me: Process) -> Result<(), Error> {
+    for (number, name) in worker_files(directory).map_err(|e| lacking(directory.path(), &e))? {
         // A file that cannot be read as a worker's has no living owner of this version to protect.
-        let owner = Reader::open(&path).ok().map(|reader| reader.process()).filter(|p| p.is_alive());
+        let owner = Reader::within(directory, &name).ok().map(|reader| reader.process()).filter(|p| p.is_alive());
         match owner {
             Some(owner) if owner != me || number == id.worker => {
                 return Err(Error::Invalid {
@@ -244,20 +248,16 @@ fn clear_for(directory: &Path, id: &Identity, me: Process) -> Result<(), Error> 
                 });
             }
             Some(_) => {}
-            None => fs::remove_file(&path).or_else(ignore_missing).map_err(|e| lacking(&path, &e))?,
+            None => directory.remove(&name).map_err(|e| lacking(&directory.path().join(&name), &e))?,
         }
     }
     Ok(())
 }
 
-fn ignore_missing(error: io::Error) -> io::Result<()> {
-    if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) }
-}
-
 /// Makes the file in full under a name that no reader looks at.
-fn fill(path: &Path, id: &Identity) -> io::Result<Mapping> {
-    fs::remove_file(path).or_else(ignore_missing)?;
-    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o644).open(path)?;
+fn fill(directory: &Folder, name: &str, id: &Identity) -> io::Result<Mapping> {
+    directory.remove(name)?;
+    let file = directory.make(name)?;
     // Reserves the memory: with a full tmpfs a later write would raise SIGBUS.
     fallocate(&file, FallocateFlags::empty(), 0, size_of::<Page>() as u64)?;
     let mapping = Mapping::writable(&file)?;
@@ -318,7 +318,7 @@ fn shown(text: &str) -> String {
 fn lacking(path: &Path, error: &io::Error) -> Error {
     let fix = match error.kind() {
         ErrorKind::PermissionDenied => {
-            "run as the user who owns that directory, or as root, or choose another telemetry root".to_owned()
+            "run as the user who owns that directory, or name a folder of your own: --telemetry DIR".to_owned()
         }
         ErrorKind::StorageFull => "free space there: df -h /dev/shm".to_owned(),
         _ => format!("check that {} is on a writable tmpfs", path.parent().unwrap_or(path).display()),
@@ -331,6 +331,7 @@ mod tests {
     use super::super::tests::{Root, identity};
     use super::super::{Snapshot, instances, remove_leftovers};
     use super::*;
+    use std::fs;
 
     fn read(worker: &Telemetry) -> Snapshot {
         Reader::open(worker.path()).unwrap().snapshot()
@@ -388,7 +389,8 @@ mod tests {
         assert!(matches!(again, Error::Invalid { .. }) && again.to_string().contains("runs already"), "{again}");
         assert_eq!(instances(&root.0).unwrap().0.len(), 2);
         drop((first, second));
-        assert!(fs::read_dir(&root.0).unwrap().next().is_none(), "something was left behind");
+        let left: Vec<_> = fs::read_dir(&root.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, [".lock"], "something was left behind");
         Telemetry::create(&root.0, &identity("a", 0)).unwrap();
     }
 

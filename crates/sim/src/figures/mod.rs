@@ -1,33 +1,42 @@
-//! The figures of the documents that Apus follows, beside what the models say.
+//! The figures of the documents that Apus follows, beside what Apus says.
 //!
-//! A [`Figure`] is plain data: what the document shows, what the models give for the same, which
-//! parameters went in, and why a number differs where it does. What it may claim:
+//! A [`Figure`] is plain data: what the document shows, what came out here for the same, which parameters went in,
+//! and why a number differs where it does. Latencies, rates and powers come from the simulated [`world`](crate::world),
+//! by scenarios as `apus sim run` takes them. Each number has a [`Role`]:
 //!
-//! - **Inputs** are parameters of hardware and method, each with its source. **Predictions** come out of
-//!   the models and were fitted to nothing in their figure.
-//! - **Calibrated** numbers are those that a parameter was set by; they agree by construction, say
-//!   nothing, and are marked. The other rows are then the prediction.
-//! - Averages, medians, rates and powers are meant to agree within 15 %; extremes to be of the right
-//!   order, a factor of 2. Whatever is further off has an explanation.
+//! - **simulated**: the world gave it, and nothing was fitted to it. Only these count as predictions.
+//! - **arithmetic**: it follows from the inputs in one line.
+//! - **assumption**: it rests on a value that was chosen for it, because the document does not state it.
+//! - **calibrated**: a parameter was set by it; it agrees by construction.
+//!
+//! Averages, medians, rates and powers are meant to agree within 15 %; extremes to be of the right order, a factor of
+//! 2; bounds ("all above 22 us") hold or do not. Whatever differs has an explanation. Beside each prediction stands
+//! what a **null model** says, a rule of one line without a simulator: rows that it gets right say little for the
+//! simulator. **Sensitivity** says what becomes of a figure if one of its parameters is turned up and down.
 
 mod forwarding;
 mod interrupt_mode;
 mod ixl;
 mod microbenchmark;
-mod polled;
 mod power;
 mod ring;
-mod sleeper;
-mod summary;
+mod row;
+mod setup;
 mod tcp_rr;
 mod throughput;
 mod transition;
+mod tuning;
 
+use crate::hw::ModelError;
 use crate::machine::{Machine, MachineError};
+use crate::strict;
 
-pub use summary::Summary;
+pub use row::{EXTREME_FACTOR, Kind, Role, Row, TYPICAL_PERCENT, Theirs, Verdict};
+pub use tuning::{Knob, Standing};
 
-/// A table or plot of a document, and the same from the models.
+use tuning::Tuning;
+
+/// A table or plot of a document, and the same from Apus.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Figure {
     /// A short name: `s0.4`.
@@ -36,14 +45,18 @@ pub struct Figure {
     pub title: &'static str,
     /// The document and section.
     pub document: &'static str,
-    /// How the models were run, and what had to be assumed for that.
+    /// How it was made, and what had to be assumed for that.
     pub method: String,
+    /// The rule of one line that stands beside the simulator; `None` where nothing is simulated.
+    pub null_model: Option<&'static str>,
     /// The parameters that matter.
     pub inputs: Vec<Input>,
     /// The numbers.
     pub rows: Vec<Row>,
     /// Points, where the document has a plot.
     pub plots: Vec<Plot>,
+    /// What becomes of the rows if a parameter is another.
+    pub sensitivity: Vec<Sensitivity>,
 }
 
 /// A parameter that went in.
@@ -57,71 +70,94 @@ pub struct Input {
     pub source: String,
 }
 
-/// One number of a figure.
+/// What becomes of a figure's rows if one parameter is turned down and up.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Row {
-    /// The case: `2nd Generation`, `64 octets, native`.
-    pub case: String,
-    /// What is counted: `average latency`.
-    pub quantity: &'static str,
-    /// The unit: `us`.
-    pub unit: &'static str,
-    /// How closely it is meant to agree.
-    pub kind: Kind,
-    /// What the document says.
-    pub theirs: Theirs,
-    /// What the models say; `None` where they say nothing, and the explanation says why.
-    pub modelled: Option<f64>,
-    /// What the number may claim.
-    pub role: Role,
-    /// Why it differs, or is absent.
-    pub explanation: Option<String>,
+pub struct Sensitivity {
+    /// The parameter, and by how many percent it is turned.
+    pub knob: Knob,
+    /// Its value as it stands.
+    pub value: String,
+    /// Turned down...
+    pub down: Shift,
+    /// ...and up.
+    pub up: Shift,
 }
 
-/// How closely a number is meant to agree.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// An average, a median, a rate, a power: within 15 %.
-    Typical,
-    /// A minimum or a maximum: within a factor of 2.
-    Extreme,
+/// How the numbers of some figures turned out.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Tally {
+    /// Simulated numbers beside a number of a document...
+    pub simulated: Share,
+    /// ...and how often the null models get the same rows right.
+    pub null: Share,
+    /// Numbers that are arithmetic.
+    pub arithmetic: Share,
+    /// Numbers that rest on an assumption.
+    pub assumption: Share,
+    /// Numbers that a parameter was set by.
+    pub calibrated: usize,
+    /// Numbers of only one side.
+    pub not_compared: usize,
 }
 
-/// What a document says of a number.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Theirs {
-    /// So much.
-    Value(f64),
-    /// At least so much.
-    AtLeast(f64),
-    /// At most so much.
-    AtMost(f64),
-    /// From so much to so much.
-    Between(f64, f64),
-    /// It shows no number.
-    Nothing,
+/// So many of so many.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Share {
+    /// Those that agree.
+    pub agree: usize,
+    /// All that stand beside a number of a document.
+    pub compared: usize,
 }
 
-/// What a modelled number may claim.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Role {
-    /// It came out of the models, and nothing was fitted to it.
-    Prediction,
-    /// A parameter was set by it: it agrees by construction.
-    Calibrated,
+impl Share {
+    const fn add(&mut self, agrees: bool) {
+        self.agree += agrees as usize;
+        self.compared += 1;
+    }
 }
 
-/// How a number turned out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
-    /// As closely as it was meant to.
-    Agrees,
-    /// Further off: the explanation says why.
-    Differs,
-    /// Set by this number.
-    Calibrated,
-    /// One of the two numbers is absent.
-    NotCompared,
+impl Tally {
+    /// Counts the rows of some figures.
+    pub fn of<'a>(figures: impl IntoIterator<Item = &'a Figure>) -> Self {
+        let mut tally = Self::default();
+        for row in figures.into_iter().flat_map(|figure| &figure.rows) {
+            let agrees = match row.verdict() {
+                Verdict::Agrees => true,
+                Verdict::Differs => false,
+                Verdict::Calibrated => {
+                    tally.calibrated += 1;
+                    continue;
+                }
+                Verdict::NotCompared => {
+                    tally.not_compared += 1;
+                    continue;
+                }
+            };
+            match row.role {
+                Role::Simulated => {
+                    tally.simulated.add(agrees);
+                    if let Some(agrees) = row.null_agrees() {
+                        tally.null.add(agrees);
+                    }
+                }
+                Role::Arithmetic => tally.arithmetic.add(agrees),
+                Role::Assumption => tally.assumption.add(agrees),
+                Role::Calibrated => {}
+            }
+        }
+        tally
+    }
+}
+
+/// How a figure's rows move.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Shift {
+    /// The row that moves most: its case and quantity...
+    pub row: String,
+    /// ...and by how many percent of what it was.
+    pub percent: f64,
+    /// Rows beside a number of the document that agree then, calibrated ones included.
+    pub agreement: Share,
 }
 
 /// Points to be drawn.
@@ -139,108 +175,116 @@ pub struct Plot {
     pub lines: Vec<(String, f64)>,
 }
 
-/// Makes a figure from a seed.
-type Make = fn(u64) -> Result<Figure, MachineError>;
+/// A figure that cannot be made: a machine or scenario of ours is wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum FigureError {
+    /// A built-in machine.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    /// A scenario of a figure.
+    #[error(transparent)]
+    Scenario(#[from] strict::Error),
+    /// A world that cannot be.
+    #[error(transparent)]
+    World(#[from] ModelError),
+}
+
+/// What a figure is, and how to make it.
+struct Plan {
+    id: &'static str,
+    title: &'static str,
+    document: &'static str,
+    null_model: Option<&'static str>,
+    /// What is turned for the sensitivity: each is an input of the figure.
+    knobs: &'static [Knob],
+    make: fn(u64, &Tuning) -> Result<Made, FigureError>,
+}
+
+/// What making a figure gives.
+struct Made {
+    method: String,
+    inputs: Vec<Input>,
+    rows: Vec<Row>,
+    plots: Vec<Plot>,
+}
 
 /// All figures, in the documents' order.
-const FIGURES: [(&str, Make); 11] = [
-    ("s0.4", transition::figure),
-    ("s0.5", microbenchmark::figure),
-    ("s0.6", forwarding::figure),
-    ("s0.7", power::figure),
-    ("s1-idle", interrupt_mode::idle_states),
-    ("s1-latency", interrupt_mode::optimisation),
-    ("s2.4", tcp_rr::figure),
-    ("s3.5-native", throughput::native),
-    ("s3.5-vm", throughput::virtualised),
-    ("s4.1", ixl::figure),
-    ("s4.3", ring::figure),
+const PLANS: [Plan; 11] = [
+    transition::PLAN,
+    microbenchmark::PLAN,
+    forwarding::PLAN,
+    power::PLAN,
+    interrupt_mode::IDLE_STATES,
+    interrupt_mode::OPTIMISATION,
+    tcp_rr::PLAN,
+    throughput::NATIVE,
+    throughput::VIRTUAL,
+    ixl::PLAN,
+    ring::PLAN,
 ];
 
 /// All figures, in the documents' order. The same seed gives the same figures.
-pub fn all(seed: u64) -> Result<Vec<Figure>, MachineError> {
-    FIGURES.iter().map(|(_, make)| make(seed)).collect()
+pub fn all(seed: u64) -> Result<Vec<Figure>, FigureError> {
+    PLANS.iter().map(|plan| plan.figure(seed)).collect()
 }
 
 /// The figure called `id`; `None` if there is none.
-pub fn named(id: &str, seed: u64) -> Option<Result<Figure, MachineError>> {
-    FIGURES.iter().find(|(known, _)| *known == id).map(|(_, make)| make(seed))
+pub fn named(id: &str, seed: u64) -> Option<Result<Figure, FigureError>> {
+    PLANS.iter().find(|plan| plan.id == id).map(|plan| plan.figure(seed))
 }
 
 /// The identifiers of all figures, in their order.
 pub fn ids() -> impl Iterator<Item = &'static str> {
-    FIGURES.iter().map(|(id, _)| *id)
+    PLANS.iter().map(|plan| plan.id)
 }
 
-/// Averages agree within this many percent.
-pub const TYPICAL_PERCENT: f64 = 15.0;
-/// Extremes agree within this factor.
-pub const EXTREME_FACTOR: f64 = 2.0;
-
-impl Theirs {
-    /// How far `modelled` is off, as a share of what the document says; 0 within its range.
-    pub fn deviation(self, modelled: f64) -> Option<f64> {
-        let off = |theirs: f64| (theirs != 0.0).then(|| (modelled - theirs) / theirs);
-        match self {
-            Self::Value(theirs) => off(theirs),
-            Self::AtLeast(least) if modelled < least => off(least),
-            Self::AtMost(most) if modelled > most => off(most),
-            Self::Between(least, _) if modelled < least => off(least),
-            Self::Between(_, most) if modelled > most => off(most),
-            Self::AtLeast(_) | Self::AtMost(_) | Self::Between(..) => Some(0.0),
-            Self::Nothing => None,
-        }
-    }
-}
-
-impl Row {
-    /// A prediction.
-    fn predicted(case: impl Into<String>, quantity: &'static str, unit: &'static str, kind: Kind) -> Self {
-        Self {
-            case: case.into(),
-            quantity,
-            unit,
-            kind,
-            theirs: Theirs::Nothing,
-            modelled: None,
-            role: Role::Prediction,
-            explanation: None,
-        }
-    }
-
-    fn theirs(self, theirs: Theirs) -> Self {
-        Self { theirs, ..self }
-    }
-    fn modelled(self, modelled: f64) -> Self {
-        Self { modelled: Some(modelled), ..self }
-    }
-    fn calibrated(self) -> Self {
-        Self { role: Role::Calibrated, ..self }
-    }
-    fn because(self, explanation: impl Into<String>) -> Self {
-        Self { explanation: Some(explanation.into()), ..self }
-    }
-
-    /// How far the modelled number is off, in percent of the document's; `None` without either.
-    pub fn deviation_percent(&self) -> Option<f64> {
-        self.theirs.deviation(self.modelled?).map(|share| share * 100.0)
-    }
-
-    /// How it turned out.
-    pub fn verdict(&self) -> Verdict {
-        let Some(percent) = self.deviation_percent() else { return Verdict::NotCompared };
-        if self.role == Role::Calibrated {
-            return Verdict::Calibrated;
-        }
-        let agrees = match self.kind {
-            Kind::Typical => percent.abs() <= TYPICAL_PERCENT,
-            Kind::Extreme => {
-                let factor = 1.0 + percent / 100.0;
-                (1.0 / EXTREME_FACTOR..=EXTREME_FACTOR).contains(&factor)
+impl Plan {
+    fn figure(&self, seed: u64) -> Result<Figure, FigureError> {
+        let Made { method, inputs, rows, plots } = (self.make)(seed, &Tuning::NONE)?;
+        let mut sensitivity = Vec::with_capacity(self.knobs.len());
+        if !self.knobs.is_empty() {
+            let base = (self.make)(seed, &Tuning::SHORT)?.rows;
+            for knob in self.knobs {
+                let share = f64::from(knob.percent) / 100.0;
+                let turned = |factor| -> Result<Shift, FigureError> {
+                    Ok(Shift::new(&base, &(self.make)(seed, &Tuning::with(knob.parameter, factor))?.rows))
+                };
+                let value = value_of(&inputs, knob.parameter);
+                let (down, up) = (turned(1.0 - share)?, turned(1.0 + share)?);
+                sensitivity.push(Sensitivity { knob: *knob, value, down, up });
             }
-        };
-        if agrees { Verdict::Agrees } else { Verdict::Differs }
+        }
+        let Self { id, title, document, null_model, .. } = *self;
+        Ok(Figure { id, title, document, method, null_model, inputs, rows, plots, sensitivity })
     }
+}
+
+impl Shift {
+    /// How `rows` differ from `base`: the same rows, with other numbers.
+    fn new(base: &[Row], rows: &[Row]) -> Self {
+        let change = |(before, after): (&Row, &Row)| -> Option<f64> {
+            let (before, after) = (before.modelled?, after.modelled?);
+            (before != 0.0).then(|| (after - before) / before * 100.0)
+        };
+        let changes = base.iter().zip(rows).filter_map(|pair| Some((pair.0, change(pair)?)));
+        let most = changes.max_by(|(_, a), (_, b)| a.abs().total_cmp(&b.abs()));
+        let agrees = |row: &Row| Row { role: Role::Simulated, ..row.clone() }.verdict();
+        let verdicts: Vec<Verdict> = rows.iter().map(agrees).filter(|v| *v != Verdict::NotCompared).collect();
+        Self {
+            row: most.map_or_else(String::new, |(row, _)| format!("{}, {}", row.case, row.quantity)),
+            percent: most.map_or(0.0, |(_, percent)| percent),
+            agreement: Share {
+                agree: verdicts.iter().filter(|verdict| **verdict == Verdict::Agrees).count(),
+                compared: verdicts.len(),
+            },
+        }
+    }
+}
+
+/// The value of the input `parameter`: of a machine, or the figure's own.
+fn value_of(inputs: &[Input], parameter: &str) -> String {
+    let own = |input: &&Input| input.name == parameter || input.name.ends_with(&format!(": {parameter}"));
+    inputs.iter().find(own).map_or_else(String::new, |input| input.value.clone())
 }
 
 impl Input {
@@ -266,65 +310,4 @@ fn us(nanos: f64) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn row(kind: Kind, theirs: Theirs, modelled: f64) -> Row {
-        Row::predicted("x", "y", "us", kind).theirs(theirs).modelled(modelled)
-    }
-
-    #[test]
-    fn verdicts() {
-        let typical = |modelled| row(Kind::Typical, Theirs::Value(100.0), modelled).verdict();
-        assert_eq!([115.0, 116.0, 85.0, 84.0].map(typical), {
-            use Verdict::{Agrees, Differs};
-            [Agrees, Differs, Agrees, Differs]
-        });
-        let extreme = |modelled| row(Kind::Extreme, Theirs::Value(100.0), modelled).verdict();
-        assert_eq!([200.0, 201.0, 50.0, 49.0].map(extreme), {
-            use Verdict::{Agrees, Differs};
-            [Agrees, Differs, Agrees, Differs]
-        });
-        assert_eq!(row(Kind::Typical, Theirs::AtMost(9.0), 3.0).deviation_percent(), Some(0.0));
-        assert_eq!(row(Kind::Typical, Theirs::Between(10.0, 12.0), 15.0).deviation_percent(), Some(25.0));
-        assert_eq!(row(Kind::Typical, Theirs::Nothing, 1.0).verdict(), Verdict::NotCompared);
-        assert_eq!(row(Kind::Typical, Theirs::Value(1.0), 9.0).calibrated().verdict(), Verdict::Calibrated);
-    }
-
-    /// The promise of the module: all are there, all inputs have sources, all that differs is explained,
-    /// and the most part agrees.
-    #[test]
-    fn every_figure_keeps_the_rules() {
-        let figures = all(1).unwrap();
-        assert_eq!(figures.iter().map(|f| f.id).collect::<Vec<_>>(), ids().collect::<Vec<_>>());
-        let (mut agree, mut compared) = (0, 0);
-        for figure in &figures {
-            assert!(!figure.inputs.is_empty() && !figure.rows.is_empty() && figure.method.len() > 40, "{}", figure.id);
-            assert!(figure.inputs.iter().all(|input| input.source.len() > 10), "{}: an input has no source", figure.id);
-            for row in &figure.rows {
-                let verdict = row.verdict();
-                let place = format!("{}: {}, {}: {row:?}", figure.id, row.case, row.quantity);
-                assert!(row.modelled.is_none_or(f64::is_finite), "{place}");
-                assert!(row.modelled.is_some() || row.explanation.is_some(), "absent without a reason: {place}");
-                assert!(verdict != Verdict::Differs || row.explanation.is_some(), "off without a reason: {place}");
-                // A choice among a few, as that of an idle state, comes no nearer.
-                let off = row.deviation_percent().is_some_and(|percent| percent.abs() > 7.5);
-                assert!(verdict != Verdict::Calibrated || !off, "calibrated, but not on this: {place}");
-                compared += u32::from(matches!(verdict, Verdict::Agrees | Verdict::Differs));
-                agree += u32::from(verdict == Verdict::Agrees);
-            }
-        }
-        assert!(compared >= 80, "only {compared} numbers are compared");
-        assert!(agree * 100 >= compared * 90, "{agree} of {compared} agree");
-    }
-
-    #[test]
-    fn the_same_seed_gives_the_same_figures_and_another_others() {
-        for id in ["s0.4", "s0.5", "s2.4", "s4.1"] {
-            let make = |seed| named(id, seed).unwrap().unwrap();
-            assert_eq!(make(7), make(7), "{id}");
-            assert_ne!(make(7).rows, make(8).rows, "{id}");
-        }
-        assert!(named("s9", 1).is_none());
-    }
-}
+mod tests;

@@ -178,7 +178,8 @@ pub struct DeliveryModel {
     pub thread: Cycles,
     /// More on the wrong CPU: send an IPI, take it there.
     pub ipi: Spread,
-    /// Leave the interrupt and be back in the thread that waited in a system call: wake, switch, return.
+    /// Leave the interrupt and be back in the thread that waited in a system call: wake it, return. The switch to it
+    /// is the scheduler's.
     pub resume: Cycles,
 }
 

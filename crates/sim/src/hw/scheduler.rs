@@ -7,6 +7,10 @@ use super::{ModelError, check};
 use crate::At;
 use crate::random::Random;
 
+/// How long a kernel without PREEMPT_RT holds a woken thread up: soft interrupts, sections with interrupts off. An
+/// estimate: cyclictest on such kernels sees some microseconds, and hundreds at worst; recalled.
+pub const UNTUNED: Spread = Spread::up_to(Nanos::from_micros(5), Nanos::from_micros(300));
+
 /// The scheduling class of the packet thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
@@ -44,6 +48,8 @@ pub struct SchedulerModel {
     pub class: Class,
     /// A context switch.
     pub switch: Cycles,
+    /// How long the kernel itself holds a woken thread up, even on a core of its own: [`UNTUNED`] without PREEMPT_RT.
+    pub kernel: Spread,
     /// Who else is there; `None`: the core is dedicated.
     pub background: Option<BackgroundModel>,
     /// `None`: `sched_rt_runtime_us` is -1, or the class is not FIFO.
@@ -95,6 +101,11 @@ impl Scheduler {
         self.model.background.is_none()
     }
 
+    /// The thread goes on although it had given up the core: nobody else took it.
+    pub const fn goes_on(&mut self) {
+        self.running = true;
+    }
+
     /// The thread is ready, on a core that is awake and runs at `frequency`. Nothing to do if it runs.
     pub fn wake(&mut self, now: At, frequency: Hertz, random: &mut Random) -> Dispatch {
         if self.running {
@@ -106,6 +117,7 @@ impl Scheduler {
             (Some(other), Class::Fifo) => (other.unpreemptible.sample(random), other.refill),
             (Some(other), Class::Fair) => (other.turn.sample(random), other.refill),
         };
+        let held = held + self.model.kernel.sample(random);
         let allowed = self.allowed_from(now).since(now).unwrap_or(Nanos::ZERO);
         Dispatch { delay: held.max(allowed) + self.model.switch / frequency, refill }
     }
@@ -159,6 +171,7 @@ mod tests {
     const SHARED: SchedulerModel = SchedulerModel {
         class: Class::Fifo,
         switch: Cycles::new(3_000),
+        kernel: Spread::exactly(Nanos::ZERO),
         background: Some(BackgroundModel {
             unpreemptible: Spread::exactly(Nanos::from_micros(4)),
             turn: Spread::exactly(Nanos::from_millis(3)),
@@ -177,7 +190,11 @@ mod tests {
         };
         assert_eq!(delay(SHARED), (false, Nanos::from_nanos(5_500)));
         assert_eq!(delay(SchedulerModel { class: Class::Fair, ..SHARED }), (false, Nanos::from_nanos(3_001_500)));
-        assert_eq!(delay(SchedulerModel { background: None, ..SHARED }), (true, Nanos::from_nanos(1_500)));
+        let alone = SchedulerModel { background: None, ..SHARED };
+        assert_eq!(delay(alone), (true, Nanos::from_nanos(1_500)));
+        // The kernel's own delay meets a thread that is alone, too.
+        let kernel = Spread::exactly(Nanos::from_micros(7));
+        assert_eq!(delay(SchedulerModel { kernel, ..alone }), (true, Nanos::from_nanos(8_500)));
     }
 
     #[test]

@@ -28,6 +28,11 @@ impl Spread {
         Ok(Self { least, excess, most })
     }
 
+    /// From nothing to `most`, about `mean` on average.
+    pub const fn up_to(mean: Nanos, most: Nanos) -> Self {
+        Self { least: Nanos::ZERO, excess: mean, most }
+    }
+
     /// The shortest.
     pub const fn least(self) -> Nanos {
         self.least

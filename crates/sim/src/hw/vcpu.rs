@@ -5,6 +5,9 @@ use units::{Cycles, Hertz, Nanos};
 use super::governor::{HaltPoll, HaltPollModel};
 use crate::At;
 
+/// Exits of a guest's tick, an estimate: the host's timer, the guest's write to its deadline timer, the end of interrupt.
+pub const TICK_EXITS: u64 = 3;
+
 /// What virtualisation costs. Software is counted in cycles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VcpuModel {
@@ -12,7 +15,8 @@ pub struct VcpuModel {
     pub exit: Cycles,
     /// From host to guest: a VM entry.
     pub entry: Cycles,
-    /// The host's interrupt handler finds the vCPU and wakes its thread (irqfd, `kvm_vcpu_wake_up`).
+    /// The host's interrupt handler finds the vCPU and wakes its thread (irqfd, `kvm_vcpu_wake_up`), without the
+    /// switch to it.
     pub kick: Cycles,
     /// The virtual interrupt: injected, taken by the guest's handler, acknowledged.
     pub injection: Cycles,
@@ -88,6 +92,11 @@ impl Vcpu {
         self.model.exit / frequency + self.model.entry / frequency
     }
 
+    /// What a tick of the guest takes from it, besides the host's own tick: its exits, and the injected interrupt.
+    pub fn tick(&self, frequency: Hertz) -> Nanos {
+        self.interrupt(frequency) * TICK_EXITS + self.model.injection / frequency
+    }
+
     /// Whether it is halted.
     pub const fn is_halted(&self) -> bool {
         self.halted.is_some()
@@ -135,6 +144,7 @@ mod tests {
             assert_eq!(vcpu.wake(us(60), CLOCK), None);
         }
         assert_eq!(Vcpu::new(MODEL).interrupt(CLOCK), Nanos::from_nanos(1_500));
+        assert_eq!(Vcpu::new(MODEL).tick(CLOCK), Nanos::from_nanos(3 * 1_500 + 2_000));
     }
 
     #[test]

@@ -104,9 +104,10 @@ pub struct Parameter {
 }
 
 /// The machines that are built in, by name.
-const BUILT_IN: [(&str, &str); 7] = [
+const BUILT_IN: [(&str, &str); 8] = [
     ("82599", include_str!("../../../../machines/82599.toml")),
     ("x540", include_str!("../../../../machines/x540.toml")),
+    ("x710", include_str!("../../../../machines/x710.toml")),
     ("xeon-e5-2699v3", include_str!("../../../../machines/xeon-e5-2699v3.toml")),
     ("xeon-gold-6338n", include_str!("../../../../machines/xeon-gold-6338n.toml")),
     ("xeon-platinum-8260l", include_str!("../../../../machines/xeon-platinum-8260l.toml")),
@@ -232,6 +233,25 @@ mod tests {
         let x540 = Machine::named("x540").unwrap();
         assert_eq!(x540.nic().unwrap().link.rate, units::BitRate::new(10_000_000_000));
         assert!(x540.processor().is_err());
+    }
+
+    /// What the files call computed is: all cores at the base frequency, and the uncore, burn the thermal design power.
+    #[test]
+    fn computed_powers_follow_their_rule() {
+        for (name, watts) in [
+            ("xeon-e5-2699v3", 145),
+            ("xeon-gold-6338n", 185),
+            ("xeon-platinum-8260l", 165),
+            ("xeon-platinum-8360y", 250),
+        ] {
+            let machine = Machine::named(name).unwrap();
+            let Processor { power, base, .. } = machine.processor().unwrap();
+            let uncore = power.uncore[power.uncore.len() - 1].power.as_microwatts();
+            let all = uncore + u64::from(power.cores) * power.active(*base, 1_000).as_microwatts();
+            assert!(all.abs_diff(watts * 1_000_000) < 200_000, "{name}: {all} uW");
+            let leaks = power.active(*base, 0).as_microwatts() * 4;
+            assert!(leaks.abs_diff(power.active(*base, 1_000).as_microwatts()) < 20_000, "{name}: {leaks} uW");
+        }
     }
 
     #[test]

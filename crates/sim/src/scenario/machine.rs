@@ -10,7 +10,8 @@ use crate::hw::aspm::AspmModel;
 use crate::hw::governor::HaltPollModel;
 use crate::hw::interrupt::{Affinity, Handling};
 use crate::hw::nic::NicModel;
-use crate::hw::scheduler::{Class, SchedulerModel};
+use crate::hw::scheduler::{Class, SchedulerModel, UNTUNED};
+use crate::hw::spread::Spread;
 use crate::hw::timer::TimerModel;
 use crate::hw::vcpu::VcpuModel;
 use crate::machine::{Disturbance, Machine, MachineError, Processor};
@@ -138,8 +139,9 @@ fn scheduler(
     root: &mut Section,
     processor: &Processor,
 ) -> Result<(SchedulerModel, TimerModel, Option<Disturbance>), Error> {
+    let kernel = Spread::exactly(Nanos::ZERO);
     let mut scheduler =
-        SchedulerModel { class: Class::Fifo, switch: processor.switch, background: None, throttle: None };
+        SchedulerModel { class: Class::Fifo, switch: processor.switch, kernel, background: None, throttle: None };
     let mut timer = TimerModel { slack: Nanos::ZERO, ..processor.timer };
     let mut disturbance = Some(processor.disturbance);
     if let Some(mut section) = root.section("scheduler")? {
@@ -151,6 +153,9 @@ fn scheduler(
         }
         if let Some(slack) = section.text::<Nanos>("slack")? {
             timer.slack = slack.value;
+        }
+        if section.flag("preempt_rt")?.is_some_and(|spot| !spot.value) {
+            scheduler.kernel = UNTUNED;
         }
         if section.flag("background")?.is_some_and(|spot| spot.value) {
             scheduler.background = Some(processor.background);

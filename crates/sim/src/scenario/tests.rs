@@ -64,6 +64,13 @@ const WRONG: &[(&str, &str, usize, &[&str])] = &[
     ("duration = \"1s\"", "duration = 1", 3, &["`duration` is a whole number", "a text in quotes", "50us"]),
     ("duration = \"1s\"", "duration = \"0s\"", 3, &["more than 0"]),
     ("duration = \"1s\"", "duration = \"86401s\"", 3, &["at most 86400s"]),
+    (
+        "duration = \"1s\"",
+        "duration = \"1ns\"",
+        3,
+        &["no packet can arrive and leave within it", "the x540 alone", "1s is usual"],
+    ),
+    ("duration = \"1s\"", "duration = \"1us\"", 3, &["no packet can arrive and leave within it"]),
     ("duration = \"1s\"", "duraton = \"1s\"", 1, &["`duration` is missing", "add duration"]),
     ("xeon-gold-6338n", "xeon-gold", 1, &["xeon-gold-6338n"]),
     ("xeon-gold-6338n", "mine.toml", 1, &["`mine.toml`", "no such file"]),
@@ -78,12 +85,58 @@ const WRONG: &[(&str, &str, usize, &[&str])] = &[
     ("frame = 64", "frame = 63", 12, &["64 to 9216", "IMIX"]),
     ("frame = 64", "frame = 64\nperiod = \"5us\"", 13, &["unknown key `traffic.0.period`"]),
     ("frame = 64", "queue = 2", 12, &["from 0 to 1"]),
-    ("count = 2", "count = 1", 20, &["2 cores for 1 queues", "[queues]"]),
+    ("count = 2", "count = 1", 20, &["2 cores for 1 queues", "[queues]", "metronome"]),
     ("rx_descriptors = 512", "rx_descriptors = 0", 16, &["from 1 to 65536"]),
     ("rx_descriptors = 512", "rx_ring = 512", 16, &["unknown key `queues.rx_ring`", "rx_descriptors"]),
     ("driver = \"user\"", "driver = \"kernel\"", 21, &["unknown key `worker.wait`"]),
     ("wait = \"adaptive\"", "wait = \"adaptve\"", 21, &["did you mean `adaptive`?"]),
     ("wait = \"adaptive\"", "wait = \"backoff\"\nsleep_max = \"20ms\"", 22, &["10ms at the most"]),
+    (
+        "cores = 2\nwait = \"adaptive\"",
+        "cores = 1\nwait = \"metronome\"",
+        18,
+        &["2 queues for 1 threads", "cores in [worker]"],
+    ),
+    (
+        "wait = \"adaptive\"",
+        "wait = \"metronome\"\nvacation = \"0us\"",
+        22,
+        &["`worker.vacation = \"0ns\"`", "more than 0 and at most 100ms"],
+    ),
+    (
+        "wait = \"adaptive\"",
+        "wait = \"metronome\"\ntimeout = \"1s\"",
+        22,
+        &["`worker.timeout = \"1s\"`", "at most 100ms"],
+    ),
+    ("cores = 2", "cores = 2000", 20, &["from 1 to 1536"]),
+    (
+        "policy = \"fixed\"\nat = \"2.2GHz\"",
+        "policy = \"nmap\"",
+        28,
+        &["nmap with driver = \"user\"", "driver = \"kernel\""],
+    ),
+    ("policy = \"fixed\"\nat = \"2.2GHz\"", "policy = \"ondemand\"\nup_threshold = 101", 29, &["from 1 to 100"]),
+    (
+        "policy = \"fixed\"\nat = \"2.2GHz\"",
+        "policy = \"ondemand\"\nsampling_rate = \"1us\"",
+        29,
+        &["100us to 10s", "such as 10ms"],
+    ),
+    (
+        "policy = \"fixed\"\nat = \"2.2GHz\"",
+        "policy = \"ondemand\"\nfreq_step = 5",
+        29,
+        &["unknown key `frequency.freq_step`"],
+    ),
+    (
+        "policy = \"fixed\"\nat = \"2.2GHz\"",
+        "policy = \"conservative\"\ndown_threshold = 80",
+        29,
+        &["up_threshold of 80"],
+    ),
+    ("policy = \"fixed\"\nat = \"2.2GHz\"", "policy = \"schedutl\"", 28, &["did you mean `schedutil`?"]),
+    ("policy = \"fixed\"\nat = \"2.2GHz\"", "policy = \"performance\"\nlowest = \"9GHz\"", 29, &["800MHz to 3500MHz"]),
     ("wait = \"adaptive\"", "", 18, &["`worker.wait` is missing", "hybrid300"]),
     ("cores = 2", "cores = 2\nframe = \"100\"", 21, &["150cycles"]),
     ("policy = \"static\"", "policy = \"dim\"", 24, &["driver = \"kernel\""]),
@@ -163,4 +216,78 @@ fn the_goals_policies_need_a_goal() {
         .replace("policy = \"static\"\ndelay = \"8us\"", "policy = \"goal\"")
         .replace("policy = \"fixed\"\nat = \"2.2GHz\"", "policy = \"goal\"\nhighest = \"3GHz\"");
     assert!(parse(&both).is_ok(), "{:?}", parse(&both).err());
+}
+
+/// What is wrong in a DIM scenario's profiles, and in NMAP's thresholds.
+#[test]
+fn profiles_and_thresholds_are_checked() {
+    let kernel = "machine = \"xeon-gold-6338n\"\nnic = \"x540\"\nduration = \"1s\"\n[[traffic]]\nkind = \"poisson\"\nrate = \"1kpps\"\n\
+                  [worker]\ndriver = \"kernel\"\n";
+    let dim = |profiles: &str| {
+        parse(&format!(
+            "{kernel}[moderation]\npolicy = \"dim\"\nmode = \"rx-cqe\"\n[moderation.profiles]\n{profiles}\n"
+        ))
+        .map(|scenario| scenario.moderation)
+        .map_err(|error| error.to_string())
+    };
+    let ModerationPlan::Dim { profiles, .. } = dim("rx-cqe = \"n,n_9,8_n,n_n,n_n,n\"").unwrap() else {
+        panic!("not DIM")
+    };
+    assert_eq!(
+        profiles.map(|profile| (profile.usecs, profile.frames)),
+        [(2, 256), (9, 8), (16, 64), (32, 64), (64, 64)]
+    );
+    for (profiles, line, part) in [
+        ("rx-cqe = \"1,1_2,2\"", 13, "expected five profiles"),
+        ("rx-eqe = \"1,1_2,2\"", 13, "expected five profiles"),
+        ("rx-cqe = \"0,0_1,1_1,1_1,1_1,1\"", 13, "profile 0 of `rx-cqe` has 0 us and 0 frames"),
+        ("rx-cqe = 5", 13, "a text in quotes"),
+        ("tx-eqe = \"n,n_n,n_n,n_n,n_n,n\"", 13, "unknown key `moderation.profiles.tx-eqe`"),
+    ] {
+        let error = dim(profiles).unwrap_err();
+        assert!(error.starts_with(&format!("a.toml:{line}: ")) && error.contains(part), "{profiles}: {error}");
+    }
+    let nmap = |keys: &str| {
+        parse(&format!("{kernel}[frequency]\npolicy = \"nmap\"\n{keys}\n")).map_err(|error| error.to_string())
+    };
+    assert!(nmap("ni_threshold = 16\ncu_threshold = \"0.5\"").is_ok());
+    for (keys, part) in [
+        ("ni_threshold = 16", "nmap without its thresholds"),
+        ("ni_threshold = 0\ncu_threshold = \"0.5\"", "from 1 to 1000000"),
+        ("ni_threshold = 16\ncu_threshold = \"0\"", "a ratio such as 0.5"),
+        ("ni_threshold = 16\ncu_threshold = 0.5", "a text in quotes"),
+    ] {
+        let error = nmap(keys).unwrap_err();
+        assert!(error.contains(part), "{keys}: {error}");
+    }
+}
+
+/// What is wrong in a machine's file is told with that file's line and key, not with the scenario's.
+#[test]
+fn a_machines_file_has_its_own_errors() {
+    let good = crate::machine::Machine::text("xl710").unwrap();
+    let told = |from: &str, to: &str| {
+        let file = good.replacen(from, to, 1);
+        assert_ne!(file, good, "{from}");
+        let text = GOOD.replacen("\"x540\"", "\"mine.toml\"", 1);
+        let mut load = |_: &str| Ok(file.clone().into_bytes());
+        Scenario::parse("a.toml", &text, &[], &mut load).unwrap_err().to_string()
+    };
+    for (from, to, parts) in [
+        ("\nphy", "\nphi", ["unknown key `nic.phi`", "did you mean `phy`?"]),
+        ("\nphy = { value = \"", "\nphy = { value = \"x", ["`nic.phy.value` is \"x", "expected a duration"]),
+    ] {
+        let error = told(from, to);
+        let line = 1 + good.lines().position(|line| line.starts_with("phy")).unwrap();
+        assert!(error.starts_with(&format!("mine.toml:{line}: ")), "{error}");
+        parts.iter().for_each(|part| assert!(error.contains(part), "{error:?} does not say {part:?}"));
+    }
+    // A file that is sound, but lacks what is wanted of it, is the scenario's mistake.
+    let text = GOOD.replacen("xeon-gold-6338n", "mine.toml", 1);
+    let mut load = |_: &str| Ok(good.as_bytes().to_vec());
+    let error = Scenario::parse("a.toml", &text, &[], &mut load).unwrap_err().to_string();
+    assert!(
+        error.starts_with("a.toml:1: mine.toml has no processor") && error.contains("apus sim machines"),
+        "{error}"
+    );
 }

@@ -209,7 +209,9 @@ impl Core {
             && let Some(Disturbance { takes, .. }) = self.parts.disturbance
         {
             let from = self.disturbed_at.max(now);
-            let span = takes.sample(&mut self.parts.random);
+            // In a guest, the tick is the host's and the guest's.
+            let guest = self.parts.vcpu.as_ref().map_or(Nanos::ZERO, |vcpu| vcpu.tick(self.frequency));
+            let span = takes.sample(&mut self.parts.random) + guest;
             let to = from + span;
             // Two in a row count as one, so that no delay has more of them than it lasted.
             self.taken = if from <= self.taken.1 { (self.taken.0, to) } else { (from, to) };
@@ -371,10 +373,16 @@ impl Core {
         self.parts.ledger.set(awake, Activity::Working, self.frequency);
         let handled = awake + handling + vcpu.map_or(Nanos::ZERO, |woken| woken.kick);
         let (dispatched, lost) = match whom {
+            // A host that still polled never gave the core away.
+            Whom::Thread if vcpu.is_some_and(|woken| woken.polled) => {
+                self.parts.scheduler.goes_on();
+                (handled, Cycles::new(0))
+            }
             Whom::Thread => self.dispatch(handled),
             Whom::Handler => (handled, Cycles::new(0)),
         };
-        let resumed = dispatched + resume + vcpu.map_or(Nanos::ZERO, |woken| woken.resume);
+        // A guest's thread comes back by the host's entry and the guest's own signal, not out of a system call here.
+        let resumed = dispatched + vcpu.map_or(resume, |woken| woken.resume);
         let moving = resumed.max(self.stall.1);
         let refill = Cycles::new(idled.unwrap_or(0) + lost.count());
         let ready = self.execute(resumed, refill, Activity::Working);

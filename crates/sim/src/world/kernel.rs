@@ -21,7 +21,7 @@ use super::Scaling;
 use super::core::{Core, Path, Whom};
 use super::ledger::Activity;
 use super::port::Port;
-use super::queue::Waiting;
+use super::queue::{RESERVED, Waiting};
 use super::tally::{Shares, Tally};
 use super::user::{HEALTH_INTERVAL, Served, overlap};
 use crate::At;
@@ -167,7 +167,7 @@ impl Kernel {
             counts: Counts::default(),
             state: State::Running,
             batch: Vec::with_capacity(WEIGHT),
-            socket: Vec::with_capacity(config.model.socket as usize),
+            socket: Vec::with_capacity(RESERVED.min(config.model.socket as usize)),
             seen: Vec::with_capacity(napis.len()),
             napis,
             config,

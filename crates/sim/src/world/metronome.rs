@@ -110,7 +110,7 @@ impl Shared {
         let (mut power, mut sum) = (u128::from(ONE), 0u128);
         for _ in 0..threads.max(1) {
             sum += power;
-            power = power * u128::from(self.load) >> 32;
+            power = (power * u128::from(self.load)) >> 32;
         }
         let nanos = u128::from(threads.max(1)) * u128::from(vacation.as_nanos()) * u128::from(ONE) / sum;
         Nanos::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

@@ -17,6 +17,8 @@ use crate::hw::ring::{Pushed, RxRing, TxRing, WriteBack};
 /// Descriptors that the driver gives back at a time: DPDK's `rx_free_thresh` (ixgbe, i40e: 32), or all
 /// of a smaller ring.
 const REFILL: u32 = 32;
+/// Places that are reserved ahead: not those of the largest rings, of which there may be 1,536.
+pub const RESERVED: usize = 1_024;
 /// When a frame is in memory but its descriptor is not.
 const NOT_YET: At = At::from_nanos(u64::MAX);
 
@@ -70,11 +72,11 @@ impl QueuePair {
             number,
             ring: RxRing::new(nic.rx_descriptors, REFILL.min(nic.rx_descriptors))?,
             write_back: WriteBack::new(nic.write_back)?,
-            waiting: VecDeque::with_capacity(nic.rx_descriptors as usize),
+            waiting: VecDeque::with_capacity(RESERVED.min(nic.rx_descriptors as usize)),
             rx: Moderation::new(nic.rx_moderation),
             tx_ring: TxRing::new(nic.tx_descriptors)?,
             lazy,
-            leaving: VecDeque::with_capacity(nic.tx_descriptors as usize),
+            leaving: VecDeque::with_capacity(RESERVED.min(nic.tx_descriptors as usize)),
             announced: 0,
             tx: Moderation::new(nic.tx_moderation),
             armed_at: At::ORIGIN,

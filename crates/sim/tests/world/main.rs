@@ -1,9 +1,13 @@
 //! The world as a whole: one program, so that it is linked once.
 
+/// Where queueing theory has a closed form, the world gives it.
+mod closed_forms;
 /// What Apus does against what others do, on named machines.
 mod goals;
 /// Where a result can be computed by hand, the world gives that result.
 mod known;
+/// What two papers did can be done here: threads that share a queue, governors, NAPI's modes; and DIM's own tables.
+mod papers;
 /// Scenarios made at random: nothing panics, nothing is lost, time and energy add up.
 mod random;
 /// The same scenario and seed give the same result, on any number of threads; one of each kind of

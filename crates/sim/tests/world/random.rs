@@ -89,12 +89,26 @@ fn random_scenario(number: u64) -> String {
         traffic(r, &mut text, queues, duration);
     }
     let kernel = r.chance(350_000);
-    worker(r, &mut text, kernel, cores);
+    worker(r, &mut text, kernel, queues, cores);
     moderation(r, &mut text, kernel, has_goal);
     if r.chance(300_000) {
         let policies = ["two-level", "l3fwd-power", "goal"];
         let policy = one(r, if has_goal { &policies } else { &policies[..2] });
         let _ = writeln!(text, "[frequency]\npolicy = \"{policy}\"\nlowest = \"1.5GHz\"\nhighest = \"2.1GHz\"");
+    } else if r.chance(300_000) {
+        let governors = ["performance", "powersave", "ondemand", "conservative", "schedutil", "nmap"];
+        let governor = one(r, if kernel { &governors } else { &governors[..5] });
+        let _ = writeln!(text, "[frequency]\npolicy = \"{governor}\"\nlowest = \"1.5GHz\"\nhighest = \"2.1GHz\"");
+        match governor {
+            "ondemand" | "conservative" => text.push_str("sampling_rate = \"100us\"\n"),
+            "schedutil" => text.push_str("rate_limit = \"100us\"\n"),
+            "nmap" => {
+                let _ =
+                    writeln!(text, "ni_threshold = {}\ncu_threshold = \"0.5\"\ntimer = \"200us\"", 1 + r.below(100));
+                text.push_str("sampling_rate = \"100us\"\n");
+            }
+            _ => {}
+        }
     } else if r.chance(300_000) {
         let every = magnitude(r, 1, 3);
         let _ = writeln!(
@@ -163,15 +177,21 @@ fn traffic(r: &mut Random, text: &mut String, queues: u64, duration: u64) {
     }
 }
 
-fn worker(r: &mut Random, text: &mut String, kernel: bool, cores: u64) {
+fn worker(r: &mut Random, text: &mut String, kernel: bool, queues: u64, cores: u64) {
     if kernel {
         let _ = writeln!(text, "[worker]\ndriver = \"kernel\"\ncores = {cores}\nforward = {}", r.chance(500_000));
         if r.chance(200_000) {
             let _ = writeln!(text, "socket = {}", 1 + r.below(20));
         }
     } else {
-        let wait = one(r, &["poll", "interrupt", "backoff", "hybrid300", "adaptive"]);
+        let wait = one(r, &["poll", "interrupt", "backoff", "hybrid300", "adaptive", "metronome"]);
+        // Threads that share queues are as many as these, or more.
+        let cores = if wait == "metronome" { queues + r.below(4) } else { cores };
         let _ = writeln!(text, "[worker]\ndriver = \"user\"\ncores = {cores}\nwait = \"{wait}\"");
+        if wait == "metronome" {
+            let (vacation, timeout) = (magnitude(r, 0, 2), magnitude(r, 1, 3));
+            let _ = writeln!(text, "vacation = \"{vacation}us\"\ntimeout = \"{timeout}us\"");
+        }
         if wait == "backoff" {
             let _ = writeln!(text, "sleep_max = \"{}us\"", r.below(200));
         }
@@ -237,7 +257,8 @@ fn rest(r: &mut Random, text: &mut String) {
 #[test]
 fn the_generator_reaches_all_kinds() {
     let all: String = (0..300).map(random_scenario).collect();
-    for part in ["constant", "poisson", "on-off", "slots", "request", "self-similar", "adaptive", "hybrid300", "dim"] {
+    let parts = ["constant", "poisson", "on-off", "slots", "request", "self-similar", "adaptive", "hybrid300", "dim"];
+    for part in parts.into_iter().chain(["metronome", "ondemand", "conservative", "schedutil", "nmap"]) {
         assert!(all.contains(part), "no {part} in 300 scenarios");
     }
     let outcomes: Vec<Outcome> = (0..300).map(|number| run(&random_scenario(number))).collect();

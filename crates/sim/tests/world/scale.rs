@@ -97,3 +97,14 @@ fn a_core_polls_as_often_beside_others_as_alone() {
         (20_000_000u64.div_ceil(27), 20_000_000u64.div_ceil(27))
     );
 }
+
+/// All that a scenario may ask for at once: what is reserved ahead does not go by the largest rings and sockets.
+#[test]
+fn the_largest_scenario_fits() {
+    let outcome = run(
+        "machine = \"machine.toml\"\nwarm_up = \"0us\"\nduration = \"100us\"\n[[traffic]]\nkind = \"poisson\"\nrate = \
+                       \"5Mpps\"\n[queues]\ncount = 1536\nrx_descriptors = 65536\ntx_descriptors = 65536\n[worker]\ndriver = \
+                       \"kernel\"\ncores = 1536\nsocket = 1000000\n",
+    );
+    assert_eq!((outcome.cores.len(), outcome.lost()), (1_536, 0));
+}

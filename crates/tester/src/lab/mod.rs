@@ -422,11 +422,12 @@ impl Guard {
 }
 
 impl Drop for Guard {
+    #[expect(clippy::print_stderr, reason = "whoever drops it takes no error")]
     fn drop(&mut self) {
         if self.armed
             && let Err(error) = down(&self.lab.name)
         {
-            eprintln!("lab {} was not taken down: {error}", self.lab.name);
+            eprintln!("lab {:?} was not taken down: {:?}", self.lab.name, error.to_string());
         }
     }
 }

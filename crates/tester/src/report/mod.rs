@@ -157,7 +157,15 @@ fn figure(m: &mut Markup, section: &Section, styles: &Styles) {
 fn embedded(report: &Report) -> String {
     let whole = Embedded { apus: env!("CARGO_PKG_VERSION"), schema: "apus.report/1", report };
     let json = serde_json::to_string(&whole).expect("plain data with text keys always has a JSON form");
-    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+    let escaped = |c: char| matches!(c, '<' | '>' | '&') || units::acts(c);
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        match escaped(c) {
+            true => text.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => text.push(c),
+        }
+    }
+    text
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ pub(super) fn escape(text: &str) -> String {
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
             '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
-            c if c.is_control() && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
+            c if units::acts(c) => out.push('\u{fffd}'),
             c => out.push(c),
         }
     }

@@ -6,11 +6,12 @@ use host::facts::Link;
 use super::rings::see_terms;
 use super::terms::{absence, wake_up};
 use crate::rules::common::skipped;
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 /// The rules.
 pub const RULES: &[Rule] = &[Rule {
     id: "math.latency-budget",
+    cause: Cause::Budget,
     group: Group::Arithmetic,
     title: "The worst case of the settings keeps the goal",
     applies: Applies::LINUX,

@@ -8,7 +8,7 @@ use units::{BitRate, Nanos};
 
 use super::formulas::{pcie_rate, percent};
 use crate::{
-    Applies, Context, Fix, Group, Hit, HitKind, Judged, Judgement, Magnitude, Rule, Skip, Subject, hits, known,
+    Applies, Cause, Context, Fix, Group, Hit, HitKind, Judged, Judgement, Magnitude, Rule, Skip, Subject, hits, known,
 };
 
 const PLATFORM: &str = "DPDK Getting Started Guide for Linux, nic_perf_intel_platform";
@@ -17,6 +17,7 @@ const PLATFORM: &str = "DPDK Getting Started Guide for Linux, nic_perf_intel_pla
 pub const RULES: &[Rule] = &[
     Rule {
         id: "math.pcie-bw",
+        cause: Cause::PcieBandwidth,
         group: Group::Arithmetic,
         title: "A card's slot carries what its ports carry",
         applies: Applies::LINUX.on_hardware().with_nic(),
@@ -38,6 +39,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "math.hugepage-fit",
+        cause: Cause::HugePages,
         group: Group::Arithmetic,
         title: "Huge pages in use are on the interfaces' node",
         applies: Applies::LINUX.with_nic(),
@@ -56,6 +58,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "math.hk-capacity",
+        cause: Cause::Housekeeping,
         group: Group::Arithmetic,
         title: "The housekeeping CPUs can carry what isolation gives them",
         applies: Applies::LINUX.isolated(),
@@ -75,6 +78,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "math.isolation-leak-rank",
+        cause: Cause::KernelWork,
         group: Group::Arithmetic,
         title: "What is left on the isolated CPUs takes less than 0.01 % of their time",
         applies: Applies::LINUX.isolated(),

@@ -8,7 +8,7 @@ use super::formulas::{SMALLEST, frame, interrupts_a_second, multiples, reclaim, 
 use super::terms::{Terms, absence, wake_up};
 use crate::rules::common::skipped;
 use crate::{
-    Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
+    Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
 };
 
 const THREAD: &str = "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)";
@@ -19,6 +19,7 @@ const NAPI: &str = "Linux Documentation/networking/napi.rst";
 pub const RULES: &[Rule] = &[
     Rule {
         id: "math.rx-ring-time",
+        cause: Cause::Rings,
         group: Group::Arithmetic,
         title: "The receive ring lasts longer than its reader can be away",
         applies: Applies::LINUX.with_nic(),
@@ -41,6 +42,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "math.tx-reclaim",
+        cause: Cause::Rings,
         group: Group::Arithmetic,
         title: "Sent buffers come back in half the time of the transmit ring",
         applies: Applies::LINUX.with_nic(),
@@ -60,6 +62,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "math.itr-units",
+        cause: Cause::Moderation,
         group: Group::Arithmetic,
         title: "The interval of moderation is one that the device can hold",
         applies: Applies::LINUX.with_nic().driven_by(&["i40e", "iavf", "ice"]),
@@ -79,6 +82,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "math.deferral-ring",
+        cause: Cause::Moderation,
         group: Group::Arithmetic,
         title: "Deferred interrupts come back before the ring is full",
         applies: Applies::LINUX.with_nic(),
@@ -97,6 +101,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "math.socket-buffer",
+        cause: Cause::NetworkStack,
         group: Group::Arithmetic,
         title: "A socket's buffer lasts until its thread is awake",
         applies: Applies::LINUX.to(&[Workload::Interrupt]).with_nic(),

@@ -5,7 +5,7 @@ use host::facts::Link;
 use units::Nanos;
 
 use crate::rules::cpu::{frequency, idle};
-use crate::{Context, Skip, Workload, known};
+use crate::{Context, Skip, known};
 
 /// The longest interval of adaptive moderation: lib/dim/net_dim.c of Linux, `NET_DIM_RX_EQE_PROFILES` (1, 8, 64, 128,
 /// 256 us).
@@ -63,7 +63,7 @@ impl Terms {
 /// is awake, the frequency is there, and the thread runs. A reader that polls does none of this.
 pub(super) fn absence(facts: &Facts, context: &Context, link: &Link) -> Terms {
     let mut terms = Terms::default();
-    if !polls(context) {
+    if !context.only_polls() {
         terms.add(moderation(link));
         terms.add(deferral(link));
         terms.add(idle_exit(facts, context));
@@ -77,17 +77,12 @@ pub(super) fn absence(facts: &Facts, context: &Context, link: &Link) -> Terms {
 /// The same without an interface: what a wake-up takes at the worst. A thread that polls does not wake up.
 pub(super) fn wake_up(facts: &Facts, context: &Context) -> Terms {
     let mut terms = Terms::default();
-    if !polls(context) {
+    if !context.only_polls() {
         terms.add(idle_exit(facts, context));
         terms.add(frequency_stop(facts, context));
     }
     terms.add(smi(facts));
     terms
-}
-
-/// Does the application poll, and wait for no interrupt?
-fn polls(context: &Context) -> bool {
-    context.is(Workload::Poll) && !context.is(Workload::Interrupt)
 }
 
 /// How long the device holds an interrupt back.

@@ -5,7 +5,7 @@ use host::facts::Vendor;
 use units::Nanos;
 
 use crate::rules::common::{listed, messages};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const X86: &[Vendor] = &[Vendor::Intel, Vendor::Amd, Vendor::Hygon];
 
@@ -19,6 +19,7 @@ const READING: Magnitude = Magnitude {
 pub const RULES: &[Rule] = &[
     Rule {
         id: "clk.tsc-flags",
+        cause: Cause::Clock,
         group: Group::Clock,
         title: "The TSC is invariant",
         applies: Applies::LINUX.made_by(X86),
@@ -36,6 +37,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "clk.tsc-unstable",
+        cause: Cause::Clock,
         group: Group::Clock,
         title: "The kernel did not give up the TSC",
         applies: Applies::LINUX.made_by(X86),
@@ -54,6 +56,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "clk.kvm",
+        cause: Cause::Clock,
         group: Group::Clock,
         title: "The guest reads the TSC",
         applies: Applies::LINUX.in_guest(),
@@ -78,6 +81,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "clk.ptp",
+        cause: Cause::TimeSync,
         group: Group::Clock,
         title: "The interface stamps packets in hardware",
         applies: Applies::LINUX.with_nic(),
@@ -97,6 +101,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "clk.ptp-daemon",
+        cause: Cause::TimeSync,
         group: Group::Clock,
         title: "One service alone sets the clock",
         applies: Applies::LINUX,

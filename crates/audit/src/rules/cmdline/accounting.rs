@@ -1,10 +1,9 @@
 //! Parameters of security, accounting and guests.
 
 use host::Facts;
-use units::Nanos;
 
 use crate::rules::common::{given, line, listed, see_parameter};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const PARAMETERS: &str = "Linux Documentation/admin-guide/kernel-parameters.txt";
 const FLEXRAN: &str = "FlexRAN real-time platform slides (2018), kernel command line";
@@ -13,6 +12,7 @@ const FLEXRAN: &str = "FlexRAN real-time platform slides (2018), kernel command 
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.audit",
+        cause: Cause::Auditing,
         group: Group::CommandLine,
         title: "System calls are not audited",
         applies: Applies::LINUX,
@@ -30,6 +30,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.mitigations",
+        cause: Cause::Mitigations,
         group: Group::CommandLine,
         title: "What mitigations of CPU vulnerabilities cost is known and accepted",
         applies: Applies::LINUX,
@@ -48,6 +49,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.cgroup-disable-memory",
+        cause: Cause::MemoryManagement,
         group: Group::CommandLine,
         title: "The memory controller is on where containers need it",
         applies: Applies::LINUX,
@@ -66,6 +68,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.psi",
+        cause: Cause::MemoryManagement,
         group: Group::CommandLine,
         title: "Pressure stall accounting is off on real-time hosts",
         applies: Applies::LINUX.to(&[Workload::Rt]),
@@ -86,6 +89,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.guest-async-pf",
+        cause: Cause::Hypervisor,
         group: Group::CommandLine,
         title: "The guest takes no asynchronous page faults",
         applies: Applies::LINUX.in_guest(),
@@ -93,9 +97,9 @@ pub const RULES: &[Rule] = &[
         why: "KVM tells a guest that a page of its memory is not there, and the guest lets the task wait for an arbitrary time. With memory that the \
               host locks it never happens; no-kvmapf makes sure.",
         magnitude: Magnitude {
-            text: "arbitrary delays: as long as the host's page takes, milliseconds from a disk",
-            effect: crate::Effect::Late(Nanos::from_millis(1)),
-            source: "FlexRAN real-time platform slides (2018), Kernel and Operating System Level Optimization; the size is general knowledge",
+            text: "arbitrary delays: as long as the host takes to bring the page in",
+            effect: crate::Effect::Unsized,
+            source: "FlexRAN real-time platform slides (2018), Kernel and Operating System Level Optimization",
         },
         fix: Fix::boot("no-kvmapf"),
         cost: "A virtual CPU stands still while the host brings a page in.",
@@ -198,7 +202,7 @@ fn psi(facts: &Facts, _: &Context) -> Judged {
     see_parameter(judgement, facts, "psi").alone()
 }
 
-fn async_faults(facts: &Facts, _: &Context) -> Judged {
+fn async_faults(facts: &Facts, context: &Context) -> Judged {
     let line = line(facts)?;
     let hypervisor = &facts.virtualisation.hypervisor;
     if known(hypervisor)? != "kvm" {
@@ -207,6 +211,9 @@ fn async_faults(facts: &Facts, _: &Context) -> Judged {
     let subject = Subject::Parameter("no-kvmapf".into());
     let judgement = match line.has("no-kvmapf") {
         true => Judgement::pass(subject, "asynchronous page faults are off"),
+        false if !context.has_intent() => {
+            return Err(Skip::not_applicable("for guests with isolated CPUs, a goal, polling or real-time threads"));
+        }
         false => Judgement::warn(
             subject,
             "asynchronous page faults are not switched off: memory that the host does not lock can stall a task",
@@ -253,6 +260,11 @@ pub(crate) mod tests {
         Case::unknown("cmd.psi", || rt("quiet")),
         Case::pass("cmd.guest-async-pf", || with("no-kvmapf").guest()),
         Case::warn("cmd.guest-async-pf", || with("quiet").guest()),
+        Case::not_applicable("cmd.guest-async-pf", || {
+            let mut host = with("quiet").guest();
+            host.infer_uses();
+            host
+        }),
         Case::unknown("cmd.guest-async-pf", || host().guest()),
     ];
 }

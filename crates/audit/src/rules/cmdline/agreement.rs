@@ -4,12 +4,13 @@ use host::Facts;
 use host::facts::CpuSet;
 
 use crate::rules::common::{cpus_of, line};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 /// The rules.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.sets-agree",
+        cause: Cause::SchedulerIsolation,
         group: Group::CommandLine,
         title: "All settings describe the same isolated CPUs",
         applies: Applies::LINUX.isolated(),
@@ -30,6 +31,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.smt-siblings-split",
+        cause: Cause::Siblings,
         group: Group::CommandLine,
         title: "Both threads of a core are on the same side",
         applies: Applies::LINUX.isolated(),
@@ -51,6 +53,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.hk-per-node",
+        cause: Cause::Housekeeping,
         group: Group::CommandLine,
         title: "CPU 0 and a CPU of each NUMA node are left to housekeeping",
         applies: Applies::LINUX.isolated(),
@@ -119,16 +122,9 @@ fn sets_agree(facts: &Facts, context: &Context) -> Judged {
     let judgement = match wrong.as_slice() {
         [] => Judgement::pass(wanted, format!("{} settings describe the isolated CPUs {wanted}", sides.len())),
         wrong => {
-            let names: Vec<&str> = wrong.iter().map(|side| side.name.as_str()).collect();
-            Judgement::warn(
-                wanted,
-                format!(
-                    "{} of {} settings isolate other CPUs than {wanted}: {}",
-                    wrong.len(),
-                    sides.len(),
-                    names.join(", ")
-                ),
-            )
+            let each: Vec<String> =
+                wrong.iter().map(|side| format!("{} isolates {}", side.name, side.isolates)).collect();
+            Judgement::warn(wanted, format!("{}, not {wanted}", each.join(", ")))
         }
     };
     let see = |judgement: Judgement, side: &Side| {
@@ -181,6 +177,12 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
 
 fn per_node(facts: &Facts, context: &Context) -> Judged {
     let isolated = &context.isolated.value;
+    let all = facts.cpus.all();
+    if !all.is_empty() && all.is_subset(isolated) {
+        return Judgement::fail(isolated, "all CPUs are isolated: none is left for housekeeping")
+            .see_as(all.to_string(), facts.cpus.online.source())
+            .alone();
+    }
     if isolated.contains(0) {
         return Judgement::warn(
             0,
@@ -249,16 +251,26 @@ pub(crate) mod tests {
         Case::unknown("cmd.smt-siblings-split", iso),
         Case::pass("cmd.hk-per-node", || nodes("0,2-3", "1,4-7")),
         Case::warn("cmd.hk-per-node", || nodes("0-3", "4-7")),
-        Case::warn("cmd.hk-per-node", || host().isolated("0-7")),
+        Case::fail("cmd.hk-per-node", || host().isolated("0-7")),
+        Case::warn("cmd.hk-per-node", || host().isolated("0-6")),
         Case::unknown("cmd.hk-per-node", iso),
     ];
 
     #[test]
     fn the_setting_that_differs_is_named_and_no_sibling_is_switched_off() {
         let judgements = iso().cmdline("isolcpus=2-7 nohz_full=2-6").judge("cmd.sets-agree");
-        assert!(judgements[0].found.ends_with(": nohz_full"), "{judgements:?}");
+        assert_eq!(judgements[0].found, "nohz_full isolates 2-6, not 2-7");
         let judgements = threads(SPLIT).judge("cmd.smt-siblings-split");
         assert!(judgements[0].now.is_empty(), "CPUs 0-1 are all that housekeeping has: {judgements:?}");
         assert!(judgements[0].for_good[0].contains("--isolated "), "{judgements:?}");
+    }
+
+    /// telco-worker1: CPUs 45-50 are split from 5-10; cpu0 has a core of the application's alone.
+    #[test]
+    fn the_file_that_is_cited_is_that_of_the_cpu() {
+        let files = [(2, "2-3"), (3, "2-3"), (4, "4-5"), (5, "4-5"), (6, "1,6"), (7, "0,7")];
+        let judgement = threads(&files).judge("cmd.smt-siblings-split").remove(0);
+        assert_eq!(judgement.evidence[0].value, "siblings of CPU 6: 1");
+        assert_eq!(judgement.evidence[0].source, "/sys/devices/system/cpu/cpu6/topology/thread_siblings_list");
     }
 }

@@ -4,7 +4,7 @@ use host::Facts;
 use units::Nanos;
 
 use crate::rules::common::{given, line, see_parameter};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms";
 const GIB: u64 = 1 << 30;
@@ -13,6 +13,7 @@ const GIB: u64 = 1 << 30;
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.hugepages",
+        cause: Cause::HugePages,
         group: Group::CommandLine,
         title: "Huge pages that the command line reserves are there",
         applies: Applies::LINUX.to(&[Workload::Poll, Workload::KvmHost]),
@@ -35,6 +36,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.iommu-pt",
+        cause: Cause::Iommu,
         group: Group::CommandLine,
         title: "The kernel's own devices bypass the IOMMU",
         applies: Applies::LINUX.with_nic().on_hardware(),
@@ -56,6 +58,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.thp",
+        cause: Cause::MemoryManagement,
         group: Group::CommandLine,
         title: "transparent_hugepage= is never or madvise, and still in force",
         applies: Applies::LINUX,
@@ -77,6 +80,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.usb-autosuspend",
+        cause: Cause::LinkPower,
         group: Group::CommandLine,
         title: "USB devices are not suspended and resumed",
         applies: Applies::LINUX.to(&[Workload::Rt]).on_hardware(),
@@ -98,6 +102,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.vfio-d3",
+        cause: Cause::LinkPower,
         group: Group::CommandLine,
         title: "Unused vfio devices do not sleep",
         applies: Applies::LINUX.to(&[Workload::Poll, Workload::KvmHost]),
@@ -115,6 +120,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.pcie-aspm",
+        cause: Cause::LinkPower,
         group: Group::CommandLine,
         title: "PCI Express links do not sleep",
         applies: Applies::LINUX.on_hardware(),
@@ -140,6 +146,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.efi-runtime",
+        cause: Cause::Firmware,
         group: Group::CommandLine,
         title: "Calls of EFI services stay on housekeeping CPUs",
         applies: Applies::LINUX.to(&[Workload::Rt]).isolated(),

@@ -5,7 +5,7 @@ use host::facts::{KernelVersion, Vendor};
 use units::Nanos;
 
 use crate::rules::common::{PER_CPU_POLL, any_cpu, given, line, listed, see_parameter};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const X86: &[Vendor] = &[Vendor::Intel, Vendor::Amd, Vendor::Hygon];
 const CPUIDLE: &str = "Linux Documentation/admin-guide/pm/cpuidle.rst, Idle States Control Via Kernel Command Line";
@@ -17,6 +17,7 @@ const LATENCIES: &str = "Interrupt-mode DPDK slides (2017), table of C-states an
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.idle-poll",
+        cause: Cause::IdlePoll,
         group: Group::CommandLine,
         title: "idle=poll is not used, or used with open eyes",
         applies: Applies::LINUX,
@@ -39,6 +40,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.intel-idle-max-cstate",
+        cause: Cause::IdleStates,
         group: Group::CommandLine,
         title: "intel_idle.max_cstate= leaves shallow states only",
         applies: Applies::LINUX.made_by(&[Vendor::Intel]),
@@ -57,6 +59,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.processor-max-cstate",
+        cause: Cause::IdleStates,
         group: Group::CommandLine,
         title: "processor.max_cstate= acts, and leaves shallow states only",
         applies: Applies::LINUX.made_by(X86),
@@ -74,6 +77,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.tsc",
+        cause: Cause::Clock,
         group: Group::CommandLine,
         title: "No timer checks the TSC on application CPUs",
         applies: Applies::LINUX.made_by(X86).on_hardware(),
@@ -98,6 +102,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.clocksource",
+        cause: Cause::Clock,
         group: Group::CommandLine,
         title: "clocksource= asks for the TSC, and gets it",
         applies: Applies::LINUX.made_by(X86),
@@ -122,15 +127,16 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.skew-tick",
+        cause: Cause::TimerTick,
         group: Group::CommandLine,
         title: "The ticks of many CPUs do not meet",
         applies: Applies::LINUX,
         judge: skew_tick,
         why: "Without skew_tick=1 all CPUs tick at the same moment and queue at the same locks of timekeeping and RCU.",
         magnitude: Magnitude {
-            text: "grows with the number of CPUs that tick: some microseconds on tens of them",
-            effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux Documentation/admin-guide/kernel-parameters.txt, skew_tick, names the contention; the size is general knowledge",
+            text: "grows with the number of CPUs that tick; no size is published",
+            effect: crate::Effect::Unsized,
+            source: "Linux Documentation/admin-guide/kernel-parameters.txt, skew_tick, names the contention",
         },
         fix: Fix::boot("skew_tick=1"),
         cost: "A little power: CPUs wake up at different times.",

@@ -5,12 +5,15 @@ use host::facts::CpuSet;
 use units::Nanos;
 
 use crate::rules::common::{any_cpu, cpus_of, given, isolates, line, see_parameter, without_balancing};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, Workload, known, settled};
+use crate::{
+    Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, Workload, known, settled,
+};
 
 /// The rules.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.isolcpus",
+        cause: Cause::SchedulerIsolation,
         group: Group::CommandLine,
         title: "Application CPUs are out of the scheduler's domains",
         applies: Applies::LINUX.isolated(),
@@ -37,12 +40,14 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.isolcpus-flags",
+        cause: Cause::SchedulerIsolation,
         group: Group::CommandLine,
         title: "The flags of isolcpus= say what is meant",
         applies: Applies::LINUX,
         judge: flags,
         why: "Without flags isolcpus= means the scheduler's domains. As soon as one flag is given it means only what is given: \
-              isolcpus=managed_irq,LIST leaves the scheduler as it is. Without managed_irq, interrupts that the kernel \
+              isolcpus=managed_irq,LIST leaves the scheduler as it is. OpenShift's performance profile writes just that, for it \
+              isolates CPUs by pod, unless it has balanceIsolated: false. Without managed_irq, interrupts that the kernel \
               manages (NVMe, virtio, queues of some NICs) still go to isolated CPUs.",
         magnitude: Magnitude {
             text: "without domain a time slice (3 ms) for each stray thread; without managed_irq some microseconds an interrupt",
@@ -59,6 +64,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.nohz-full",
+        cause: Cause::TimerTick,
         group: Group::CommandLine,
         title: "Application CPUs may stop their tick",
         applies: Applies::LINUX.isolated(),
@@ -77,6 +83,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.nohz-off",
+        cause: Cause::TimerTick,
         group: Group::CommandLine,
         title: "Dynamic ticks are not switched off",
         applies: Applies::LINUX,
@@ -97,6 +104,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.rcu-nocbs",
+        cause: Cause::Rcu,
         group: Group::CommandLine,
         title: "RCU callbacks run on housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
@@ -119,6 +127,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.rcu-nocb-poll",
+        cause: Cause::Rcu,
         group: Group::CommandLine,
         title: "Polling RCU threads have CPUs to poll on",
         applies: Applies::LINUX.isolated(),
@@ -137,6 +146,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.irqaffinity",
+        cause: Cause::DeviceInterrupts,
         group: Group::CommandLine,
         title: "New interrupts go to housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
@@ -161,6 +171,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.kthread-cpus",
+        cause: Cause::KernelWork,
         group: Group::CommandLine,
         title: "kthread_cpus= does what it says",
         applies: Applies::LINUX.isolated(),
@@ -259,6 +270,10 @@ fn nohz_full(facts: &Facts, context: &Context) -> Judged {
                 format!("CPUs {stray} may stop their tick too, which makes their system calls dearer"),
             ),
         }
+    } else if missing == CpuSet::from([0]) && cpus_of(facts, "nohz_full").is_some_and(|asked| asked.contains(0)) {
+        // kernel/time/tick-sched.c, tick_nohz_init: "NO_HZ: Clearing 0 from nohz_full range for timekeeping".
+        Judgement::warn(&missing, "nohz_full= asks for CPU 0, and the kernel cleared it: the boot CPU keeps the time")
+            .for_good(format!("nohz_full={}", real))
     } else if cpus_of(facts, "nohz_full").is_some_and(|asked| missing.is_subset(&asked)) {
         Judgement::fail(&missing, format!("nohz_full= asks for CPUs {missing}, and the kernel does not do it"))
             .for_good("take a kernel with CONFIG_NO_HZ_FULL=y, and look for NO_HZ in the messages of the boot")
@@ -383,6 +398,7 @@ pub(crate) mod tests {
         Case::warn("cmd.nohz-full", || iso().file(FULL, "(null)\n")),
         Case::fail("cmd.nohz-full", || iso().workload(Workload::Poll).file(FULL, "2-3\n")),
         Case::fail("cmd.nohz-full", || iso().cmdline("nohz_full=2-7").file(FULL, "(null)\n")),
+        Case::warn("cmd.nohz-full", || host().isolated("0-7").cmdline("nohz_full=0-7").file(FULL, "1-7\n")),
         Case::unknown("cmd.nohz-full", || iso().cmdline("nohz_full=2-7")),
         Case::pass("cmd.nohz-off", || host().cmdline("quiet")),
         Case::warn("cmd.nohz-off", || host().cmdline("nohz=off")),

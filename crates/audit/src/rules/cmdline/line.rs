@@ -5,7 +5,7 @@ use host::facts::CommandLine;
 
 use crate::cmdline::{Kind, Remark, judge_on, table};
 use crate::rules::common::{line, messages};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject};
 
 const PARAMETERS: &str = "Linux Documentation/admin-guide/kernel-parameters.txt";
 
@@ -19,6 +19,7 @@ const SILENT: Magnitude = Magnitude {
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.unknown-value",
+        cause: Cause::CommandLine,
         group: Group::CommandLine,
         title: "Each parameter has a value that the kernel knows",
         applies: Applies::LINUX,
@@ -36,6 +37,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.unknown-name",
+        cause: Cause::CommandLine,
         group: Group::CommandLine,
         title: "Each parameter is one that somebody reads",
         applies: Applies::LINUX,
@@ -50,6 +52,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.duplicate",
+        cause: Cause::CommandLine,
         group: Group::CommandLine,
         title: "No parameter is given twice",
         applies: Applies::LINUX,
@@ -64,6 +67,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.contradiction",
+        cause: Cause::CommandLine,
         group: Group::CommandLine,
         title: "No two parameters contradict each other",
         applies: Applies::LINUX,
@@ -77,6 +81,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.companions",
+        cause: Cause::CommandLine,
         group: Group::CommandLine,
         title: "No parameter lacks the ones that it needs",
         applies: Applies::LINUX,
@@ -91,6 +96,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.pending-reboot",
+        cause: Cause::CommandLine,
         group: Group::CommandLine,
         title: "The next boot brings the same parameters",
         applies: Applies::LINUX,
@@ -191,7 +197,27 @@ fn companions(facts: &Facts, context: &Context) -> Judged {
     let no_ticks = crate::rules::no_full_ticks(facts);
     let wanted = |remark: &Remark| !(no_ticks && remark.parameter.starts_with("nohz_full="));
     let found = found.into_iter().filter(wanted).map(name).collect();
-    each(facts, found, "no companion is missing", |subject, text| Judgement::warn(subject, format!("missing {text}")))
+    each(facts, found, "no companion is missing", |subject, text| {
+        let name = CommandLine::parse(&subject.to_string()).parameters.first().map(|word| word.name.clone());
+        let judgement = Judgement::warn(subject, format!("missing {text}"));
+        match name.as_deref().and_then(cause_of) {
+            Some(cause) => judgement.because(cause),
+            None => judgement,
+        }
+    })
+}
+
+/// What a missing parameter is for.
+fn cause_of(name: &str) -> Option<Cause> {
+    Some(match name {
+        "isolcpus" => Cause::SchedulerIsolation,
+        "irqaffinity" => Cause::DeviceInterrupts,
+        "nohz_full" => Cause::TimerTick,
+        "rcu_nocbs" => Cause::Rcu,
+        "default_hugepagesz" | "hugepagesz" | "hugepages" => Cause::HugePages,
+        "intel_idle.max_cstate" | "processor.max_cstate" => Cause::IdleStates,
+        _ => return None,
+    })
 }
 
 /// Parameters that bear on latency: those of the table that are not of every host.

@@ -5,7 +5,7 @@ use host::facts::{CpuSet, KernelVersion};
 use units::Nanos;
 
 use crate::rules::common::{any_cpu, by_cpu, line, see_parameter};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const LOCKUP: &str = "Linux Documentation/admin-guide/lockup-watchdogs.rst";
 
@@ -13,6 +13,7 @@ const LOCKUP: &str = "Linux Documentation/admin-guide/lockup-watchdogs.rst";
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.nosoftlockup",
+        cause: Cause::Watchdogs,
         group: Group::CommandLine,
         title: "The soft-lockup detector leaves application CPUs alone",
         applies: Applies::LINUX.isolated(),
@@ -31,6 +32,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.nmi-watchdog",
+        cause: Cause::Watchdogs,
         group: Group::CommandLine,
         title: "The hard-lockup detector leaves application CPUs alone",
         applies: Applies::LINUX,
@@ -53,6 +55,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.mce",
+        cause: Cause::MachineChecks,
         group: Group::CommandLine,
         title: "Corrected errors are not polled for, and machine checks are on",
         applies: Applies::LINUX.on_hardware(),
@@ -77,6 +80,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.rcu-expedited",
+        cause: Cause::Rcu,
         group: Group::CommandLine,
         title: "Grace periods of RCU are not expedited",
         applies: Applies::LINUX.isolated(),
@@ -97,6 +101,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.rcu-patience",
+        cause: Cause::Rcu,
         group: Group::CommandLine,
         title: "RCU is patient with CPUs without a tick",
         applies: Applies::LINUX.isolated().since(KernelVersion::new(6, 11)),
@@ -118,6 +123,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.rcutree-kthread-prio",
+        cause: Cause::Priorities,
         group: Group::CommandLine,
         title: "RCU's threads come before real-time threads of the application",
         applies: Applies::LINUX.to(&[Workload::Rt]).isolated(),
@@ -172,9 +178,9 @@ fn nmi_watchdog(facts: &Facts, context: &Context) -> Judged {
 fn mce(facts: &Facts, context: &Context) -> Judged {
     if line(facts)?.has_value("mce", "off") || line(facts)?.has("nomce") {
         let text = "machine checks are off: uncorrected memory errors are not handled, and no error is reported";
-        return see_parameter(Judgement::warn(Subject::Parameter("mce".into()), text), facts, "mce")
-            .for_good("mce=ignore_ce")
-            .alone();
+        // Nothing is polled then: what it takes is no time.
+        let judgement = Judgement::warn(Subject::Parameter("mce".into()), text).with_effect(crate::Effect::Unsized);
+        return see_parameter(judgement, facts, "mce").for_good("mce=ignore_ce").alone();
     }
     by_cpu(facts, &context.critical(facts), |cpu| {
         let check = &cpu.machine_check;

@@ -6,7 +6,7 @@ use units::Nanos;
 
 use crate::rules::choices::{Side, choose};
 use crate::rules::common::{PREFERENCE, by_cpu, megahertz};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const GUIDE: &str = "Intel P-state guide 637284-001US";
 
@@ -18,6 +18,7 @@ pub(crate) const STOP: Nanos = Nanos::from_micros(12);
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cpu.governor",
+        cause: Cause::CoreFrequency,
         group: Group::Cpu,
         title: "Application CPUs have the governor performance",
         applies: Applies::LINUX.on_hardware(),
@@ -38,6 +39,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cpu.freq-span",
+        cause: Cause::CoreFrequency,
         group: Group::Cpu,
         title: "Application CPUs have one frequency only",
         applies: Applies::LINUX.on_hardware().isolated(),
@@ -56,6 +58,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cpu.pstate-transition-gen",
+        cause: Cause::CoreFrequency,
         group: Group::Cpu,
         title: "Where changes of frequency stop cores, nobody changes it",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
@@ -74,6 +77,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cpu.epp",
+        cause: Cause::CoreFrequency,
         group: Group::Cpu,
         title: "The energy preference of application CPUs is performance",
         applies: Applies::LINUX.on_hardware(),
@@ -95,6 +99,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cpu.epb",
+        cause: Cause::CoreFrequency,
         group: Group::Cpu,
         title: "The energy bias of application CPUs is performance",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
@@ -116,6 +121,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cpu.turbo",
+        cause: Cause::CoreFrequency,
         group: Group::Cpu,
         title: "Turbo is a choice: steady or fast",
         applies: Applies::LINUX.on_hardware(),
@@ -141,6 +147,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cpu.hwp-dynamic-boost",
+        cause: Cause::CoreFrequency,
         group: Group::Cpu,
         title: "The driver does not boost by itself after input",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
@@ -159,6 +166,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cpu.freq-observed",
+        cause: Cause::PowerLimits,
         group: Group::Cpu,
         title: "Busy application CPUs run at their frequency",
         applies: Applies::LINUX.on_hardware().isolated(),

@@ -8,7 +8,7 @@ use units::Nanos;
 
 use super::idle;
 use crate::rules::common::{HWP, by_cpu};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const SDM: &str = "Intel SDM volume 4, model-specific registers";
 
@@ -18,6 +18,7 @@ const INTEL: Applies = Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]);
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cpu.hwp-request",
+        cause: Cause::CoreFrequency,
         group: Group::Cpu,
         title: "The hardware is asked for one performance level",
         applies: INTEL,
@@ -37,6 +38,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cpu.ee-turbo",
+        cause: Cause::CoreFrequency,
         group: Group::Cpu,
         title: "Turbo is granted without delay",
         applies: INTEL,
@@ -55,6 +57,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cpu.prefetchers",
+        cause: Cause::Cache,
         group: Group::Cpu,
         title: "All CPUs use the same prefetchers",
         applies: INTEL,
@@ -75,6 +78,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cpu.ddio",
+        cause: Cause::Cache,
         group: Group::Cpu,
         title: "All sockets give devices the same ways of the cache",
         applies: INTEL,
@@ -95,6 +99,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "idle.pkg-cstate",
+        cause: Cause::IdleStates,
         group: Group::Cpu,
         title: "The package does not sleep",
         applies: INTEL,
@@ -116,6 +121,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "idle.c1e",
+        cause: Cause::IdleStates,
         group: Group::Cpu,
         title: "C1 is not promoted to C1E",
         applies: INTEL,
@@ -136,6 +142,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "idle.c1-demotion",
+        cause: Cause::IdleStates,
         group: Group::Cpu,
         title: "The hardware does not choose other idle states than the kernel",
         applies: INTEL,
@@ -162,7 +169,8 @@ fn hwp_request(facts: &Facts, context: &Context) -> Judged {
     let off = |id: u32| facts.msrs.of(0x770, id).get().is_some_and(|value| bits(value, 0, 0) == 0);
     // A level is a ratio of 100 MHz on the server models that are known; hybrid parts have scales of their own
     // (drivers/cpufreq/intel_pstate.c, hybrid_get_cpu_scaling).
-    let unit = if facts.cpus.generation.is_known() { " of 100 MHz" } else { "" };
+    let servers = facts.cpus.generation.is_known();
+    let level = |level: u64| if servers { format!("{} MHz", level * 100) } else { format!("level {level}") };
     by_cpu(facts, &context.critical(facts), |cpu| {
         if off(cpu.id) {
             return Err(Skip::not_applicable("hardware-controlled states are off (MSR 0x770 bit 0)"));
@@ -174,11 +182,13 @@ fn hwp_request(facts: &Facts, context: &Context) -> Judged {
         }
         let (min, max, epp) = (bits(value, 7, 0), bits(value, 15, 8), bits(value, 31, 24));
         let judgement = match min == max {
-            true => Judgement::pass(Subject::Host, format!("the performance level is {max}{unit}")),
+            true => Judgement::pass(Subject::Host, format!("the hardware is asked for {}", level(max))),
             false => Judgement::warn(
                 Subject::Host,
                 format!(
-                    "the performance level is between {min} and {max}{unit}, the energy preference {epp} of 0 to 255"
+                    "the hardware is asked for {} to {}, and an energy preference of {epp} (0 is performance, 255 saving)",
+                    level(min),
+                    level(max)
                 ),
             ),
         };
@@ -308,7 +318,7 @@ fn package(facts: &Facts, context: &Context) -> Judged {
             ),
             _ => Judgement::warn(
                 Subject::Host,
-                format!("the package C-state limit is {name}: an idle package may sleep{locked}"),
+                format!("the package C-state limit is {name}{locked}: an idle package may sleep"),
             ),
         };
         Ok(judgement.see_as(format!("0x{value:x}"), format!("{}, bits {}:0 and 15", fact.source(), width - 1)))
@@ -440,12 +450,15 @@ pub(crate) mod tests {
         let server = of(of_model(106, "0x774", "0x80002308"));
         assert_eq!(
             server[0].found,
-            "the performance level is between 8 and 35 of 100 MHz, the energy preference 128 of 0 to 255"
+            "the hardware is asked for 800 MHz to 3500 MHz, and an energy preference of 128 (0 is performance, 255 saving)"
         );
         assert_eq!(server.len(), 1);
         // The levels of a hybrid part (Alder Lake, 12th Gen Core) are of another scale.
         let hybrid = of(of_model(154, "0x774", "0x66003c06"));
-        assert_eq!(hybrid[0].found, "the performance level is between 6 and 60, the energy preference 102 of 0 to 255");
+        assert_eq!(
+            hybrid[0].found,
+            "the hardware is asked for level 6 to level 60, and an energy preference of 102 (0 is performance, 255 saving)"
+        );
     }
 
     /// The registers of the recorded hosts, and what intel/pepc says of them.
@@ -462,9 +475,10 @@ pub(crate) mod tests {
             (63, "0x7", "no limit"),
         ] {
             let text = found(model, value);
-            assert!(text.contains(&format!("limit is {limit}:")), "{model}: {text}");
+            let is_named = [":", ","].iter().any(|end| text.contains(&format!("limit is {limit}{end}")));
+            assert!(is_named, "{model}: {text}");
         }
-        assert!(found(106, "0x8402").ends_with("locked by the firmware"));
+        assert!(found(106, "0x8402").contains("C6, locked by the firmware: "));
         assert!(found(85, "0x8400").contains("C0/C1"));
     }
 

@@ -5,7 +5,7 @@ use host::facts::{Cpu, CpuSet, IdleState, ResumeLatency};
 use units::Nanos;
 
 use crate::rules::common::{PER_CPU, by_cpu};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Effect, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency";
 /// What a wake-up takes: the host's own figures.
@@ -17,6 +17,7 @@ const CPUIDLE: &str = "Linux Documentation/admin-guide/pm/cpuidle.rst";
 pub const RULES: &[Rule] = &[
     Rule {
         id: "idle.states",
+        cause: Cause::IdleStates,
         group: Group::Cpu,
         title: "No idle state of application CPUs takes longer to leave than the budget",
         applies: Applies::LINUX,
@@ -26,11 +27,17 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude { text: EXIT, effect: crate::Effect::Unsized, source: EXIT_SOURCE },
         fix: Fix::runtime(PER_CPU),
         cost: "The application's CPUs use more power, and leave less of it for turbo of the others.",
-        references: &[SLIDES, CPUIDLE, "Linux drivers/idle/intel_idle.c"],
+        references: &[
+            SLIDES,
+            CPUIDLE,
+            "Linux drivers/idle/intel_idle.c",
+            "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms",
+        ],
         conflicts: &["DPDK guide, power library: C3 and C6 are needed for saving power"],
     },
     Rule {
         id: "idle.usage-delta",
+        cause: Cause::IdleStates,
         group: Group::Cpu,
         title: "Deep idle states were not entered while it was looked",
         applies: Applies::LINUX,
@@ -48,6 +55,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "idle.driver-governor",
+        cause: Cause::IdleStates,
         group: Group::Cpu,
         title: "The driver of idle states is one that knows the hardware",
         applies: Applies::LINUX.on_hardware(),
@@ -68,6 +76,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "idle.pmqos-global",
+        cause: Cause::IdleStates,
         group: Group::Cpu,
         title: "A limit on wake-up times has a living holder",
         applies: Applies::LINUX.on_hardware(),
@@ -81,6 +90,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "idle.pmqos-percpu",
+        cause: Cause::IdleStates,
         group: Group::Cpu,
         title: "Application CPUs have a limit of their own on wake-up times",
         applies: Applies::LINUX.on_hardware().isolated(),
@@ -145,6 +155,10 @@ fn states(facts: &Facts, context: &Context) -> Judged {
         let text = format!("the deepest state allowed is {}: {exit} to wake up; {}", name(state), bound(context));
         let judgement = match exit <= budget {
             true => Judgement::pass(Subject::Host, text),
+            // DPDK's guide has deep states off for an application that polls, though only one that pauses enters them.
+            false if context.only_polls() => {
+                Judgement::warn(Subject::Host, format!("{text}; a thread that polls without a pause does not enter it"))
+            }
             // Ten times the budget of an intent is no matter of taste; without one deep states may be what is wanted.
             false if context.has_intent() && exit.as_nanos() / 10 >= budget.as_nanos() => {
                 Judgement::fail(Subject::Host, text).takes(exit)
@@ -165,6 +179,11 @@ fn bound(context: &Context) -> String {
         Some(goal) => format!("the goal is {}", goal.latency),
         None => format!("without a goal {} is asked for", context.budget()),
     }
+}
+
+/// How long a packet waits for a wake-up: not at all for a thread that polls.
+fn wait(context: &Context, exit: Nanos) -> Effect {
+    if context.only_polls() { Effect::Unsized } else { Effect::Late(exit) }
 }
 
 /// The state of all these CPUs that takes longest to leave, and what it takes; `None` where none has a state.
@@ -263,7 +282,7 @@ fn global(facts: &Facts, context: &Context) -> Judged {
                 Subject::Host,
                 format!("nothing limits wake-up times: the deepest state, {name}, takes {exit}; {}", bound(context)),
             )
-            .takes(exit),
+            .with_effect(wait(context, exit)),
             Err(Skip::Unknown { .. }) => {
                 Judgement::warn(Subject::Host, format!("nothing limits wake-up times; {}", bound(context)))
             }
@@ -320,7 +339,7 @@ fn unlimited(facts: &Facts, context: &Context, cpu: &Cpu) -> Judgement {
             Subject::Host,
             format!("they have no limit (0 is none): {name} takes {exit} to wake up; {}", bound(context)),
         )
-        .takes(exit),
+        .with_effect(wait(context, exit)),
         Err(Skip::Unknown { .. }) => {
             Judgement::warn(Subject::Host, "they have no limit (0 is none), and their idle states are not known")
         }
@@ -396,6 +415,16 @@ pub(crate) mod tests {
         }),
         Case::unknown("idle.pmqos-percpu", || host().isolated("2-7")),
     ];
+
+    /// The same as math.latency-budget: a thread that polls waits for no wake-up.
+    #[test]
+    fn a_deep_state_makes_no_packet_of_a_polling_thread_late() {
+        let poll = |host: Host| host.workload(crate::Workload::Poll);
+        let judgement = poll(with_states("0")).judge("idle.states").remove(0);
+        assert_eq!((judgement.verdict, judgement.effect), (crate::Verdict::Warn, None));
+        let own = poll(with_usage(own("0\n"), "0", "", "5")).judge("idle.pmqos-percpu").remove(0);
+        assert_eq!(own.effect, Some(Effect::Unsized), "{own:?}");
+    }
 
     #[test]
     fn what_a_state_takes_is_its_own_latency() {

@@ -5,12 +5,13 @@ use host::facts::{CpuSet, Vendor};
 use units::Nanos;
 
 use crate::rules::common::by_cpu;
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 /// The rules.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cpu.throttle-count",
+        cause: Cause::PowerLimits,
         group: Group::Cpu,
         title: "No CPU is throttled for heat",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
@@ -32,6 +33,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cpu.power-limit",
+        cause: Cause::PowerLimits,
         group: Group::Cpu,
         title: "The power limit of a socket is what the part is made for",
         applies: Applies::LINUX.on_hardware(),
@@ -51,6 +53,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cpu.platform-profile",
+        cause: Cause::CoreFrequency,
         group: Group::Cpu,
         title: "The platform's profile is performance",
         applies: Applies::LINUX.on_hardware(),
@@ -71,6 +74,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "idle.umwait",
+        cause: Cause::IdleStates,
         group: Group::Cpu,
         title: "Waiting instructions do not sleep deeply",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),

@@ -1,15 +1,18 @@
 //! Threads of a core, nodes, caches.
 
+use std::collections::BTreeMap;
+
 use host::Facts;
 use host::facts::CpuSet;
 
 use crate::rules::choices::{Side, choose};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 /// The rules.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "smt.state",
+        cause: Cause::Siblings,
         group: Group::Cpu,
         title: "No second thread disturbs the application's cores",
         applies: Applies::LINUX.on_hardware(),
@@ -30,6 +33,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "topo.snc",
+        cause: Cause::Placement,
         group: Group::Cpu,
         title: "Sockets are divided into nodes only where placement knows it",
         applies: Applies::LINUX.on_hardware().isolated(),
@@ -51,8 +55,9 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "topo.l3-domain",
+        cause: Cause::Placement,
         group: Group::Cpu,
-        title: "The application's CPUs share a last-level cache",
+        title: "Threads that share packets share a last-level cache",
         applies: Applies::LINUX.isolated(),
         judge: caches,
         why: "Threads that hand packets to each other do it through the last-level cache they share. Where there are several (one for each CCX on EPYC), \
@@ -141,24 +146,54 @@ fn clusters(facts: &Facts, context: &Context) -> Judged {
     judgement.see_as(format!("{} nodes on {} sockets", facts.cpus.nodes.len(), packages.len()), source).alone()
 }
 
+/// Several caches are no fault in themselves: only where threads of one process, which hand packets to each other, are
+/// pinned to CPUs of more than one.
 fn caches(facts: &Facts, context: &Context) -> Judged {
     let isolated = &context.isolated.value;
-    let mut groups: Vec<CpuSet> = Vec::new();
+    let mut caches: Vec<&CpuSet> = Vec::new();
     let mut source = None;
     for cpu in isolated.iter().filter_map(|id| facts.cpus.cpu(id)) {
         let shared = known(&cpu.l3)?;
         source.get_or_insert(cpu.l3.source());
-        if !groups.contains(shared) {
-            groups.push(shared.clone());
+        if !caches.contains(&shared) {
+            caches.push(shared);
         }
     }
     let source = source.ok_or_else(|| Skip::unknown("the isolated CPUs are not among those that are known"))?;
-    let names = groups.iter().map(|cpus| cpus.intersection(isolated).to_string()).collect::<Vec<_>>().join(" | ");
-    let judgement = match groups.len() {
-        1 => Judgement::pass(isolated, "they share one last-level cache"),
-        n => Judgement::warn(isolated, format!("they are spread over {n} last-level caches: {names}")),
+    let named = |cpus: &CpuSet| -> Vec<String> {
+        let parts = caches.iter().map(|cache| cache.intersection(cpus)).filter(|part| !part.is_empty());
+        parts.map(|part| part.to_string()).collect()
     };
-    judgement.see_as(names, source).alone()
+    if caches.len() == 1 {
+        let judgement = Judgement::pass(isolated, "they share one last-level cache");
+        return judgement.see_as(named(isolated).join(" | "), source).alone();
+    }
+    known(&facts.tasks)?;
+    if facts.tasks().all(|task| !task.affinity.is_known()) {
+        return Err(Skip::unknown("where the threads may run was not recorded"));
+    }
+    let mut processes: BTreeMap<u32, (&str, CpuSet)> = BTreeMap::new();
+    for task in facts.tasks().filter(|task| !task.kernel) {
+        let pinned = task.affinity.value().filter(|cpus| cpus.len() == 1 && cpus.is_subset(isolated));
+        if let Some(cpu) = pinned {
+            let (_, cpus) = processes.entry(task.pid).or_insert_with(|| (&task.process, CpuSet::new()));
+            *cpus = cpus.union(cpu);
+        }
+    }
+    let judge = |(pid, (name, cpus)): (u32, (&str, CpuSet))| {
+        let (subject, parts) = (Subject::Named(format!("process {name} ({pid})")), named(&cpus));
+        let judgement = match parts.len() {
+            1 => Judgement::pass(subject, format!("its threads on CPUs {cpus} share one last-level cache")),
+            n => Judgement::warn(subject, format!("its threads on CPUs {cpus} span {n} last-level caches")),
+        };
+        judgement.see_as(parts.join(" | "), source).see_as(format!("pinned to CPUs {cpus}"), facts.tasks.source())
+    };
+    let several = processes.into_iter().filter(|(_, (_, cpus))| cpus.len() > 1);
+    let judgements: Vec<Judgement> = several.map(judge).collect();
+    match judgements.is_empty() {
+        true => Err(Skip::not_applicable("no process has several threads pinned to the isolated CPUs")),
+        false => Ok(judgements),
+    }
 }
 
 #[cfg(test)]
@@ -173,6 +208,23 @@ pub(crate) mod tests {
 
     fn each(host: Host, file: &str, text: fn(u32) -> String) -> Host {
         (0..8).fold(host, |host, n| host.file(&format!("/sys/devices/system/cpu/cpu{n}/{file}"), &text(n)))
+    }
+
+    fn two_caches(host: Host) -> Host {
+        each(host, "cache/index3/shared_cpu_list", |n| if n < 4 { "0-3".into() } else { "4-7".into() })
+    }
+
+    /// Threads: process, thread, CPUs.
+    fn threads(host: Host, list: &[(u32, u32, &str)]) -> Host {
+        let (mut stats, mut statuses) = (String::new(), String::new());
+        for (pid, tid, cpus) in list {
+            stats += &format!(
+                "{tid} (lcore-worker-{tid}) R 2 0 0 0 -1 4194304 0 0 0 0 5 7 0 0 20 0 1 0 1 0 0 18446744073709551615 0 0 0 0 0 0 0 \
+                 2147483647 0 0 0 0 17 3 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+            );
+            statuses += &format!("Name:\tlcore-worker-{tid}\nTgid:\t{pid}\nPid:\t{tid}\nCpus_allowed_list:\t{cpus}\n");
+        }
+        host.file("/tasks/stat", &stats).file("/tasks/status", &statuses)
     }
 
     fn pairs() -> Host {
@@ -192,9 +244,11 @@ pub(crate) mod tests {
         Case::warn("topo.snc", || each(nodes(iso()), "topology/physical_package_id", |_| "0".into())),
         Case::unknown("topo.snc", iso),
         Case::pass("topo.l3-domain", || each(iso(), "cache/index3/shared_cpu_list", |_| "0-7".into())),
-        Case::warn("topo.l3-domain", || {
-            each(iso(), "cache/index3/shared_cpu_list", |n| if n < 4 { "0-3".into() } else { "4-7".into() })
-        }),
+        // Two caches, and nobody known who shares data across them.
+        Case::unknown("topo.l3-domain", || two_caches(iso())),
+        Case::not_applicable("topo.l3-domain", || threads(two_caches(iso()), &[(9, 9, "3"), (10, 10, "5")])),
+        Case::pass("topo.l3-domain", || threads(two_caches(iso()), &[(9, 9, "2"), (9, 10, "3"), (9, 11, "0-1")])),
+        Case::warn("topo.l3-domain", || threads(two_caches(iso()), &[(9, 9, "3"), (9, 10, "5")])),
         Case::unknown("topo.l3-domain", iso),
     ];
 }

@@ -4,7 +4,7 @@ use host::Facts;
 use host::facts::{CpuSet, Uncore, Vendor, bits};
 
 use crate::rules::common::megahertz;
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const INTEL: Applies = Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]);
 const KERNEL: &str = "Linux Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst";
@@ -19,6 +19,7 @@ const RAMP: Magnitude = Magnitude {
 pub const RULES: &[Rule] = &[
     Rule {
         id: "unc.sysfs-range",
+        cause: Cause::UncoreFrequency,
         group: Group::Cpu,
         title: "The uncore has one frequency only, the highest",
         applies: INTEL,
@@ -42,6 +43,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "unc.msr620",
+        cause: Cause::UncoreFrequency,
         group: Group::Cpu,
         title: "The uncore's register holds one ratio",
         applies: INTEL,
@@ -56,6 +58,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "unc.elc",
+        cause: Cause::UncoreFrequency,
         group: Group::Cpu,
         title: "Efficiency latency control keeps the uncore's frequency up",
         applies: INTEL,
@@ -91,7 +94,7 @@ fn range(facts: &Facts, _: &Context) -> Judged {
         let (min, max) = (*known(&domain.min)?, *known(&domain.max)?);
         let top = domain.initial_max.get().unwrap_or(max);
         let judgement = if min != max {
-            Judgement::warn(subject, format!("between {} and {}", megahertz(min), megahertz(max)))
+            Judgement::warn(subject, format!("its clock is between {} and {}", megahertz(min), megahertz(max)))
         } else if max < top {
             Judgement::warn(subject, format!("fixed at {}, below the {} of the boot", megahertz(max), megahertz(top)))
         } else {

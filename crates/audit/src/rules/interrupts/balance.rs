@@ -8,7 +8,8 @@ use host::facts::{CpuSet, Irq};
 use super::{ISOLATION, NAMED, ONE_INTERRUPT};
 use crate::rules::choices::{Side, choose};
 use crate::{
-    Applies, Context, Fix, Group, HitKind, Judged, Judgement, Rule, Skip, Subject, Workload, hits, known, settled,
+    Applies, Cause, Context, Fix, Group, HitKind, Judged, Judgement, Rule, Skip, Subject, Workload, hits, known,
+    settled,
 };
 
 const IRQBALANCE: &str = "irqbalance(1), section ENVIRONMENT VARIABLES";
@@ -17,6 +18,7 @@ const IRQBALANCE: &str = "irqbalance(1), section ENVIRONMENT VARIABLES";
 pub const RULES: &[Rule] = &[
     Rule {
         id: "irq.irqbalance-running",
+        cause: Cause::DeviceInterrupts,
         group: Group::Interrupts,
         title: "irqbalance does not move the interrupts of the application",
         applies: Applies::LINUX,
@@ -34,6 +36,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "irq.irqbalance-banned",
+        cause: Cause::DeviceInterrupts,
         group: Group::Interrupts,
         title: "irqbalance keeps off the isolated CPUs",
         applies: Applies::LINUX.isolated(),
@@ -48,6 +51,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "irq.unmovable",
+        cause: Cause::DeviceInterrupts,
         group: Group::Interrupts,
         title: "Managed interrupts have a housekeeping CPU to go to",
         applies: Applies::LINUX.isolated(),

@@ -9,7 +9,9 @@ use units::Nanos;
 use super::{AFFINITY, GUIDE, NAMED, ONE_INTERRUPT, of_link};
 use crate::rules::common::skipped;
 use crate::rules::scheduling::{application, named};
-use crate::{Applies, Context, Fix, Group, How, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{
+    Applies, Cause, Context, Fix, Group, How, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known,
+};
 
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017)";
 
@@ -17,6 +19,7 @@ const SLIDES: &str = "Interrupt-mode DPDK slides (2017)";
 pub const RULES: &[Rule] = &[
     Rule {
         id: "irq.numa",
+        cause: Cause::Placement,
         group: Group::Interrupts,
         title: "Interrupts of an interface are served on its NUMA node",
         applies: Applies::LINUX.with_nic(),
@@ -40,6 +43,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "irq.collision",
+        cause: Cause::Queues,
         group: Group::Interrupts,
         title: "Busy queues do not share a CPU",
         applies: Applies::LINUX.with_nic(),
@@ -59,6 +63,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "irq.unused-nic",
+        cause: Cause::DeviceInterrupts,
         group: Group::Interrupts,
         title: "Interfaces without a role have no interrupts on isolated CPUs",
         applies: Applies::LINUX.isolated().with_nic(),
@@ -73,6 +78,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "irq.thread-prio",
+        cause: Cause::Priorities,
         group: Group::Interrupts,
         title: "Interrupt threads come before the threads that wait for them",
         applies: Applies::LINUX.to(&[Workload::Rt]).with_nic(),
@@ -94,6 +100,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "irq.uio-intr",
+        cause: Cause::Priorities,
         group: Group::Interrupts,
         title: "Interrupts for user space are not threaded",
         applies: Applies::LINUX,

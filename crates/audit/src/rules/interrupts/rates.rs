@@ -6,12 +6,13 @@ use units::Nanos;
 
 use super::{GUIDE, ISOLATION, KTHREADS};
 use crate::rules::common::messages;
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 /// The rules.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "irq.rate-iso",
+        cause: Cause::TimerTick,
         group: Group::Interrupts,
         title: "The CPUs' own interrupts are rare on isolated CPUs",
         applies: Applies::LINUX.isolated(),
@@ -32,6 +33,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "irq.softirq-own",
+        cause: Cause::TimerTick,
         group: Group::Interrupts,
         title: "Softirqs of timers, RCU and the scheduler are rare on isolated CPUs",
         applies: Applies::LINUX.isolated(),
@@ -51,6 +53,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "irq.load",
+        cause: Cause::Queues,
         group: Group::Interrupts,
         title: "No CPU spends more than half of its time in interrupts",
         applies: Applies::LINUX,
@@ -73,6 +76,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "irq.storm",
+        cause: Cause::Queues,
         group: Group::Interrupts,
         title: "The kernel has switched no interrupt off",
         applies: Applies::LINUX,
@@ -92,7 +96,7 @@ pub const RULES: &[Rule] = &[
 ];
 
 /// A class of interrupts, and how many a second and CPU are no finding.
-const CLASSES: [(&str, u64, &str); 10] = [
+const CLASSES: [(&str, u64, &str); 13] = [
     ("LOC", 1, "timers and the tick"),
     ("RES", 10, "wake-ups from other CPUs"),
     ("IWI", 10, "work that interrupts queue"),
@@ -103,6 +107,11 @@ const CLASSES: [(&str, u64, &str); 10] = [
     ("TRM", 0, "temperature"),
     ("THR", 0, "thresholds of corrected errors"),
     ("DFR", 0, "deferred errors"),
+    // Of guests (arch/x86/kernel/irq.c, arch_show_interrupts): page faults and events that the hypervisor tells of, the
+    // migration to a TSC of another rate, and the timer that Hyper-V emulates.
+    ("HYP", 0, "calls of the hypervisor"),
+    ("HRE", 0, "reenlightenment by Hyper-V"),
+    ("HVS", 1, "the timer of Hyper-V"),
 ];
 /// Softirqs that belong to no device, and how many a second and CPU are no finding: an estimate.
 const SOFTIRQS: [&str; 5] = ["TIMER", "HRTIMER", "RCU", "SCHED", "TASKLET"];
@@ -191,7 +200,7 @@ fn tick_since_boot(facts: &Facts, context: &Context) -> Judged {
     let share = u128::from(inside) * 100 / u128::from(outside.max(1));
     Judgement::warn(
         isolated,
-        format!("their timers fired {share} % as often as those of the others: the tick ran there"),
+        format!("their timers fired {share} % as often as those of the others, as where the tick does not stop"),
     )
     .see_as(seen, "/proc/interrupts")
     .alone()
@@ -278,6 +287,12 @@ pub(crate) mod tests {
         two("/proc/interrupts", &table(1), &table(1 + loc))
     }
 
+    /// A guest whose hypervisor calls CPU 3 so often in 10 s.
+    fn called(times: u64) -> Host {
+        let table = |n: u64| format!("      CPU0 CPU1 CPU2 CPU3\nHYP: 1 1 1 {n} Hypervisor callback interrupts\n");
+        two("/proc/interrupts", &table(1), &table(1 + times)).guest()
+    }
+
     fn once(on_isolated: u64) -> Host {
         host().isolated("2-3").file(
             "/proc/interrupts",
@@ -303,6 +318,8 @@ pub(crate) mod tests {
         Case::warn("irq.rate-iso", || interrupts(2_500)),
         Case::warn("irq.rate-iso", || once(900)),
         Case::unknown("irq.rate-iso", || once(10)),
+        Case::warn("irq.rate-iso", || called(7)),
+        Case::pass("irq.rate-iso", || called(0)),
         Case::unknown("irq.rate-iso", || host().isolated("2-3")),
         Case::pass("irq.softirq-own", || softirq(5)),
         Case::warn("irq.softirq-own", || softirq(5_000)),

@@ -3,7 +3,7 @@
 use host::Facts;
 use host::facts::MemoryModule;
 
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms";
 
@@ -11,6 +11,7 @@ const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best perfor
 pub const RULES: &[Rule] = &[
     Rule {
         id: "mem.channels",
+        cause: Cause::MemoryHardware,
         group: Group::Memory,
         title: "The places for memory are filled evenly",
         applies: Applies::LINUX.on_hardware(),
@@ -35,6 +36,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "mem.speed",
+        cause: Cause::MemoryHardware,
         group: Group::Memory,
         title: "Memory modules run at their own speed",
         applies: Applies::LINUX.on_hardware(),

@@ -3,7 +3,7 @@
 use host::Facts;
 use units::Nanos;
 
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms";
 const TRANSPARENT: &str = "Linux Documentation/admin-guide/mm/transhuge.rst";
@@ -13,6 +13,7 @@ const RESERVED: Applies = Applies::LINUX.to(&[Workload::Poll, Workload::KvmHost]
 pub const RULES: &[Rule] = &[
     Rule {
         id: "mem.hugepages-node",
+        cause: Cause::HugePages,
         group: Group::Memory,
         title: "The interface's NUMA node has huge pages",
         applies: RESERVED.with_nic(),
@@ -31,6 +32,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "mem.hugetlbfs",
+        cause: Cause::HugePages,
         group: Group::Memory,
         title: "Huge pages can be mapped by files",
         applies: RESERVED,
@@ -51,6 +53,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "mem.thp",
+        cause: Cause::MemoryManagement,
         group: Group::Memory,
         title: "Transparent huge pages are for those who ask",
         applies: Applies::LINUX,
@@ -72,6 +75,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "mem.thp-defrag",
+        cause: Cause::MemoryManagement,
         group: Group::Memory,
         title: "Page faults do not wait for compaction",
         applies: Applies::LINUX,
@@ -89,6 +93,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "mem.compaction",
+        cause: Cause::MemoryManagement,
         group: Group::Memory,
         title: "Memory is not compacted in advance",
         applies: Applies::LINUX,

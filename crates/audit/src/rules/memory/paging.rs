@@ -4,7 +4,7 @@ use host::Facts;
 use units::Nanos;
 
 use crate::rules::common::given;
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const FAULT: Magnitude = Magnitude {
     text: "a page that must come from a disk takes 0.1 ms (NVMe) to 10 ms",
@@ -16,6 +16,7 @@ const FAULT: Magnitude = Magnitude {
 pub const RULES: &[Rule] = &[
     Rule {
         id: "mem.numa-balancing",
+        cause: Cause::MemoryManagement,
         group: Group::Memory,
         title: "Pages are not moved between nodes by themselves",
         applies: Applies::LINUX,
@@ -37,6 +38,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "mem.zone-reclaim",
+        cause: Cause::MemoryManagement,
         group: Group::Memory,
         title: "Memory of another node is taken before the own one is reclaimed",
         applies: Applies::LINUX,
@@ -53,6 +55,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "mem.ksm",
+        cause: Cause::MemoryManagement,
         group: Group::Memory,
         title: "Pages are not searched for equal ones",
         applies: Applies::LINUX,
@@ -73,6 +76,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "mem.swap",
+        cause: Cause::MemoryManagement,
         group: Group::Memory,
         title: "Memory is not swapped out",
         applies: Applies::LINUX,
@@ -92,6 +96,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "mem.dirty",
+        cause: Cause::MemoryManagement,
         group: Group::Memory,
         title: "Written pages go to disk in small portions",
         applies: Applies::LINUX,
@@ -112,6 +117,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "mem.stat-interval",
+        cause: Cause::KernelWork,
         group: Group::Memory,
         title: "Statistics of memory are gathered seldom",
         applies: Applies::LINUX.isolated(),
@@ -132,6 +138,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "mem.mlock-limits",
+        cause: Cause::HugePages,
         group: Group::Memory,
         title: "Users may lock memory where a limit is set",
         applies: Applies::LINUX.to(&[Workload::Poll, Workload::Rt]),
@@ -147,6 +154,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "mem.faults",
+        cause: Cause::MemoryManagement,
         group: Group::Memory,
         title: "No page came from disk, and none was swapped, while it was looked",
         applies: Applies::LINUX,
@@ -162,6 +170,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "cmd.numa-balancing",
+        cause: Cause::MemoryManagement,
         group: Group::CommandLine,
         title: "numa_balancing= is still in force",
         applies: Applies::LINUX,

@@ -5,7 +5,7 @@ use host::facts::{Link, Napi, Task};
 use units::Nanos;
 
 use crate::rules::interfaces::by_link;
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const NAPI: &str = "Linux Documentation/networking/napi.rst";
 
@@ -13,6 +13,7 @@ const NAPI: &str = "Linux Documentation/networking/napi.rst";
 pub const RULES: &[Rule] = &[
     Rule {
         id: "net.busy-poll",
+        cause: Cause::NetworkStack,
         group: Group::Network,
         title: "A thread that waits for a packet polls the card first",
         applies: Applies::LINUX.to(&[Workload::Interrupt]),
@@ -34,6 +35,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "net.defer-hard-irqs",
+        cause: Cause::Moderation,
         group: Group::Network,
         title: "Interrupts are not deferred longer than the budget",
         applies: Applies::LINUX.with_nic(),
@@ -54,6 +56,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "net.threaded-napi",
+        cause: Cause::Queues,
         group: Group::Network,
         title: "Threads of NAPI have their place",
         applies: Applies::LINUX.with_nic(),

@@ -4,7 +4,7 @@ use host::Facts;
 use units::Nanos;
 
 use crate::rules::interfaces::span;
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const IP: &str = "Linux Documentation/networking/ip-sysctl.rst";
 
@@ -12,6 +12,7 @@ const IP: &str = "Linux Documentation/networking/ip-sysctl.rst";
 pub const RULES: &[Rule] = &[
     Rule {
         id: "net.udp-drops",
+        cause: Cause::NetworkStack,
         group: Group::Network,
         title: "No datagram was dropped from a full socket",
         applies: Applies::LINUX,
@@ -37,6 +38,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "net.tcp-slow-start",
+        cause: Cause::NetworkStack,
         group: Group::Network,
         title: "TCP keeps its window after a pause",
         applies: Applies::LINUX.to(&[Workload::Interrupt]),
@@ -54,6 +56,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "net.tcp-autocorking",
+        cause: Cause::NetworkStack,
         group: Group::Network,
         title: "TCP sends small messages at once",
         applies: Applies::LINUX.to(&[Workload::Interrupt]),
@@ -71,6 +74,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "net.stale-sysctls",
+        cause: Cause::Obsolete,
         group: Group::Network,
         title: "No sysctl is set that no longer does anything",
         applies: Applies::LINUX,

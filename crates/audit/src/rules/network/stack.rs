@@ -6,13 +6,14 @@ use units::Nanos;
 
 use crate::rules::interfaces::span;
 use crate::{
-    Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
+    Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known, settled,
 };
 
 /// The rules.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "net.softnet-drops",
+        cause: Cause::NetworkStack,
         group: Group::Network,
         title: "No packet was dropped from a CPU's backlog",
         applies: Applies::LINUX,
@@ -30,6 +31,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "net.softnet-squeezed",
+        cause: Cause::NetworkStack,
         group: Group::Network,
         title: "Softirqs of the network finished their work in time",
         applies: Applies::LINUX,
@@ -49,6 +51,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "net.conntrack",
+        cause: Cause::NetworkStack,
         group: Group::Network,
         title: "Connections are not tracked",
         applies: Applies::LINUX.to(&[Workload::Interrupt, Workload::Rt, Workload::KvmHost]),
@@ -69,6 +72,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "net.irdma",
+        cause: Cause::Rdma,
         group: Group::Network,
         title: "RDMA of the card is loaded only where it is used",
         applies: Applies::LINUX,
@@ -214,8 +218,8 @@ fn rdma(facts: &Facts, context: &Context) -> Judged {
                 .is_some_and(|cpus| cpus.iter().any(|cpu| isolated.contains(cpu)))
         })
         .count();
-    let found =
-        format!("irdma has {} interrupts, {stray} of them on isolated CPUs; they came {came} times", vectors.len());
+    let astray = if isolated.is_empty() { String::new() } else { format!(", {stray} of them on isolated CPUs") };
+    let found = format!("irdma has {} interrupts{astray}; they came {came} times", vectors.len());
     Judgement::warn(Subject::Host, found)
         .see_as(format!("{} interrupts of irdma", vectors.len()), facts.irqs.list.source())
         .alone()

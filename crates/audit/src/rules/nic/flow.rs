@@ -7,7 +7,7 @@ use host::facts::Link;
 use units::Nanos;
 
 use crate::rules::interfaces::{by_link, counted, offered, on_wire, span};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const I40E: &str = "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst";
 
@@ -21,6 +21,7 @@ const PAUSE: Magnitude = Magnitude {
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.pause",
+        cause: Cause::Pause,
         group: Group::Nic,
         title: "Pause frames are off",
         applies: Applies::LINUX.with_nic(),
@@ -34,6 +35,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.pause-frames",
+        cause: Cause::Pause,
         group: Group::Nic,
         title: "No pause frame came or went",
         applies: Applies::LINUX.with_nic(),
@@ -49,6 +51,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.drops",
+        cause: Cause::Rings,
         group: Group::Nic,
         title: "The card dropped nothing for want of buffers",
         applies: Applies::LINUX.with_nic(),
@@ -70,6 +73,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.fw-lldp",
+        cause: Cause::NicDriver,
         group: Group::Nic,
         title: "The card's firmware leaves LLDP to the host",
         applies: Applies::LINUX.with_nic().driven_by(&["i40e", "ice"]),
@@ -87,6 +91,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.priv-flags",
+        cause: Cause::NicDriver,
         group: Group::Nic,
         title: "No private flag of the driver asks for the slow way",
         applies: Applies::LINUX.with_nic(),

@@ -5,7 +5,7 @@ use host::facts::{Coalesce, Link};
 use units::Nanos;
 
 use crate::rules::interfaces::{by_link, offered};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const I40E: &str = "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst";
 const GUIDE: &str = "Intel Ethernet 700 Series Linux performance tuning guide (334019)";
@@ -16,6 +16,7 @@ const ETHTOOL: &str = "ethtool(8), -C";
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.adaptive",
+        cause: Cause::Moderation,
         group: Group::Nic,
         title: "Moderation does not follow the load",
         applies: Applies::LINUX.with_nic(),
@@ -34,6 +35,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.rx-usecs",
+        cause: Cause::Moderation,
         group: Group::Nic,
         title: "The card holds receive interrupts back no longer than the budget",
         applies: Applies::LINUX.with_nic(),
@@ -56,6 +58,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.rx-usecs-semantics",
+        cause: Cause::Moderation,
         group: Group::Nic,
         title: "rx-usecs is a time, not the name of a mode",
         applies: Applies::LINUX.with_nic().driven_by(&["e1000e", "igb", "igbvf", "igc", "ixgbe", "ixgbevf"]),
@@ -77,6 +80,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.rx-usecs-high",
+        cause: Cause::Moderation,
         group: Group::Nic,
         title: "No limit on the rate of interrupts stands behind rx-usecs",
         applies: Applies::LINUX.with_nic().driven_by(&["i40e", "iavf", "ice"]),
@@ -94,6 +98,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.dim-profile",
+        cause: Cause::Moderation,
         group: Group::Nic,
         title: "The levels of adaptive moderation fit the budget",
         applies: Applies::LINUX.with_nic(),
@@ -112,6 +117,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.queue-coalesce",
+        cause: Cause::Moderation,
         group: Group::Nic,
         title: "All queues have the interface's moderation",
         applies: Applies::LINUX.with_nic(),
@@ -129,6 +135,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.coalesce-effective",
+        cause: Cause::Moderation,
         group: Group::Nic,
         title: "Interrupts come no more often than moderation allows",
         applies: Applies::LINUX.with_nic(),

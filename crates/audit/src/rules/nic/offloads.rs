@@ -5,7 +5,7 @@ use host::facts::Link;
 use units::Nanos;
 
 use crate::rules::interfaces::{by_link, gigabits, offered, on_wire};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const SEGMENTATION: &str = "Linux Documentation/networking/segmentation-offloads.rst";
 const THREAD: &str = "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)";
@@ -15,6 +15,7 @@ const ETHTOOL: &str = "ethtool(8), -K";
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.lro",
+        cause: Cause::Offloads,
         group: Group::Nic,
         title: "The card and its driver do not merge received segments",
         applies: Applies::LINUX.with_nic(),
@@ -33,6 +34,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.gro",
+        cause: Cause::Offloads,
         group: Group::Nic,
         title: "The kernel does not merge received segments",
         applies: Applies::LINUX.with_nic().to(&[Workload::Interrupt, Workload::Rt]),
@@ -53,6 +55,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.tso",
+        cause: Cause::Offloads,
         group: Group::Nic,
         title: "A large segment does not hold the wire longer than the budget",
         applies: Applies::LINUX.with_nic(),
@@ -73,6 +76,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.csum",
+        cause: Cause::Offloads,
         group: Group::Nic,
         title: "The card computes checksums",
         applies: Applies::LINUX.with_nic(),

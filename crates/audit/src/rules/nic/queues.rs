@@ -5,7 +5,7 @@ use host::facts::{CpuSet, Link};
 use units::Nanos;
 
 use crate::rules::interfaces::{by_link, offered, shortest_ring};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const I40E: &str = "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst";
 const SCALING: &str = "Linux Documentation/networking/scaling.rst";
@@ -22,6 +22,7 @@ const IPI: Magnitude = Magnitude {
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.queues",
+        cause: Cause::Queues,
         group: Group::Nic,
         title: "The card has no more queues than there are housekeeping CPUs",
         applies: Applies::LINUX.isolated().with_nic(),
@@ -43,6 +44,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.ring",
+        cause: Cause::Rings,
         group: Group::Nic,
         title: "The receive ring is neither too short nor too long",
         applies: Applies::LINUX.with_nic(),
@@ -61,6 +63,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.rss",
+        cause: Cause::Queues,
         group: Group::Nic,
         title: "Flows spread over queues that housekeeping CPUs serve",
         applies: Applies::LINUX.with_nic(),
@@ -82,6 +85,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.steering",
+        cause: Cause::Queues,
         group: Group::Nic,
         title: "The card does not move flows between queues by itself",
         applies: Applies::LINUX.with_nic().driven_by(&["i40e", "ixgbe"]),
@@ -102,6 +106,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.rps",
+        cause: Cause::Queues,
         group: Group::Nic,
         title: "Receive packet steering is off, or stays on housekeeping CPUs",
         applies: Applies::LINUX.with_nic(),
@@ -118,6 +123,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.xps",
+        cause: Cause::Queues,
         group: Group::Nic,
         title: "Each CPU has its transmit queue",
         applies: Applies::LINUX.with_nic(),

@@ -3,13 +3,14 @@
 use host::Facts;
 
 use crate::rules::interfaces::{by_link, frame_time, gigabits};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, known};
 use units::Nanos;
 
 /// The rules.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.mtu",
+        cause: Cause::Wire,
         group: Group::Nic,
         title: "The largest frame does not hold the wire longer than the budget",
         applies: Applies::LINUX.with_nic(),
@@ -27,6 +28,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.qdisc",
+        cause: Cause::Wire,
         group: Group::Nic,
         title: "The queueing discipline delays nothing by intent",
         applies: Applies::LINUX.with_nic(),

@@ -6,7 +6,7 @@ use units::Nanos;
 
 use crate::rules::common::messages;
 use crate::rules::interfaces::{USER_SPACE, by_device, by_link, offered, path};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms";
 const DRIVERS: &str = "DPDK guide Getting Started for Linux, Linux Drivers";
@@ -16,6 +16,7 @@ const TUNE: &str = "Mellanox mlnx-tools, mlnx_tune";
 pub const RULES: &[Rule] = &[
     Rule {
         id: "pci.numa-node",
+        cause: Cause::Placement,
         group: Group::Pcie,
         title: "The card is plugged into the socket of its application",
         applies: Applies::LINUX.with_nic(),
@@ -35,6 +36,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "pci.aer",
+        cause: Cause::PcieBandwidth,
         group: Group::Pcie,
         title: "The card's link has had no errors",
         applies: Applies::LINUX.on_hardware().with_nic(),
@@ -52,6 +54,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "pci.sriov",
+        cause: Cause::PcieBandwidth,
         group: Group::Pcie,
         title: "Virtual functions got their resources",
         applies: Applies::LINUX.on_hardware().with_nic(),
@@ -69,6 +72,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.driver-messages",
+        cause: Cause::NicDriver,
         group: Group::Pcie,
         title: "The card's driver and firmware fit each other",
         applies: Applies::LINUX.on_hardware().with_nic(),
@@ -93,6 +97,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.binding",
+        cause: Cause::NicDriver,
         group: Group::Pcie,
         title: "Cards that user space drives are bound to vfio-pci",
         applies: Applies::LINUX.to(&[Workload::Poll]),
@@ -253,6 +258,19 @@ pub(crate) mod tests {
 
     const PLACE: &str = "/sys/bus/pci/devices/0000:3b:00.0";
 
+    /// A recording without interfaces: the name comes from an interrupt, the node from the PCI device.
+    fn nameless(node: &str) -> Host {
+        let place = "/sys/bus/pci/devices/0000:19:00.0";
+        host()
+            .nic("eno3")
+            .isolated("2-3")
+            .file("/sys/devices/system/node/node0/cpulist", "0-3\n")
+            .file("/sys/devices/system/node/node1/cpulist", "4-7\n")
+            .file(&format!("{place}/class"), "0x020000\n")
+            .file(&format!("{place}/numa_node"), &format!("{node}\n"))
+            .link(&format!("{place}/driver"), "../../../../bus/pci/drivers/i40e")
+    }
+
     fn on_node(node: &str) -> Host {
         card()
             .isolated("2-3")
@@ -289,6 +307,8 @@ pub(crate) mod tests {
         Case::warn("pci.numa-node", || on_node("1")),
         Case::warn("pci.numa-node", || on_node("-1")),
         Case::unknown("pci.numa-node", card),
+        Case::warn("pci.numa-node", || nameless("1")),
+        Case::pass("pci.numa-node", || nameless("0")),
         Case::pass("pci.aer", || errors(0, 0)),
         Case::warn("pci.aer", || errors(7, 0)),
         Case::fail("pci.aer", || errors(0, 1)),

@@ -7,7 +7,7 @@ use host::facts::PciDevice;
 
 use crate::rules::common::skipped;
 use crate::rules::interfaces::{by_device, carries, gigabits, path};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms";
 const TUNE: &str = "Mellanox mlnx-tools, mlnx_tune";
@@ -17,6 +17,7 @@ const SPEC: &str = "PCI Express Base Specification 5.0";
 pub const RULES: &[Rule] = &[
     Rule {
         id: "pci.link",
+        cause: Cause::PcieBandwidth,
         group: Group::Pcie,
         title: "The card's PCI Express link runs at its full speed and width",
         applies: Applies::LINUX.on_hardware().with_nic(),
@@ -37,6 +38,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "pci.two-ports-one-slot",
+        cause: Cause::PcieBandwidth,
         group: Group::Pcie,
         title: "A slot carries what all ports of its card can receive",
         applies: Applies::LINUX.on_hardware().with_nic(),
@@ -54,6 +56,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "pci.mps",
+        cause: Cause::PcieBandwidth,
         group: Group::Pcie,
         title: "Packets on PCI Express are as large as the whole path can take",
         applies: Applies::LINUX.on_hardware().with_nic(),
@@ -71,6 +74,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "pci.mrrs",
+        cause: Cause::PcieBandwidth,
         group: Group::Pcie,
         title: "The card may read 512 octets or more at once",
         applies: Applies::LINUX.on_hardware().with_nic(),
@@ -89,6 +93,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "pci.extended-tag",
+        cause: Cause::PcieBandwidth,
         group: Group::Pcie,
         title: "The card may have more than 32 reads under way",
         applies: Applies::LINUX.on_hardware().with_nic(),

@@ -4,12 +4,13 @@ use host::Facts;
 use units::{BitRate, Nanos};
 
 use crate::rules::interfaces::{by_link, gigabits, offered};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 /// The rules.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.carrier",
+        cause: Cause::Wire,
         group: Group::Pcie,
         title: "The port has a carrier, and sends while it receives",
         applies: Applies::LINUX.with_nic(),
@@ -27,6 +28,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.carrier-changes",
+        cause: Cause::Wire,
         group: Group::Pcie,
         title: "The carrier does not come and go",
         applies: Applies::LINUX.with_nic(),
@@ -48,6 +50,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.fec",
+        cause: Cause::Wire,
         group: Group::Pcie,
         title: "Error correction is no stronger than the cable needs",
         applies: Applies::LINUX.on_hardware().with_nic(),

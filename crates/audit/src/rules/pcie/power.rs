@@ -5,7 +5,7 @@ use host::facts::PciDevice;
 use units::Nanos;
 
 use crate::rules::interfaces::{by_device, by_link, offered, path};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const HARDWARE: &str = "Linux Documentation/core-api/real-time/hardware.rst";
 
@@ -13,6 +13,7 @@ const HARDWARE: &str = "Linux Documentation/core-api/real-time/hardware.rst";
 pub const RULES: &[Rule] = &[
     Rule {
         id: "pci.aspm",
+        cause: Cause::LinkPower,
         group: Group::Pcie,
         title: "The card's link does not sleep between frames",
         applies: Applies::LINUX.on_hardware().with_nic(),
@@ -37,6 +38,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "pci.runtime-pm",
+        cause: Cause::LinkPower,
         group: Group::Pcie,
         title: "The card is not put to sleep while nobody uses it",
         applies: Applies::LINUX.on_hardware().with_nic(),
@@ -54,6 +56,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "nic.eee",
+        cause: Cause::LinkPower,
         group: Group::Pcie,
         title: "Energy-efficient Ethernet is off",
         applies: Applies::LINUX.with_nic(),

@@ -8,7 +8,7 @@ use units::Nanos;
 
 use super::super::common::without_balancing;
 use super::{application, named, switches};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const ISOLATION: &str = "Linux Documentation/admin-guide/cpu-isolation.rst";
 const FLEXRAN: &str = "FlexRAN real-time platform slides (2018)";
@@ -19,6 +19,7 @@ const NAMED: usize = 5;
 pub const RULES: &[Rule] = &[
     Rule {
         id: "usr.threads-on-iso",
+        cause: Cause::SchedulerIsolation,
         group: Group::Scheduling,
         title: "Other threads of users keep off the isolated CPUs",
         applies: Applies::LINUX.isolated(),
@@ -40,6 +41,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "app.sched-class",
+        cause: Cause::Priorities,
         group: Group::Scheduling,
         title: "The application's scheduling class fits the way it waits",
         applies: Applies::LINUX.isolated(),
@@ -63,6 +65,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "app.one-task-per-cpu",
+        cause: Cause::ApplicationThreads,
         group: Group::Scheduling,
         title: "Each isolated CPU has one thread to run",
         applies: Applies::LINUX.isolated(),
@@ -82,6 +85,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "app.syscalls-on-iso",
+        cause: Cause::ApplicationThreads,
         group: Group::Scheduling,
         title: "Polling threads stay out of the kernel",
         applies: Applies::LINUX.to(&[Workload::Poll]).isolated(),
@@ -101,6 +105,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "app.cpu0",
+        cause: Cause::Housekeeping,
         group: Group::Scheduling,
         title: "The application does not run on CPU 0",
         applies: Applies::LINUX,

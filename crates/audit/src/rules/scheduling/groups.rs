@@ -5,7 +5,7 @@ use host::facts::{Cgroup, Task};
 use units::Nanos;
 
 use super::application;
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known, settled};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known, settled};
 
 const CGROUP: &str = "Linux Documentation/admin-guide/cgroup-v2.rst";
 
@@ -13,6 +13,7 @@ const CGROUP: &str = "Linux Documentation/admin-guide/cgroup-v2.rst";
 pub const RULES: &[Rule] = &[
     Rule {
         id: "usr.cpuset-partition",
+        cause: Cause::SchedulerIsolation,
         group: Group::Scheduling,
         title: "Cpuset partitions are valid",
         applies: Applies::LINUX,
@@ -34,6 +35,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "usr.cpu-quota",
+        cause: Cause::Quotas,
         group: Group::Scheduling,
         title: "No CPU quota stops the application",
         applies: Applies::LINUX,

@@ -7,7 +7,7 @@ use host::facts::{CpuSet, Task};
 use units::Nanos;
 
 use super::{application, named, switches};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Workload, known};
 
 const KTHREADS: &str = "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst";
 const NO_HZ: &str = "Linux Documentation/timers/no_hz.rst";
@@ -18,6 +18,7 @@ const NAMED: usize = 5;
 pub const RULES: &[Rule] = &[
     Rule {
         id: "kthr.unbound-on-iso",
+        cause: Cause::KernelWork,
         group: Group::Scheduling,
         title: "Kernel threads that can be moved stay on the housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
@@ -39,6 +40,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "kthr.running-on-iso",
+        cause: Cause::KernelWork,
         group: Group::Scheduling,
         title: "No kernel thread runs on an isolated CPU",
         applies: Applies::LINUX.isolated(),
@@ -59,6 +61,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "kthr.rt-prio",
+        cause: Cause::Priorities,
         group: Group::Scheduling,
         title: "Per-CPU threads of a real-time kernel come before the application",
         applies: Applies::LINUX.to(&[Workload::Rt]).isolated(),

@@ -5,7 +5,7 @@ use host::facts::{CpuSet, KernelVersion, SchedClass, Task};
 use units::Nanos;
 
 use super::{application, named};
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known, settled};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known, settled};
 
 const FLEXRAN: &str = "FlexRAN real-time platform slides (2018)";
 const RT_GROUP: &str = "Linux Documentation/scheduler/sched-rt-group.rst";
@@ -14,6 +14,7 @@ const RT_GROUP: &str = "Linux Documentation/scheduler/sched-rt-group.rst";
 pub const RULES: &[Rule] = &[
     Rule {
         id: "sched.rt-throttle",
+        cause: Cause::Priorities,
         group: Group::Scheduling,
         title: "Real-time threads that never sleep are not throttled",
         applies: Applies::LINUX.until(KernelVersion::new(6, 12)),
@@ -33,6 +34,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "sched.stalld",
+        cause: Cause::Priorities,
         group: Group::Scheduling,
         title: "stalld serves threads that polling real-time threads starve",
         applies: Applies::LINUX.isolated(),
@@ -51,6 +53,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "sched.knobs",
+        cause: Cause::Obsolete,
         group: Group::Scheduling,
         title: "No setting of the scheduler that the kernel no longer has",
         applies: Applies::LINUX.since(KernelVersion::new(5, 13)),
@@ -75,6 +78,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "sched.watchdog-cpumask",
+        cause: Cause::Watchdogs,
         group: Group::Scheduling,
         title: "The lockup detectors watch the housekeeping CPUs only",
         applies: Applies::LINUX.isolated(),
@@ -96,6 +100,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "sched.autogroup",
+        cause: Cause::Quotas,
         group: Group::Scheduling,
         title: "Sessions are not grouped behind the operator's back",
         applies: Applies::LINUX,

@@ -3,7 +3,9 @@
 use host::Facts;
 use units::Nanos;
 
-use crate::{Applies, Context, Fix, Group, HitKind, Judged, Judgement, Magnitude, Rule, Skip, Subject, hits, known};
+use crate::{
+    Applies, Cause, Context, Fix, Group, HitKind, Judged, Judgement, Magnitude, Rule, Skip, Subject, hits, known,
+};
 
 const ISOLATION: &str = "Linux Documentation/admin-guide/cpu-isolation.rst";
 /// Interrupts from other CPUs that stop a CPU for a memory map or for code that changes.
@@ -16,6 +18,7 @@ const MANY_A_SECOND: u64 = 10;
 pub const RULES: &[Rule] = &[
     Rule {
         id: "trace.active",
+        cause: Cause::Tracing,
         group: Group::Scheduling,
         title: "Nothing is traced",
         applies: Applies::LINUX,
@@ -36,6 +39,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "trace.static-key-ipi",
+        cause: Cause::Tracing,
         group: Group::Scheduling,
         title: "A holder keeps network time stamps switched on",
         applies: Applies::LINUX.isolated(),
@@ -55,6 +59,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "sys.module-unload-tlb",
+        cause: Cause::Tracing,
         group: Group::Scheduling,
         title: "Other CPUs do not interrupt the isolated ones",
         applies: Applies::LINUX.isolated(),

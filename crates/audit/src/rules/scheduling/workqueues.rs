@@ -3,7 +3,7 @@
 use host::Facts;
 use units::Nanos;
 
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const WORKQUEUE: &str = "Linux Documentation/core-api/workqueue.rst";
 
@@ -11,6 +11,7 @@ const WORKQUEUE: &str = "Linux Documentation/core-api/workqueue.rst";
 pub const RULES: &[Rule] = &[
     Rule {
         id: "wq.global-cpumask",
+        cause: Cause::KernelWork,
         group: Group::Scheduling,
         title: "Unbound work stays on the housekeeping CPUs",
         applies: Applies::LINUX.isolated(),
@@ -29,6 +30,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "wq.per-wq",
+        cause: Cause::KernelWork,
         group: Group::Scheduling,
         title: "Workqueues with a mask of their own stay on the housekeeping CPUs",
         applies: Applies::LINUX.isolated(),

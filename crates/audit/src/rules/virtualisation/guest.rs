@@ -4,7 +4,7 @@ use host::Facts;
 use host::facts::CpuSet;
 use units::Nanos;
 
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known, settled};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known, settled};
 
 const FLEXRAN: &str = "FlexRAN real-time platform slides (2018)";
 
@@ -12,6 +12,7 @@ const FLEXRAN: &str = "FlexRAN real-time platform slides (2018)";
 pub const RULES: &[Rule] = &[
     Rule {
         id: "vm.steal",
+        cause: Cause::Hypervisor,
         group: Group::Virtualisation,
         title: "The hypervisor takes no time away",
         applies: Applies::LINUX.in_guest(),
@@ -32,6 +33,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "vm.invtsc",
+        cause: Cause::Clock,
         group: Group::Virtualisation,
         title: "The guest sees an invariant time stamp counter",
         applies: Applies::LINUX.in_guest(),
@@ -52,6 +54,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "vm.balloon-devices",
+        cause: Cause::MemoryManagement,
         group: Group::Virtualisation,
         title: "The guest has no balloon and no emulated devices",
         applies: Applies::LINUX.in_guest(),
@@ -72,6 +75,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "vm.guest-cmdline",
+        cause: Cause::TimerTick,
         group: Group::Virtualisation,
         title: "The guest's isolated CPUs stop their tick too",
         applies: Applies::LINUX.in_guest().isolated(),

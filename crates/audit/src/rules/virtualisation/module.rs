@@ -5,7 +5,7 @@ use host::facts::{Fact, Vendor};
 use units::Nanos;
 
 use super::threads::is_dedicated;
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const HOST: Applies = Applies::LINUX.to(&[Workload::KvmHost]);
 const REALTIME_HOST: &str = "tuned profile realtime-virtual-host";
@@ -15,6 +15,7 @@ const HALT: &str = "Linux Documentation/virt/kvm/halt-polling.rst";
 pub const RULES: &[Rule] = &[
     Rule {
         id: "vm.nx-huge-pages",
+        cause: Cause::Mitigations,
         group: Group::Virtualisation,
         title: "KVM does not split huge pages",
         applies: HOST,
@@ -36,6 +37,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "vm.kvmclock-sync",
+        cause: Cause::Clock,
         group: Group::Virtualisation,
         title: "KVM does not synchronise guests' clocks by timer",
         applies: HOST,
@@ -53,6 +55,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "vm.ple-gap",
+        cause: Cause::HostOfGuests,
         group: Group::Virtualisation,
         title: "Guests with CPUs of their own may spin",
         applies: HOST.made_by(&[Vendor::Intel]),
@@ -71,6 +74,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "vm.halt-poll",
+        cause: Cause::HostOfGuests,
         group: Group::Virtualisation,
         title: "KVM polls before it gives up a CPU that is the guest's own, and not otherwise",
         applies: HOST,
@@ -92,6 +96,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "vm.posted-irq-apicv",
+        cause: Cause::HostOfGuests,
         group: Group::Virtualisation,
         title: "Interrupts reach a running guest without an exit",
         applies: HOST,

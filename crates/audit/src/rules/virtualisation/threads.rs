@@ -8,7 +8,7 @@ use units::Nanos;
 
 use crate::rules::common::skipped;
 use crate::rules::scheduling::named;
-use crate::{Applies, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017), virtual machine";
 const FLEXRAN: &str = "FlexRAN real-time platform slides (2018)";
@@ -19,6 +19,7 @@ const HOST: Applies = Applies::LINUX.to(&[Workload::KvmHost]);
 pub const RULES: &[Rule] = &[
     Rule {
         id: "vm.vcpu-pin",
+        cause: Cause::ApplicationThreads,
         group: Group::Virtualisation,
         title: "Each virtual CPU has a CPU of its own, and the emulator runs elsewhere",
         applies: HOST,
@@ -40,6 +41,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "vm.vcpu-sched",
+        cause: Cause::Priorities,
         group: Group::Virtualisation,
         title: "Virtual CPUs of real-time guests are real-time threads, below the kernel's own",
         applies: HOST,
@@ -59,6 +61,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "vm.hugepages-mlock",
+        cause: Cause::HugePages,
         group: Group::Virtualisation,
         title: "Memory of guests is of huge pages, or locked",
         applies: HOST,
@@ -77,6 +80,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         id: "vm.vhost-ovs",
+        cause: Cause::ApplicationThreads,
         group: Group::Virtualisation,
         title: "Threads that carry guests' packets have CPUs of their own",
         applies: HOST.isolated(),

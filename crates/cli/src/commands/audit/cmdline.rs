@@ -1,6 +1,6 @@
 //! `apus audit cmdline`.
 
-use std::io::{self, Write as _};
+use std::io::Write as _;
 
 use audit::cmdline::{Kind, Remark, Suggestion, judge_on, suggest};
 use audit::{Context, Intended};
@@ -10,7 +10,7 @@ use crate::args::audit::Cmdline;
 use crate::commands::print_json;
 use crate::documents::VERSION;
 use crate::documents::audit::{self as documents, CMDLINE_SCHEMA, CmdlineDocument};
-use crate::{Failure, Status};
+use crate::{Failure, Status, terminal};
 
 /// Judges a command line, or writes one.
 pub(super) fn run(typed: &Cmdline) -> anyhow::Result<Status> {
@@ -52,7 +52,7 @@ fn judge_one(typed: &Cmdline, context: &Context) -> anyhow::Result<Status> {
         print_json(&document(line.raw, &remarks, Suggestion::default()))?;
         return Ok(status);
     }
-    let mut out = io::stdout().lock();
+    let mut out = terminal::out();
     for remark in &remarks {
         writeln!(out, "{}: {}", remark.kind, remark.parameter)?;
         writeln!(out, "    {}", remark.text)?;
@@ -79,7 +79,7 @@ fn write_one(typed: &Cmdline, context: &Context, isolated: &CpuSet) -> anyhow::R
         print_json(&document(suggestion.line(), &[], suggestion))?;
         return Ok(Status::Good);
     }
-    let mut out = io::stdout().lock();
+    let mut out = terminal::out();
     writeln!(out, "{suggestion}\n")?;
     for suggested in &suggestion.parameters {
         writeln!(out, "{}\n    {}", suggested.parameter, suggested.why)?;

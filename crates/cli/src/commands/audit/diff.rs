@@ -1,6 +1,6 @@
 //! `apus audit diff`.
 
-use std::io::{self, Write as _};
+use std::io::Write as _;
 use std::path::Path;
 
 use audit::{Difference, DifferenceKind, Intent, Report, audit, difference};
@@ -12,6 +12,7 @@ use crate::args::audit::Diff;
 use crate::commands::print_json;
 use crate::documents::VERSION;
 use crate::documents::audit::{DIFF_SCHEMA, DiffDocument};
+use crate::terminal;
 
 /// Compares two hosts.
 pub(super) fn run(typed: &Diff) -> anyhow::Result<Status> {
@@ -43,7 +44,7 @@ pub(super) fn run(typed: &Diff) -> anyhow::Result<Status> {
         })?;
         return Ok(status);
     }
-    let mut out = io::stdout().lock();
+    let mut out = terminal::out();
     writeln!(out, "{} → {}", before.0.origin.name, after.0.origin.name)?;
     if differences.is_empty() {
         writeln!(out, "the two audits say the same")?;

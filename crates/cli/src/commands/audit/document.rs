@@ -1,21 +1,26 @@
 //! A report as a document.
 
-use audit::{Goal, How, Intended, Level, Report};
+use audit::{Advised, Caused, Doing, Goal, How, Intended, Level, Report, Unlock, advise};
 use host::Facts;
 
 use crate::documents::VERSION;
-use crate::documents::audit::{Document, Evidence, Finding, Fix, Group, Host, Intent, SCHEMA, Step};
+use crate::documents::audit::{self as documents, Document, Evidence, Finding, Fix, Group, Host, Intent, SCHEMA, Step};
 
 /// The document of a report, with the findings from a level on.
-pub(super) fn of(facts: &Facts, report: &Report, level: Level, unused: Vec<String>) -> Document {
+pub(super) fn of(facts: &Facts, report: &Report, unlocks: &[Unlock], level: Level, unused: Vec<String>) -> Document {
+    let advice = advise(report, Level::Warn);
     let findings = report.findings.iter().filter(|finding| finding.level() >= level);
     Document {
         apus: VERSION.to_owned(),
         schema: SCHEMA.to_owned(),
         host: host(facts),
         intent: intent(report),
-        groups: audit::Group::ALL.into_iter().filter_map(|one| group(report, one)).collect(),
+        do_first: advice.actions.iter().map(action).collect(),
+        do_later: advice.more as u64,
+        unlocks: unlocks.iter().map(unlock).collect(),
+        causes: advice.causes.iter().map(cause).collect(),
         findings: findings.map(finding).collect(),
+        groups: audit::Group::ALL.into_iter().filter_map(|one| group(report, one)).collect(),
         baseline_unused: unused,
     }
 }
@@ -76,6 +81,53 @@ fn group(report: &Report, group: audit::Group) -> Option<Group> {
     })
 }
 
+fn action(action: &Advised<'_>) -> documents::Action {
+    let gain = action.gain();
+    documents::Action {
+        title: action.title().to_owned(),
+        kind: match action.step {
+            Doing::Set(..) => "set",
+            Doing::Boot { .. } => "boot",
+            Doing::People(..) => "people",
+        }
+        .to_owned(),
+        causes: action.causes().into_iter().map(|cause| cause.name().to_owned()).collect(),
+        lines: action.lines(),
+        changes: action.changes(),
+        gain: documents::Gain {
+            text: super::text::gain(&gain),
+            effect_ns: gain.effect.map(units::Nanos::as_nanos),
+            of_this_host: gain.of_this_host,
+            finding: gain.finding.key(),
+        },
+        risks: action.risks().iter().map(ToString::to_string).collect(),
+        costs: action.costs().into_iter().map(str::to_owned).collect(),
+        findings: action.from.iter().map(|finding| finding.key()).collect(),
+    }
+}
+
+fn unlock(unlock: &Unlock) -> documents::Unlock {
+    documents::Unlock { option: unlock.option.to_owned(), value: unlock.value.clone(), rules: unlock.rules as u64 }
+}
+
+fn cause(caused: &Caused<'_>) -> documents::Cause {
+    let said = caused.rules.iter().flat_map(|by_rule| &by_rule.said);
+    documents::Cause {
+        cause: caused.cause.name().to_owned(),
+        problem: caused.cause.problem().to_owned(),
+        verdict: caused.verdict().map_or("", audit::Verdict::name).to_owned(),
+        said: said
+            .map(|said| documents::Said {
+                id: said.first().rule.id.to_owned(),
+                verdict: said.first().judgement.verdict.name().to_owned(),
+                subject: said.subject(),
+                found: said.first().judgement.found.clone(),
+                findings: said.findings.iter().map(|finding| finding.key()).collect(),
+            })
+            .collect(),
+    }
+}
+
 /// One line of a fix.
 fn step(step: &audit::Step) -> Step {
     Step {
@@ -92,6 +144,7 @@ pub(super) fn finding(finding: &audit::Finding) -> Finding {
     Finding {
         id: rule.id.to_owned(),
         group: rule.group.name().to_owned(),
+        cause: finding.cause().name().to_owned(),
         title: rule.title.to_owned(),
         verdict: judgement.verdict.name().to_owned(),
         reason: judgement.verdict.reason().map(str::to_owned),
@@ -108,6 +161,7 @@ pub(super) fn finding(finding: &audit::Finding) -> Finding {
         magnitude_source: rule.magnitude.source.to_owned(),
         effect: finding.effect_name().map(str::to_owned),
         effect_ns: finding.effect.map(units::Nanos::as_nanos),
+        effect_of_this_host: finding.own_delay().is_some(),
         fix: Fix {
             look: finding.fix.look.clone(),
             runtime: finding.fix.runtime.iter().map(ToString::to_string).collect(),

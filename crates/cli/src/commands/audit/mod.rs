@@ -9,7 +9,7 @@ mod sarif;
 mod text;
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io::Write as _;
 use std::path::Path;
 
 use audit::{Level, Report, Selection, audit_with, read_baseline, rules, write_baseline};
@@ -17,7 +17,7 @@ use host::Facts;
 
 use crate::args::audit::{Audit, Special};
 use crate::commands::print_json;
-use crate::{Failure, Status};
+use crate::{Failure, Status, terminal};
 
 pub(super) use read::{facts_of, intent_of, read, stay_away};
 
@@ -51,30 +51,36 @@ fn one_host(typed: &Audit) -> anyhow::Result<Status> {
         Some(path) => report.accept(&read_baseline(&contents(path)?)),
         None => Vec::new(),
     };
-    outputs(typed, &facts, &report)?;
+    let unlocks = match selection.only.is_empty() {
+        true => audit::unlocks(&facts, &intent, &report),
+        // Somebody asks for these rules, and not for others.
+        false => Vec::new(),
+    };
+    outputs(typed, &facts, &report, &unlocks)?;
     let level = typed.min_level.unwrap_or(Level::Warn);
     let status = match report.at_least(level.max(Level::Choice)).next() {
         Some(_) => Status::Findings,
         None => Status::Good,
     };
     if let Some(rule) = explained {
-        text::explain(&mut io::stdout().lock(), rule, &report)?;
+        text::explain(&mut terminal::out(), rule, &report)?;
     } else if typed.json {
         let level = typed.min_level.unwrap_or(Level::All);
-        print_json(&document::of(&facts, &report, level, unused))?;
+        print_json(&document::of(&facts, &report, &unlocks, level, unused))?;
     } else if !prints_sarif && !prints_plan {
-        text::report(&mut io::stdout().lock(), &facts, &report, level, &unused)?;
+        let advice = audit::advise(&report, level);
+        text::report(&mut terminal::out(), &facts, &report, &advice, &unlocks, level, &unused)?;
     }
     Ok(status)
 }
 
 /// Writes the files that were asked for.
-fn outputs(typed: &Audit, facts: &Facts, report: &Report) -> anyhow::Result<()> {
+fn outputs(typed: &Audit, facts: &Facts, report: &Report, unlocks: &[audit::Unlock]) -> anyhow::Result<()> {
     let level = typed.min_level.unwrap_or(Level::All);
     if let Some(path) = &typed.sarif {
         let text = serde_json::to_string_pretty(&sarif::of(report, level))? + "\n";
         if path == Path::new("-") {
-            io::stdout().lock().write_all(text.as_bytes())?;
+            terminal::out().write_all(text.as_bytes())?;
         } else {
             write(path, &text)?;
         }
@@ -83,7 +89,7 @@ fn outputs(typed: &Audit, facts: &Facts, report: &Report) -> anyhow::Result<()> 
         plan(path, report)?;
     }
     if let Some(path) = &typed.output {
-        write(path, &page::of(&document::of(facts, report, Level::All, Vec::new())))?;
+        write(path, &page::of(&document::of(facts, report, unlocks, Level::All, Vec::new())))?;
     }
     if let Some(path) = &typed.write_baseline {
         write(path, &write_baseline(report))?;
@@ -95,7 +101,7 @@ fn outputs(typed: &Audit, facts: &Facts, report: &Report) -> anyhow::Result<()> 
 fn plan(path: &Path, report: &Report) -> anyhow::Result<()> {
     let plan = audit::plan(report);
     if path == Path::new("-") {
-        return Ok(io::stdout().lock().write_all(plan.toml().as_bytes())?);
+        return Ok(terminal::out().write_all(plan.toml().as_bytes())?);
     }
     write(path, &plan.toml())?;
     let isolated = &report.context.isolated.value;
@@ -103,7 +109,8 @@ fn plan(path: &Path, report: &Report) -> anyhow::Result<()> {
     let file = path.display().to_string();
     // A name without a slash would be taken for a profile that comes with Apus, were it not for its ending.
     let file = if file.contains('/') || file.ends_with(".toml") { file } else { format!("./{file}") };
-    eprintln!(
+    let _ = writeln!(
+        terminal::err(),
         "{} findings are in {file}, {} are left to people (its comments): apus tune plan {file}{isolated}",
         plan.mends,
         plan.left.len()
@@ -112,7 +119,7 @@ fn plan(path: &Path, report: &Report) -> anyhow::Result<()> {
 }
 
 fn list(markdown: bool) -> anyhow::Result<Status> {
-    let mut out = io::stdout().lock();
+    let mut out = terminal::out();
     if markdown {
         out.write_all(audit::markdown().as_bytes())?;
         return Ok(Status::Good);
@@ -152,7 +159,7 @@ fn contents(path: &Path) -> Result<String, Failure> {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    fs::write(path, text).map_err(|error| {
+    terminal::file(path, text).map_err(|error| {
         Failure::wrong(
             format!("write {}", path.display()),
             error.to_string(),

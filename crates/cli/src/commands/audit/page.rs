@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::text::{capital, delay, spaced};
 use crate::documents::audit::{Document, Finding};
 
 /// Nothing may be loaded and nothing may run; the style sheet stands in the file.
@@ -22,28 +23,89 @@ pub(super) fn of(document: &Document) -> String {
         css = include_str!("page.css"),
     );
     facts(&mut page, document);
+    first(&mut page, document);
+    causes(&mut page, document);
     budget(&mut page, document);
-    groups(&mut page, document);
-    let parts = [
-        ("Findings", &["fail", "warn"][..], true),
-        ("Choices on which sources disagree", &["sources-disagree"], true),
-        ("Unknown", &["unknown"], false),
-        ("Passed", &["pass"], false),
-        ("Not applicable", &["not-applicable"], false),
+    let parts: [(&str, fn(&Finding) -> bool); 5] = [
+        ("Accepted by the baseline", |finding| finding.accepted),
+        ("Choices on which sources disagree", |finding| !finding.accepted && finding.verdict == "sources-disagree"),
+        ("Unknown", |finding| finding.verdict == "unknown"),
+        ("Passed", |finding| finding.verdict == "pass"),
+        ("Not applicable", |finding| finding.verdict == "not-applicable"),
     ];
-    for (title, verdicts, open) in parts {
-        let findings: Vec<&Finding> =
-            document.findings.iter().filter(|finding| verdicts.contains(&finding.verdict.as_str())).collect();
+    for (title, is_of) in parts {
+        let findings: Vec<&Finding> = document.findings.iter().filter(|finding| is_of(finding)).collect();
         if findings.is_empty() {
             continue;
         }
-        let open = if open { " open" } else { "" };
-        let _ = writeln!(page, "<details{open}><summary>{title}: {}</summary>", findings.len());
-        findings.into_iter().for_each(|finding| one(&mut page, finding));
+        let _ = writeln!(page, "<details><summary>{title}: {}</summary>", findings.len());
+        findings.into_iter().for_each(|finding| one(&mut page, finding, &finding.subject));
         page.push_str("</details>\n");
     }
+    groups(&mut page, document);
     let _ = writeln!(page, "<p class=\"quiet\">apus {}</p></body></html>", escaped(&document.apus));
     page
+}
+
+/// What to do first.
+fn first(page: &mut String, document: &Document) {
+    if !document.do_first.is_empty() {
+        page.push_str("<h2>Do these first</h2>\n<ol class=\"first\">\n");
+    }
+    for action in &document.do_first {
+        let _ = write!(page, "<li><h3>{}</h3><pre>{}</pre>", escaped(&action.title), escaped(&action.lines.join("\n")));
+        if !action.changes.is_empty() {
+            let _ = write!(page, "<p>Changes: <code>{}</code></p>", escaped(&action.changes.join("  ")));
+        }
+        let risks = capital(&risks(&action.risks));
+        let costs = action.costs.join(" ");
+        let _ = writeln!(
+            page,
+            "<dl><dt>Gain</dt><dd>{}</dd><dt>Risk and cost</dt><dd>{}{}{}</dd></dl></li>",
+            escaped(&action.gain.text),
+            escaped(&risks),
+            if risks.is_empty() { "" } else { ". " },
+            escaped(&costs)
+        );
+    }
+    if !document.do_first.is_empty() {
+        page.push_str("</ol>\n");
+    }
+    if document.do_later > 0 {
+        let _ = writeln!(page, "<p>More actions, with the findings below: {}.</p>", document.do_later);
+    }
+    if document.do_first.iter().any(|action| action.kind == "set") {
+        page.push_str(
+            "<p class=\"quiet\">All settings in one step: <code>apus audit --fix FILE.toml</code>, \
+             <code>apus tune apply FILE.toml</code>; <code>apus tune rollback</code> undoes them.</p>\n",
+        );
+    }
+    let ways: Vec<String> =
+        document.unlocks.iter().map(|one| format!("{} {} ({} more rules)", one.option, one.value, one.rules)).collect();
+    if !ways.is_empty() {
+        let _ = writeln!(page, "<p>More can be judged with {}.</p>", escaped(&ways.join(", ")));
+    }
+}
+
+/// What a fix puts at risk, in words.
+fn risks(names: &[String]) -> String {
+    let known = audit::Risk::ALL.into_iter().filter(|risk| names.iter().any(|name| name == risk.name()));
+    known.map(audit::Risk::text).collect::<Vec<_>>().join("; ")
+}
+
+/// The warnings and failures by root cause; the same of several subjects once.
+fn causes(page: &mut String, document: &Document) {
+    for cause in &document.causes {
+        let count: usize = cause.said.iter().map(|said| said.findings.len()).sum();
+        let count = if count > 1 { format!(" <span class=\"quiet\">{count} findings</span>") } else { String::new() };
+        let _ = writeln!(page, "<h2>{}{count}</h2>", escaped(&cause.problem));
+        for said in &cause.said {
+            let key = said.findings.first();
+            if let Some(finding) = document.findings.iter().find(|finding| Some(&finding.key) == key) {
+                one(page, finding, &said.subject);
+            }
+        }
+    }
 }
 
 fn facts(page: &mut String, document: &Document) {
@@ -51,7 +113,7 @@ fn facts(page: &mut String, document: &Document) {
     let with = |value: &str, from: &Option<String>| match from.as_deref() {
         Some("given") => value.to_owned(),
         Some(from) => format!("{value} (inferred from {from})"),
-        None => format!("{value} (nothing shows it)"),
+        None => format!("{value} found"),
     };
     let list = |list: &[String]| if list.is_empty() { "none".to_owned() } else { list.join(", ") };
     let cpus = host.cpus.map(|cpus| cpus.to_string());
@@ -76,7 +138,7 @@ fn facts(page: &mut String, document: &Document) {
     }
 }
 
-/// What late packets lose, the largest first, where there is a goal.
+/// What is added to the budget, the largest first, where there is a goal.
 fn budget(page: &mut String, document: &Document) {
     let Some(goal) = &document.intent.goal else { return };
     // Of several subjects of one rule a packet meets one: the first, for the findings are in this order.
@@ -88,10 +150,8 @@ fn budget(page: &mut String, document: &Document) {
     }
     takes.sort_by_key(|(_, effect)| std::cmp::Reverse(*effect));
     let Some((_, most)) = takes.first().copied() else { return };
-    let _ = writeln!(page, "<h2>What late packets lose of {}</h2>", escaped(goal));
-    page.push_str(
-        "<p class=\"quiet\">Each at its worst. Several can name one mechanism: this is no sum.</p>\n<table>\n",
-    );
+    let _ = writeln!(page, "<h2>Delays beside the goal {}</h2>", escaped(goal));
+    page.push_str("<p class=\"quiet\">Each at its worst. Several can be one mechanism: this is no sum.</p>\n<table>\n");
     for (id, effect) in takes {
         // Between a nanosecond and a second: the bar is logarithmic, and says so by its numbers.
         let share = 100.0 * (effect.max(1) as f64).log10() / (most.max(2) as f64).log10();
@@ -99,7 +159,7 @@ fn budget(page: &mut String, document: &Document) {
             page,
             "<tr><td><code>{}</code></td><td class=\"n\">{}</td><td><div class=\"bar\" style=\"width:{:.0}px\"></div></td></tr>",
             escaped(id),
-            units::Nanos::from_nanos(effect),
+            spaced(units::Nanos::from_nanos(effect)),
             share * 2.0
         );
     }
@@ -107,7 +167,7 @@ fn budget(page: &mut String, document: &Document) {
 }
 
 fn groups(page: &mut String, document: &Document) {
-    page.push_str("<h2>Groups</h2>\n<div class=\"wide\"><table><tr><th>Group</th>");
+    page.push_str("<h2>Counts</h2>\n<div class=\"wide\"><table><tr><th>Group</th>");
     for name in ["fail", "warn", "choice", "unknown", "pass", "not applicable", "accepted"] {
         let _ = write!(page, "<th class=\"n\">{name}</th>");
     }
@@ -133,7 +193,7 @@ fn groups(page: &mut String, document: &Document) {
     page.push_str("</table></div>\n");
 }
 
-fn one(page: &mut String, finding: &Finding) {
+fn one(page: &mut String, finding: &Finding, subject: &str) {
     let accepted = if finding.accepted { " · accepted" } else { "" };
     // Also as a word: not everybody sees colours.
     let verdict = match finding.verdict.as_str() {
@@ -147,7 +207,7 @@ fn one(page: &mut String, finding: &Finding) {
         escaped(&finding.verdict),
         escaped(verdict),
         escaped(&finding.id),
-        escaped(&finding.subject),
+        escaped(subject),
         escaped(finding.reason.as_deref().unwrap_or(&finding.found)),
     );
     for evidence in &finding.evidence {
@@ -162,13 +222,12 @@ fn one(page: &mut String, finding: &Finding) {
         page.push_str("</article>\n");
         return;
     }
+    let own = finding.effect_ns.filter(|_| finding.effect_of_this_host);
     let _ = writeln!(
         page,
-        "<p>{}</p><dl><dt>Takes</dt><dd>{}{} <span class=\"quiet\">{}</span></dd>",
+        "<p>{}</p><dl><dt>Delay</dt><dd>{}</dd>",
         escaped(&finding.why),
-        finding.effect_ns.map(|ns| format!("{} of a late packet: ", units::Nanos::from_nanos(ns))).unwrap_or_default(),
-        escaped(&finding.magnitude),
-        escaped(&finding.magnitude_source)
+        escaped(&delay(own.map(units::Nanos::from_nanos), &finding.magnitude, &finding.magnitude_source))
     );
     let fix = &finding.fix;
     let boot = if fix.reboot { "For good, from the next boot" } else { "For good" };
@@ -177,14 +236,13 @@ fn one(page: &mut String, finding: &Finding) {
             let _ = writeln!(page, "<dt>{name}</dt><dd><pre>{}</pre></dd>", escaped(&lines.join("\n")));
         }
     }
-    let risks = audit::Risk::ALL.into_iter().filter(|risk| fix.risks.iter().any(|name| name == risk.name()));
-    let risks: Vec<&str> = risks.map(audit::Risk::text).collect();
+    let risks = risks(&fix.risks);
     if !risks.is_empty() {
-        let _ = writeln!(page, "<dt>Risk</dt><dd>{}</dd>", escaped(&risks.join("; ")));
+        let _ = writeln!(page, "<dt>Risk</dt><dd>{}</dd>", escaped(&risks));
     }
     let _ = writeln!(
         page,
-        "<dt>Costs</dt><dd>{}</dd><dt>References</dt><dd>{}</dd></dl></article>",
+        "<dt>Cost</dt><dd>{}</dd><dt>References</dt><dd>{}</dd></dl></article>",
         escaped(&finding.cost),
         escaped(&finding.references.join("; "))
     );

@@ -1,138 +1,284 @@
 //! A report for people at a terminal.
 
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, Write};
 
-use audit::{Finding, Group, Level, Report, Rule, Step, Tally, Verdict};
+use audit::{Advice, Advised, ByRule, Caused, Finding, Gain, Group, Level, Report, Rule, Tally, Unlock, Verdict};
 use host::Facts;
 
 use super::document::{from, show};
-use crate::commands::no_color;
+use crate::terminal::{Clean, Style};
 
 /// Columns of the text.
 const WIDTH: usize = 100;
+/// Of many commands of one action, or of one rule, so many are shown; the document has all.
+const LINES: usize = 4;
+/// Of many different things that one rule says, so many are shown.
+const SAID: usize = 5;
 
-/// Groups with one line each, then the findings from a level on.
+/// What to do first, then the findings by root cause, then how many there are.
 pub(super) fn report(
-    out: &mut impl Write,
+    out: &mut Clean<impl Write>,
     facts: &Facts,
     report: &Report,
+    advice: &Advice<'_>,
+    unlocks: &[Unlock],
     level: Level,
     unused: &[String],
 ) -> io::Result<()> {
-    let paint = Paint::new();
     head(out, facts, report)?;
-    for group in Group::ALL {
-        let tally = report.tally(Some(group));
-        if tally != Tally::default() {
-            writeln!(out, "{} {:<38} {}", paint.mark(&tally), group.title(), sum(&tally))?;
-        }
-    }
-    for finding in report.at_least(level) {
+    first(out, advice)?;
+    unlocked(out, unlocks)?;
+    for caused in &advice.causes {
         writeln!(out)?;
-        one(out, &paint, finding)?;
+        cause(out, caused)?;
     }
     budget(out, report)?;
+    counts(out, report)?;
     let total = report.tally(None);
-    writeln!(out, "\n{}", sum(&total))?;
     if level > Level::Choice && total.sources_disagree > 0 {
-        let text = "on some questions good sources disagree, and the choice is yours: --min-level choice shows them";
-        writeln!(out, "{text}")?;
+        writeln!(out, "on some questions good sources disagree: --min-level choice shows them")?;
     }
     if level > Level::Unknown && total.unknown > 0 {
         writeln!(out, "{}", hint(facts, rustix::process::geteuid().is_root()))?;
     }
     for key in unused {
-        writeln!(out, "the baseline names what is no finding any more: {key}")?;
+        writeln!(out, "the baseline lists a finding that no longer occurs: {key}")?;
     }
     Ok(())
 }
 
-fn head(out: &mut impl Write, facts: &Facts, report: &Report) -> io::Result<()> {
+fn head(out: &mut Clean<impl Write>, facts: &Facts, report: &Report) -> io::Result<()> {
     let host = super::document::host(facts);
     let release = host.release.map(|release| format!(", {release}")).unwrap_or_default();
     let model = host.cpu_model.map(|model| format!(", {model}")).unwrap_or_default();
     let cpus = host.cpus.map(|cpus| format!(", {cpus} CPUs")).unwrap_or_default();
-    writeln!(out, "{}{release}{model}{cpus}", host.name)?;
+    wrapped(out, "", "  ", &format!("{}{release}{model}{cpus}", host.name))?;
     let context = &report.context;
-    let line = |value: String, how: Option<String>| match how {
-        Some(how) if how == "given" => value,
-        Some(how) => format!("{value} (inferred from {how})"),
-        None => format!("{value} (nothing shows it)"),
+    let mut line = |name: &str, value: String, how: Option<String>| {
+        let how = match how {
+            Some(how) if how == "given" => String::new(),
+            Some(how) => format!(" (inferred from {how})"),
+            None => " found".to_owned(),
+        };
+        wrapped(out, &format!("  {name:<13}  "), "                 ", &format!("{value}{how}"))
     };
     let names = |list: Vec<String>| if list.is_empty() { "none".to_owned() } else { list.join(", ") };
-    writeln!(out, "  isolated CPUs  {}", line(context.isolated.value.to_string(), from(&context.isolated)))?;
-    writeln!(out, "  interfaces     {}", line(names(context.nics.value.clone()), from(&context.nics)))?;
+    line("isolated CPUs", context.isolated.value.to_string(), from(&context.isolated))?;
+    line("interfaces", names(context.nics.value.clone()), from(&context.nics))?;
     let uses = context.workloads.value.iter().map(ToString::to_string).collect();
-    writeln!(out, "  used as        {}", line(names(uses), from(&context.workloads)))?;
+    line("used as", names(uses), from(&context.workloads))?;
     if let Some(goal) = context.goal {
-        writeln!(out, "  goal           {}", show(goal))?;
+        line("goal", show(goal), Some("given".to_owned()))?;
     }
     for note in &facts.origin.notes {
-        writeln!(out, "  note           {note}")?;
+        line("note", note.clone(), Some("given".to_owned()))?;
     }
     writeln!(out)
 }
 
-fn one(out: &mut impl Write, paint: &Paint, finding: &Finding) -> io::Result<()> {
-    let (rule, judgement) = (finding.rule, &finding.judgement);
-    let subject = match judgement.subject {
-        audit::Subject::Host => String::new(),
-        _ => format!(" · {}", judgement.subject),
-    };
-    writeln!(out, "{} {}{subject}", paint.verdict(&judgement.verdict), paint.bold(rule.id))?;
-    let found = match judgement.verdict.reason() {
-        Some(reason) => reason,
-        None => &judgement.found,
-    };
-    wrapped(out, "    ", "", found)?;
-    for evidence in &judgement.evidence {
-        wrapped(out, "    seen  ", "          ", &format!("{} ({})", evidence.value, evidence.source))?;
+/// What to do first.
+fn first(out: &mut Clean<impl Write>, advice: &Advice<'_>) -> io::Result<()> {
+    if advice.actions.is_empty() {
+        let text = match advice.causes.is_empty() {
+            true => "Nothing to do: no finding among what could be judged.",
+            false => "No setting, parameter or step is known that fixes what follows.",
+        };
+        return writeln!(out, "{text}");
     }
-    if finding.level() < Level::Choice {
+    out.styled(Style::Bold, "Do these first")?;
+    writeln!(out)?;
+    for (n, action) in advice.actions.iter().enumerate() {
+        out.styled(Style::Bold, &format!("{}. {}", n + 1, action.title()))?;
+        writeln!(out)?;
+        one_action(out, action)?;
+    }
+    if advice.more > 0 {
+        let s = if advice.more == 1 { "" } else { "s" };
+        writeln!(out, "{} more action{s} below, with the findings.", advice.more)?;
+    }
+    if advice.actions.iter().any(Advised::is_rolled_back) {
+        let how = "All settings in one step: apus audit --fix FILE.toml, apus tune plan FILE.toml, apus tune apply \
+                   FILE.toml; apus tune rollback undoes them.";
+        wrapped(out, "", "", how)?;
+    }
+    Ok(())
+}
+
+fn one_action(out: &mut Clean<impl Write>, action: &Advised<'_>) -> io::Result<()> {
+    let changes = action.changes();
+    lines(out, if changes.is_empty() { "   do    " } else { "   line  " }, &action.lines())?;
+    if !changes.is_empty() {
+        wrapped(out, "   diff  ", "         ", &changes.join("  "))?;
+    }
+    wrapped(out, "   gain  ", "         ", &gain(&action.gain()))?;
+    let risks = action.risks().into_iter().map(|risk| format!("{}.", capital(risk.text())));
+    // The first is that of the worst finding; the others stand with theirs.
+    let costs = action.costs().into_iter().take(1).map(str::to_owned);
+    wrapped(out, "   risk  ", "         ", &risks.chain(costs).collect::<Vec<_>>().join(" "))?;
+    let mut ids: Vec<&str> = action.from.iter().map(|finding| finding.rule.id).collect();
+    ids.dedup();
+    let mut seen = std::collections::BTreeSet::new();
+    ids.retain(|id| seen.insert(*id));
+    wrapped(out, "   fixes ", "         ", &ids.join(", "))
+}
+
+/// What an action gains, in words.
+pub(super) fn gain(gain: &Gain<'_>) -> String {
+    let judgement = &gain.finding.judgement;
+    let more = gain.alike - 1;
+    let subject = match more {
+        0 => judgement.subject.to_string(),
+        _ => format!("{} and {more} more", judgement.subject),
+    };
+    let found = match &judgement.subject {
+        audit::Subject::Host | audit::Subject::Parameter(_) => capital(&judgement.found),
+        _ if judgement.found.contains(&subject) => capital(&judgement.found),
+        _ => format!("{}: {}", capital(&subject), judgement.found),
+    };
+    match (gain.effect, gain.of_this_host) {
+        (Some(effect), true) => format!("Up to {} on this host. {found}.", spaced(effect)),
+        (Some(effect), false) => format!("{found}. Typically {}; not measured on this host.", spaced(effect)),
+        (None, _) if gain.finding.slower => format!("{found}. No packet waits, but the work on each takes longer."),
+        (None, _) => format!("{found}."),
+    }
+}
+
+/// How much a mechanism adds: this host's own number, if it has one, and what is known of it.
+pub(super) fn delay(own: Option<units::Nanos>, text: &str, source: &str) -> String {
+    let own = own.map(|own| format!("up to {} on this host; known sizes: ", spaced(own))).unwrap_or_default();
+    format!("{own}{text} ({source})")
+}
+
+/// `210 us`
+pub(super) fn spaced(time: units::Nanos) -> String {
+    let text = time.to_string();
+    match text.find(|c: char| c.is_ascii_alphabetic()) {
+        Some(at) => format!("{} {}", &text[..at], &text[at..]),
+        None => text,
+    }
+}
+
+pub(super) fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+/// Lines to be copied, which are not wrapped.
+fn lines(out: &mut Clean<impl Write>, label: &str, lines: &[String]) -> io::Result<()> {
+    let shown = if lines.len() > LINES { LINES - 1 } else { lines.len() };
+    let mut label = label.to_owned();
+    for line in &lines[..shown] {
+        // A value of the host cannot begin a line of its own.
+        writeln!(out, "{label}{}", line.replace('\n', " "))?;
+        label = " ".repeat(label.len());
+    }
+    match lines.len() - shown {
+        0 => Ok(()),
+        more => writeln!(out, "{label}# and {more} more lines: --json has them all"),
+    }
+}
+
+fn unlocked(out: &mut Clean<impl Write>, unlocks: &[Unlock]) -> io::Result<()> {
+    if unlocks.is_empty() {
         return Ok(());
     }
-    wrapped(out, "    why   ", "          ", rule.why)?;
-    let effect = finding.effect.map(|effect| format!("{effect} of a late packet: ")).unwrap_or_default();
-    wrapped(out, "    takes ", "          ", &format!("{effect}{} ({})", rule.magnitude.text, rule.magnitude.source))?;
-    let fix = &finding.fix;
-    let texts = |steps: &[Step]| steps.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let keep = if fix.reboot { "boot" } else { "keep" };
-    for (label, lines) in [("look", fix.look.clone()), ("now", texts(&fix.runtime)), (keep, texts(&fix.persistent))] {
-        for (n, line) in lines.iter().enumerate() {
-            // Commands are not wrapped: they are there to be copied.
-            writeln!(out, "    {:<6}{line}", if n == 0 { label } else { "" })?;
+    let rules = |n: usize| if n == 1 { "1 more rule".to_owned() } else { format!("{n} more rules") };
+    let ways = unlocks.iter().map(|one| format!("{} {} ({})", one.option, one.value, rules(one.rules)));
+    wrapped(out, "", "", &format!("More can be judged with {}.", ways.collect::<Vec<_>>().join(", ")))
+}
+
+/// The findings of one root cause.
+fn cause(out: &mut Clean<impl Write>, caused: &Caused<'_>) -> io::Result<()> {
+    let count = caused.findings().count();
+    out.styled(Style::Underlined, caused.cause.problem())?;
+    writeln!(out, "{}", if count > 1 { format!(" ({count} findings)") } else { String::new() })?;
+    caused.rules.iter().try_for_each(|by_rule| of_rule(out, by_rule, SAID))
+}
+
+/// What one rule says, and once what it knows.
+fn of_rule(out: &mut Clean<impl Write>, by_rule: &ByRule<'_>, most: usize) -> io::Result<()> {
+    let rule = by_rule.rule;
+    for said in by_rule.said.iter().take(most) {
+        let (finding, judgement) = (said.first(), &said.first().judgement);
+        let subject = match judgement.subject {
+            audit::Subject::Host => String::new(),
+            _ => format!(" · {}", said.subject()),
+        };
+        mark(out, &judgement.verdict)?;
+        write!(out, " ")?;
+        out.styled(Style::Bold, rule.id)?;
+        let accepted = if finding.accepted { " (accepted by the baseline)" } else { "" };
+        writeln!(out, "{}{accepted}", subject.replace('\n', " "))?;
+        wrapped(out, "    ", "", judgement.verdict.reason().unwrap_or(&judgement.found))?;
+        for evidence in said.evidence() {
+            wrapped(out, "    seen  ", "          ", &format!("{} ({})", evidence.value, evidence.source))?;
         }
     }
-    let risks: Vec<&str> = fix.risks().into_iter().map(audit::Risk::text).collect();
+    if by_rule.said.len() > most {
+        let more = by_rule.said.len() - most;
+        writeln!(out, "    and {more} more that say other things: apus audit --explain {}", rule.id)?;
+    }
+    let wrong: Vec<&Finding> = by_rule.findings().filter(|finding| finding.level() >= Level::Choice).collect();
+    let Some(first) = wrong.first() else { return Ok(()) };
+    wrapped(out, "    why   ", "          ", rule.why)?;
+    wrapped(out, "    delay ", "          ", &delay(first.own_delay(), rule.magnitude.text, rule.magnitude.source))?;
+    let keep = if first.fix.reboot { "    boot  " } else { "    keep  " };
+    let all = |of: fn(&Finding) -> Vec<String>| {
+        let mut all: Vec<String> = Vec::new();
+        for line in wrong.iter().flat_map(|finding| of(finding)) {
+            if !all.contains(&line) {
+                all.push(line);
+            }
+        }
+        all
+    };
+    lines(out, "    look  ", &all(|finding| finding.fix.look.clone()))?;
+    lines(out, "    now   ", &all(|finding| finding.fix.runtime.iter().map(ToString::to_string).collect()))?;
+    lines(out, keep, &all(|finding| finding.fix.persistent.iter().map(ToString::to_string).collect()))?;
+    let risks: Vec<&str> = first.fix.risks().into_iter().map(audit::Risk::text).collect();
     if !risks.is_empty() {
         wrapped(out, "    risk  ", "          ", &risks.join("; "))?;
     }
-    wrapped(out, "    costs ", "          ", rule.cost)
+    wrapped(out, "    cost  ", "          ", rule.cost)
 }
 
-/// What is known to be taken from the budget, largest first, where there is a goal.
-fn budget(out: &mut impl Write, report: &Report) -> io::Result<()> {
+/// What is known to be added to the budget, largest first, where there is a goal.
+fn budget(out: &mut Clean<impl Write>, report: &Report) -> io::Result<()> {
     let Some(goal) = report.context.goal else { return Ok(()) };
-    let takes = report.budget();
-    if takes.is_empty() {
+    let adds = report.budget();
+    if adds.is_empty() {
         return Ok(());
     }
     writeln!(
         out,
-        "\nwhat late packets lose of {}, each at its worst (several can name one mechanism: no sum):",
-        goal.latency
+        "\nDelays beside the goal of {}, each at its worst (several can be one mechanism: no sum):",
+        spaced(goal.latency)
     )?;
     let mut seen: Vec<&str> = Vec::new();
-    for (finding, effect) in takes {
+    for (finding, effect) in adds {
         // Of several subjects of one rule a packet meets one: the worst of them counts.
         if seen.contains(&finding.rule.id) {
             continue;
         }
         seen.push(finding.rule.id);
-        let alone = if effect > goal.latency { "  more than the goal alone" } else { "" };
-        writeln!(out, "  {:>12}  {:<28}{alone}", effect.to_string(), finding.rule.id)?;
+        let alone = if effect > goal.latency { "  exceeds the goal alone" } else { "" };
+        writeln!(out, "  {:>12}  {:<28}{alone}", spaced(effect), finding.rule.id)?;
     }
     Ok(())
+}
+
+/// How many of each verdict: a line for each group in which something was judged, and the sum.
+fn counts(out: &mut Clean<impl Write>, report: &Report) -> io::Result<()> {
+    writeln!(out)?;
+    for group in Group::ALL {
+        let tally = report.tally(Some(group));
+        let Tally { pass, warn, fail, sources_disagree, accepted, .. } = tally;
+        if pass + warn + fail + sources_disagree + accepted > 0 {
+            mark(out, &worst(&tally))?;
+            writeln!(out, " {:<38} {}", group.title(), sum(&tally))?;
+        }
+    }
+    writeln!(out, "{}", sum(&report.tally(None)))
 }
 
 /// What would make the unknown known.
@@ -159,11 +305,11 @@ fn hint(facts: &Facts, is_root: bool) -> String {
 }
 
 /// Explains a rule, and says what it found on this host.
-pub(super) fn explain(out: &mut impl Write, rule: &Rule, report: &Report) -> io::Result<()> {
-    let paint = Paint::new();
-    writeln!(out, "{}  {}\n", paint.bold(rule.id), rule.title)?;
+pub(super) fn explain(out: &mut Clean<impl Write>, rule: &Rule, report: &Report) -> io::Result<()> {
+    out.styled(Style::Bold, rule.id)?;
+    writeln!(out, "  {}\n", rule.title)?;
     wrapped(out, "why         ", "            ", rule.why)?;
-    wrapped(out, "takes       ", "            ", &format!("{} ({})", rule.magnitude.text, rule.magnitude.source))?;
+    wrapped(out, "delay       ", "            ", &format!("{} ({})", rule.magnitude.text, rule.magnitude.source))?;
     wrapped(out, "applies     ", "            ", &audit::applies(rule))?;
     let boot = if rule.fix.reboot { "from boot" } else { "for good" };
     for (label, lines) in [("look", rule.fix.look), ("now", rule.fix.runtime), (boot, rule.fix.persistent)] {
@@ -171,7 +317,7 @@ pub(super) fn explain(out: &mut impl Write, rule: &Rule, report: &Report) -> io:
             writeln!(out, "{label:<12}{line}")?;
         }
     }
-    wrapped(out, "costs       ", "            ", rule.cost)?;
+    wrapped(out, "cost        ", "            ", rule.cost)?;
     for reference in rule.references {
         wrapped(out, "reference   ", "            ", reference)?;
     }
@@ -179,8 +325,8 @@ pub(super) fn explain(out: &mut impl Write, rule: &Rule, report: &Report) -> io:
         wrapped(out, "against it  ", "            ", conflict)?;
     }
     writeln!(out, "\non this host:")?;
-    for finding in &report.findings {
-        one(out, &paint, finding)?;
+    for by_rule in audit::advise(report, Level::All).causes.iter().flat_map(|caused| &caused.rules) {
+        of_rule(out, by_rule, usize::MAX)?;
     }
     Ok(())
 }
@@ -201,7 +347,7 @@ fn sum(tally: &Tally) -> String {
 }
 
 /// Writes text in lines of at most [`WIDTH`] columns.
-fn wrapped(out: &mut impl Write, first: &str, rest: &str, text: &str) -> io::Result<()> {
+fn wrapped(out: &mut Clean<impl Write>, first: &str, rest: &str, text: &str) -> io::Result<()> {
     let rest = if rest.is_empty() { first } else { rest };
     let mut line = first.to_owned();
     let mut empty = true;
@@ -220,44 +366,27 @@ fn wrapped(out: &mut impl Write, first: &str, rest: &str, text: &str) -> io::Res
     writeln!(out, "{line}")
 }
 
-/// Colours, where there is a terminal that has them and nobody refused them.
-struct Paint {
-    colours: bool,
+/// A verdict as a mark that needs no colours.
+fn mark(out: &mut Clean<impl Write>, verdict: &Verdict) -> io::Result<()> {
+    let (style, mark) = match verdict {
+        Verdict::Fail => (Style::Red, "[✗]"),
+        Verdict::Warn => (Style::Yellow, "[!]"),
+        Verdict::SourcesDisagree => (Style::Cyan, "[±]"),
+        Verdict::Unknown(_) => (Style::Dim, "[?]"),
+        Verdict::Pass => (Style::Green, "[✓]"),
+        Verdict::NotApplicable(_) => (Style::Dim, "[-]"),
+    };
+    out.styled(style, mark)
 }
 
-impl Paint {
-    fn new() -> Self {
-        Self { colours: io::stdout().is_terminal() && !no_color() }
-    }
-
-    fn with(&self, code: &str, text: &str) -> String {
-        if self.colours { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
-    }
-
-    fn bold(&self, text: &str) -> String {
-        self.with("1", text)
-    }
-
-    fn verdict(&self, verdict: &Verdict) -> String {
-        match verdict {
-            Verdict::Fail => self.with("31", "[✗]"),
-            Verdict::Warn => self.with("33", "[!]"),
-            Verdict::SourcesDisagree => self.with("36", "[±]"),
-            Verdict::Unknown(_) => self.with("2", "[?]"),
-            Verdict::Pass => self.with("32", "[✓]"),
-            Verdict::NotApplicable(_) => self.with("2", "[-]"),
-        }
-    }
-
-    fn mark(&self, tally: &Tally) -> String {
-        self.verdict(&match tally {
-            Tally { fail: 1.., .. } => Verdict::Fail,
-            Tally { warn: 1.., .. } => Verdict::Warn,
-            Tally { pass: 1.., .. } | Tally { accepted: 1.., .. } => Verdict::Pass,
-            Tally { sources_disagree: 1.., .. } => Verdict::SourcesDisagree,
-            Tally { unknown: 1.., .. } => Verdict::Unknown("".into()),
-            _ => Verdict::NotApplicable("".into()),
-        })
+fn worst(tally: &Tally) -> Verdict {
+    match tally {
+        Tally { fail: 1.., .. } => Verdict::Fail,
+        Tally { warn: 1.., .. } => Verdict::Warn,
+        Tally { pass: 1.., .. } | Tally { accepted: 1.., .. } => Verdict::Pass,
+        Tally { sources_disagree: 1.., .. } => Verdict::SourcesDisagree,
+        Tally { unknown: 1.., .. } => Verdict::Unknown("".into()),
+        _ => Verdict::NotApplicable("".into()),
     }
 }
 

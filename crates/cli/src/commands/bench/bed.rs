@@ -1,5 +1,6 @@
 //! The tester's port, opened; and what is watched of the device under test meanwhile.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,9 +16,9 @@ use tester::frame::{Encapsulation, LOCAL_EXPERIMENTAL, Layout};
 use tester::gaps::Gap;
 use units::{Instant, Monotonic};
 
-use crate::Failure;
 use crate::args::bench::Bed as Typed;
 use crate::commands::ports;
+use crate::{Failure, terminal};
 
 /// What the journal says of it.
 const COMMAND: &str = "apus bench";
@@ -58,8 +59,8 @@ impl Bed {
             Encapsulation::Ethernet { ethertype } if !all => Filter::EtherTypes(vec![ethertype]),
             _ => Filter::All,
         };
-        for id in ports::take_back_left_behind(COMMAND)? {
-            eprintln!("transaction {id} was left by a process that died; it was taken back");
+        for line in ports::take_back_left_behind(COMMAND)? {
+            let _ = writeln!(terminal::err(), "{line}");
         }
         let interface = Interface::attach(&InterfaceConfig {
             name: typed.port.clone(),

@@ -4,7 +4,7 @@ mod bed;
 mod say;
 
 use std::fs::{self, File};
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -19,6 +19,7 @@ use units::{Nanos, PacketRate};
 
 use crate::args::bench::{Bed as BedArgs, Bench as Typed, Latency, Load};
 use crate::commands::print_json;
+use crate::terminal::{self, Clean};
 use crate::{Failure, Status};
 use bed::Bed;
 
@@ -89,7 +90,7 @@ fn load(typed: &Load) -> anyhow::Result<Status> {
     let mut search = BinarySearch::new(search_config)?;
     let mut outputs = Outputs::create(&typed.bed, None)?;
     let mut bed = Bed::open(&typed.bed, false)?;
-    let progress = io::stderr().is_terminal() && !typed.bed.json;
+    let progress = terminal::err_is_terminal() && !typed.bed.json;
     let layout = bed.layout;
     let trial = |load_pps: u64, duration: Nanos, stream: usize| {
         let mut config = TrialConfig::new(layout, Schedule::ConstantRate(PacketRate::new(load_pps)));
@@ -112,7 +113,7 @@ fn load(typed: &Load) -> anyhow::Result<Status> {
                 Verdict::TesterLimited => "more than this tester can send",
             };
             // Progress is worth nothing if nobody can see it.
-            let _ = writeln!(io::stderr(), "{}: {word}", PacketRate::new(step.load_pps));
+            let _ = writeln!(terminal::err(), "{}: {word}", PacketRate::new(step.load_pps));
         }
     }
     let latency = match search.bounds().0 {
@@ -152,7 +153,7 @@ fn say(typed: &BedArgs, document: &Document) -> anyhow::Result<()> {
     if typed.json {
         return print_json(document);
     }
-    say::table(&document.result, &mut io::stdout().lock()).context("write the table")
+    say::table(&document.result, &mut terminal::out()).context("write the table")
 }
 
 /// The files that were asked for, made before anything is measured.
@@ -178,7 +179,7 @@ impl Outputs {
     /// Several results stand one after the other.
     fn keep(&mut self, document: &Document) -> anyhow::Result<()> {
         if let Some(file) = &mut self.json {
-            serde_json::to_writer(&*file, document)?;
+            serde_json::to_writer(Clean::new(&*file, false), document)?;
             writeln!(file).context("write the result")?;
         }
         Ok(())

@@ -13,6 +13,7 @@ use crate::args::dim::{Dim, Mode, Replay as Typed};
 use crate::commands::print_json;
 use crate::documents::VERSION;
 use crate::documents::dim::{Call, Document, Mismatch, SCHEMA, Summary};
+use crate::terminal;
 use calls::{Counters, Invalid, Row, STATE_COLUMNS, Step};
 
 /// Mismatches that are shown without --json.
@@ -132,7 +133,7 @@ fn replay_rows(rows: &[Row], mode: Mode) -> Result<(Vec<Call>, Summary), Invalid
 }
 
 fn say(summary: &Summary, file: &str, mode: Mode) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = terminal::out();
     let Summary { calls, instances, profile_changes, agreeing, mismatches } = summary;
     write!(out, "{}: {calls} calls of {instances} instances, {profile_changes} profile changes", mode.name())?;
     match agreeing {

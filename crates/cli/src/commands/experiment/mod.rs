@@ -4,7 +4,7 @@
 mod measure;
 mod plan;
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use units::Nanos;
 use crate::args::experiment::Experiment as Typed;
 use crate::commands::print_json;
 use crate::documents::VERSION;
-use crate::{Failure, Status};
+use crate::{Failure, Status, terminal};
 use plan::Plan;
 
 /// What the journal says of these transactions.
@@ -68,7 +68,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     if typed.json {
         print_json(&result)?;
     } else {
-        let mut out = io::stdout().lock();
+        let mut out = terminal::out();
         out.write_all(result.table().as_bytes())?;
         out.flush()?;
     }
@@ -103,8 +103,8 @@ fn conduct(
         }
         experiment.record(value, now());
     }
-    if io::stderr().is_terminal() {
-        eprint!("\r\x1b[K");
+    if terminal::err_is_terminal() {
+        let _ = terminal::err().erase_line();
     }
     Ok((experiment, interrupted))
 }
@@ -151,7 +151,7 @@ fn check(access: &Access, factor: &Profile) -> anyhow::Result<()> {
 }
 
 fn dry_run(access: &Access, plan: &Plan) -> anyhow::Result<Status> {
-    let mut out = io::stdout().lock();
+    let mut out = terminal::out();
     writeln!(
         out,
         "{}: {} of {} factors, {} at the most",
@@ -170,10 +170,11 @@ fn dry_run(access: &Access, plan: &Plan) -> anyhow::Result<Status> {
 }
 
 fn progress(experiment: &Experiment, step: Step, now: Nanos) {
-    if !io::stderr().is_terminal() {
+    if !terminal::err_is_terminal() {
         return;
     }
     let what = step.replicate.map_or("noise floor".to_owned(), |replicate| format!("replicate {}", replicate + 1));
     let left = experiment.runs_left_in_replicate();
-    eprint!("\r\x1b[K{what}: {left} runs left in it; {:.0} s gone", now.as_nanos() as f64 / 1e9);
+    let (mut err, gone) = (terminal::err(), now.as_nanos() as f64 / 1e9);
+    let _ = err.erase_line().and_then(|()| write!(err, "{what}: {left} runs left in it; {gone:.0} s gone"));
 }

@@ -13,6 +13,7 @@ use prometheus_client::registry::Registry;
 use units::Nanos;
 
 use crate::documents::VERSION;
+use crate::terminal::clean;
 
 /// Upper bounds of the classic histograms, 1-2-5 from 1 us to 1 s. Telemetry's own buckets are
 /// narrower than 0.8 %; one that straddles a bound here counts above it.
@@ -52,12 +53,12 @@ type Labels = Vec<(&'static str, String)>;
 impl Worker {
     fn labels(&self) -> Labels {
         let id = &self.snapshot.identity;
-        vec![("instance", id.instance.clone()), ("worker", id.worker.to_string())]
+        vec![("instance", clean(&id.instance).into_owned()), ("worker", id.worker.to_string())]
     }
 
     fn with(&self, name: &'static str, value: &str) -> Labels {
         let mut labels = self.labels();
-        labels.push((name, value.to_owned()));
+        labels.push((name, clean(value).into_owned()));
         labels
     }
 }
@@ -70,6 +71,7 @@ impl Collector for Workers {
             let id = &worker.snapshot.identity;
             let goal = id.goal.as_deref().unwrap_or("");
             let about = [("app", &*id.app), ("mode", &id.mode), ("goal", goal), ("version", VERSION)];
+            let about = about.map(|(name, value)| (name, clean(value)));
             out.encode_family(&worker.labels())?.encode_info(&about)?;
         }
         to.gauges("apus_worker_state", "1 for the state that the worker is in", |worker| {
@@ -224,7 +226,7 @@ fn classic(histogram: &Histogram) -> Vec<(f64, u64)> {
 
 fn port_labels(worker: &Worker, number: usize, name: &str) -> Labels {
     let mut labels = worker.with("port", &number.to_string());
-    labels.push(("name", name.to_owned()));
+    labels.push(("name", clean(name).into_owned()));
     labels
 }
 

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::args::Metrics;
-use crate::{Failure, Status};
+use crate::{Failure, Status, terminal};
 
 pub(super) fn run(typed: &Metrics) -> anyhow::Result<Status> {
     // A signal writes a byte; the server waits for connections and for this.
@@ -22,10 +22,10 @@ pub(super) fn run(typed: &Metrics) -> anyhow::Result<Status> {
     }
     let listener = TcpListener::bind(typed.listen).map_err(|e| cannot_listen(typed.listen, &e))?;
     let address = listener.local_addr().context("read the address served on")?;
-    let mut out = io::stdout();
+    let mut out = terminal::out();
     writeln!(out, "serving http://{address}/metrics until Ctrl-C").and_then(|()| out.flush())?;
     if !address.ip().is_loopback() {
-        let _ = writeln!(io::stderr(), "warning: anyone who reaches {address} can read the counters");
+        let _ = writeln!(terminal::err(), "warning: anyone who reaches {address} can read the counters");
     }
     let root = typed.telemetry.root.clone();
     server::serve(&listener, &ended, move || exposition::read(&root))?;

@@ -1,6 +1,6 @@
 //! `apus probe all`: the platform profile.
 
-use std::io::{self, Write as _};
+use std::io::Write as _;
 
 use anyhow::Context as _;
 use live::os::Signals;
@@ -12,6 +12,7 @@ use super::{check_writable, host, html, keep, last, print_json, say, start, unlo
 use crate::Status;
 use crate::args::probe::All;
 use crate::documents::probe::Platform;
+use crate::terminal;
 
 /// Measures, and writes the profile.
 pub fn run(typed: &All) -> anyhow::Result<Status> {
@@ -43,7 +44,7 @@ pub fn run(typed: &All) -> anyhow::Result<Status> {
     if typed.json {
         print_json(&document)?;
     } else {
-        let mut out = io::stdout().lock();
+        let mut out = terminal::out();
         say::table(&document.measured, &mut out).context("write the table")?;
         for missing in &document.missing {
             writeln!(out, "[missing] {}: {}", missing.probe, missing.why)?;

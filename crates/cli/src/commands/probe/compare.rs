@@ -14,7 +14,7 @@ use tester::host::{HostState, Reading};
 use super::{check_writable, html, print_json};
 use crate::args::probe::Compare;
 use crate::documents::probe::{Comparison, Document, PLATFORM, Platform, SCHEMA};
-use crate::{Failure, Status};
+use crate::{Failure, Status, terminal};
 
 /// Reads both, and says what differs.
 pub fn run(typed: &Compare) -> anyhow::Result<Status> {
@@ -37,7 +37,7 @@ pub fn run(typed: &Compare) -> anyhow::Result<Status> {
     if typed.json {
         print_json(&document)?;
     } else {
-        table(&document, &mut io::stdout().lock()).context("write the table")?;
+        table(&document, &mut terminal::out()).context("write the table")?;
     }
     Ok(if longer { Status::Findings } else { Status::Good })
 }

@@ -9,7 +9,7 @@ mod watch;
 pub(super) use compare::{File, read as read_measurements};
 
 use std::fs;
-use std::io;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -32,7 +32,7 @@ use units::Nanos;
 use super::print_json;
 use crate::args::probe::{self as args, Conditions, CpuList, Outputs, Probe as Typed};
 use crate::documents::probe::Document;
-use crate::{Failure, Status};
+use crate::{Failure, Status, terminal};
 
 /// Measures, and says what was found.
 pub fn run(typed: Typed) -> anyhow::Result<Status> {
@@ -147,7 +147,7 @@ fn switches(typed: &args::Switch) -> anyhow::Result<Vec<Switch>> {
 /// Says on the standard error what is left out where this process may use one CPU only, and no other was named.
 fn alone(named: Option<usize>, what: &str) -> anyhow::Result<()> {
     if named.is_none() && probe::place::allowed()?.len() < 2 {
-        eprintln!("warning: not measured: {what}: this process may use one CPU only");
+        let _ = writeln!(terminal::err(), "warning: not measured: {what}: this process may use one CPU only");
     }
     Ok(())
 }
@@ -253,14 +253,14 @@ fn put(document: &Document, outputs: &Outputs) -> anyhow::Result<()> {
     if outputs.json {
         return print_json(document);
     }
-    say::table(&document.measured, &mut io::stdout().lock()).context("write the table")
+    say::table(&document.measured, &mut terminal::out()).context("write the table")
 }
 
 /// Writes a document to a file, if one was named.
 fn keep(document: &impl serde::Serialize, path: Option<&Path>) -> anyhow::Result<()> {
     let Some(path) = path else { return Ok(()) };
     let text = serde_json::to_string(document).context("write the document")?;
-    fs::write(path, text + "\n").with_context(|| format!("write the document to {}", path.display()))
+    terminal::file(path, &(text + "\n")).with_context(|| format!("write the document to {}", path.display()))
 }
 
 /// Writes a report.

@@ -1,6 +1,7 @@
 //! Looking on while a probe runs: signals, and on a terminal a histogram that grows.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use crate::terminal;
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use live::os::Signals;
@@ -86,7 +87,7 @@ impl Display {
     /// Nothing is drawn unless `wanted`.
     pub fn new(wanted: bool) -> Self {
         Self {
-            terminal: wanted && io::stderr().is_terminal(),
+            terminal: wanted && terminal::err_is_terminal(),
             began: Instant::now(),
             drawn: None,
             lines: 0,
@@ -119,12 +120,9 @@ impl Display {
     }
 
     fn replace(&mut self, text: &str) {
-        let mut out = io::stderr().lock();
-        // Up to where the last picture began, and clear from there (ECMA-48, CUU and ED).
-        let up = if self.lines > 0 { format!("\x1b[{}A", self.lines) } else { String::new() };
+        let mut out = terminal::err();
         // A picture is worth nothing if nobody can see it.
-        let _ = write!(out, "{up}\r\x1b[J{text}");
-        let _ = out.flush();
+        let _ = out.erase_lines(self.lines).and_then(|()| write!(out, "{text}")).and_then(|()| out.flush());
         self.lines = text.lines().count();
     }
 }

@@ -6,7 +6,7 @@ mod say;
 
 use std::fs;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use host::transaction::Deferred;
@@ -17,6 +17,7 @@ use live::port::{PortConfig, PortKind};
 use crate::args::Run as Typed;
 use crate::commands::{ports, print_json};
 use crate::failure::describe;
+use crate::terminal::{self, Clean};
 use crate::{Failure, Status};
 use meaning::Meaning;
 
@@ -25,15 +26,13 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
     let meaning = meaning::of(typed.app)?;
     // Before any thread is started: they inherit the mask.
     let signals = Signals::hold()?;
-    check_outputs(&meaning)?;
+    let outputs = Outputs::open(&meaning)?;
     if let Some(netns) = &meaning.netns {
         tester::lab::enter(netns)?;
     }
     let kernel = meaning.instance.ports.iter().any(|port| matches!(port, PortConfig::AfXdp(_)));
     let left_behind = if kernel { ports::take_back_left_behind(COMMAND)? } else { Vec::new() };
-    for id in left_behind {
-        tell(&format!("transaction {id} was left by a process that died; it was taken back"));
-    }
+    left_behind.iter().for_each(|line| tell(line));
     let (instance, deferred) = match start(&meaning) {
         Ok(started) => started,
         Err(error) => {
@@ -43,6 +42,8 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
             return Err(error);
         }
     };
+    // The workers have done so by themselves, before their first frame.
+    ports::give_up_privileges(deferred.iter().any(Option::is_some))?;
     let (ports, mode) = (instance.ports().to_vec(), instance.mode());
     let deferred_napis: Vec<Vec<u32>> =
         deferred.iter().map(|one| one.as_ref().map_or(Vec::new(), |one| one.napis().to_vec())).collect();
@@ -61,7 +62,7 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
     });
     let left: Vec<String> = deferred.into_iter().flatten().filter_map(ports::end).collect();
     left.iter().for_each(|warning| tell(&format!("warning: {warning}")));
-    let kept = keep(&meaning, &outcome);
+    let kept = outputs.keep(&outcome);
     let mut document = say::document(&meaning, (&ports, &deferred_napis), mode, &outcome);
     document.warnings.extend(left);
     if let Err(error) = &kept {
@@ -70,7 +71,7 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
     if meaning.json {
         print_json(&document)?;
     } else {
-        say::summary(&document, &mut std::io::stdout().lock()).context("write the summary")?;
+        say::summary(&document, &mut terminal::out()).context("write the summary")?;
     }
     kept?;
     let failed = outcome.workers.into_iter().find_map(|worker| worker.result.err());
@@ -106,15 +107,46 @@ fn start(meaning: &Meaning) -> anyhow::Result<(Instance, Vec<Option<Deferred>>)>
 /// To the standard error: the standard output is for the result.
 fn tell(line: &str) {
     // Nothing is left to be done if this cannot be said.
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = writeln!(terminal::err(), "{line}");
 }
 
-/// What cannot be written is said before the ports are opened.
-fn check_outputs(meaning: &Meaning) -> anyhow::Result<()> {
-    for path in [&meaning.record, &meaning.trace].into_iter().flatten() {
-        fs::File::create(path).map_err(|e| unwritable(path, &e))?;
+/// The files that were asked for, opened before the ports are: what cannot be written is said at once, and afterwards
+/// there is no privilege to open them by.
+struct Outputs {
+    record: Option<(PathBuf, fs::File)>,
+    trace: Option<(PathBuf, fs::File)>,
+}
+
+impl Outputs {
+    fn open(meaning: &Meaning) -> anyhow::Result<Self> {
+        let open = |path: &Option<PathBuf>| match path {
+            None => Ok(None),
+            Some(path) => match fs::File::create(path) {
+                Ok(file) => Ok(Some((path.clone(), file))),
+                Err(error) => Err(unwritable(path, &error)),
+            },
+        };
+        Ok(Self { record: open(&meaning.record)?, trace: open(&meaning.trace)? })
     }
-    Ok(())
+
+    /// Writes them.
+    fn keep(self, outcome: &Outcome) -> anyhow::Result<()> {
+        if let Some((path, mut file)) = self.record
+            && let Some(record) = outcome.workers.iter().find_map(|worker| worker.record.as_ref())
+        {
+            Clean::new(&mut file, false).write_all(record).map_err(|e| unwritable(&path, &e))?;
+        }
+        if let Some((path, mut file)) = self.trace {
+            Clean::new(&mut file, false).write_all(trace(outcome).as_bytes()).map_err(|e| unwritable(&path, &e))?;
+        }
+        let captures = outcome.wrappers.iter().filter_map(|wrapper| wrapper.capture.as_ref());
+        for (path, meter) in captures {
+            if let Some(why) = meter.error() {
+                return Err(unwritable(path, &std::io::Error::other(why.to_owned())).into());
+            }
+        }
+        Ok(())
+    }
 }
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
@@ -123,25 +155,6 @@ fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
         error.to_string(),
         "name a file in a folder that you may write",
     )
-}
-
-/// Writes the files that were asked for.
-fn keep(meaning: &Meaning, outcome: &Outcome) -> anyhow::Result<()> {
-    if let Some(path) = &meaning.record
-        && let Some(record) = outcome.workers.iter().find_map(|worker| worker.record.as_ref())
-    {
-        fs::write(path, record).map_err(|e| unwritable(path, &e))?;
-    }
-    if let Some(path) = &meaning.trace {
-        fs::write(path, trace(outcome)).map_err(|e| unwritable(path, &e))?;
-    }
-    let captures = outcome.wrappers.iter().filter_map(|wrapper| wrapper.capture.as_ref());
-    for (path, meter) in captures {
-        if let Some(why) = meter.error() {
-            return Err(unwritable(path, &std::io::Error::other(why.to_owned())).into());
-        }
-    }
-    Ok(())
 }
 
 fn trace(outcome: &Outcome) -> String {

@@ -1,6 +1,6 @@
 //! `apus sim compare`.
 
-use std::io::{self, Write as _};
+use std::io::Write as _;
 
 use anyhow::Context as _;
 
@@ -10,6 +10,7 @@ use crate::args::sim::Compare as Typed;
 use crate::commands::print_json;
 use crate::documents::VERSION;
 use crate::documents::sim::{COMPARE, Case, CompareDocument};
+use crate::terminal;
 
 /// Simulates all, each on a thread of its own, and puts them beside each other.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
@@ -35,7 +36,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         print_json(&document)?;
         return Ok(status);
     }
-    let mut out = io::stdout().lock();
+    let mut out = terminal::out();
     out.write_all(say::several(&document.cases).as_bytes())?;
     if let Some(path) = &typed.output {
         writeln!(out, "report: {}", path.display())?;

@@ -1,10 +1,10 @@
-//! The file that keeps a sweep's finished cases.
+//! The file that keeps a sweep's finished cases, and the one beside it with what their seeds have in common.
 //!
 //! Each row begins with its case's number: a digest of all that the case's outcome is a function of. A row
 //! that is there is not made again, and a file with rows of anything else is not touched. Text as in RFC
 //! 4180. What is not known is empty.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
@@ -14,6 +14,7 @@ use tester::quantile::REPORTED;
 
 use crate::Failure;
 use crate::documents::sim::Case;
+use crate::terminal::{self, clean};
 
 /// The columns of a sweep over `keys`.
 pub fn head(keys: &[&str]) -> Vec<String> {
@@ -21,7 +22,7 @@ pub fn head(keys: &[&str]) -> Vec<String> {
     head.extend(keys.iter().map(|key| (*key).to_owned()));
     head.extend(["seed", "offered", "departed"].map(str::to_owned));
     head.extend(Drop::ALL.map(|why| format!("dropped_{}", why.name())));
-    head.extend(["in_flight", "departed_pps", "latency_mean_ns"].map(str::to_owned));
+    head.extend(["in_flight", "loss_ppm", "departed_pps", "latency_mean_ns"].map(str::to_owned));
     head.extend(REPORTED.map(|quantile| format!("latency_{}_ns", quantile.to_string().replace('.', "_"))));
     head.push("latency_max_ns".to_owned());
     head.extend(Term::ALL.map(|term| format!("{}_mean_ns", term.name())));
@@ -35,6 +36,7 @@ pub fn head(keys: &[&str]) -> Vec<String> {
         "wakeups",
         "frequency_changes",
         "busy_ppm",
+        "vacation_mean_ns",
         "cores_uw",
         "package_uw",
     ];
@@ -51,6 +53,9 @@ pub fn row(number: &str, keys: &[&str], case: &Case) -> Vec<String> {
     row.extend([case.seed, case.frames.offered, case.frames.departed].map(|value| value.to_string()));
     row.extend(Drop::ALL.map(|why| known(case.frames.dropped.get(why.name()).copied())));
     row.push(case.frames.in_flight.to_string());
+    let lost: u64 = case.frames.dropped.values().sum();
+    let loss = (case.frames.offered > 0).then(|| lost as f64 * 1e6 / case.frames.offered as f64);
+    row.push(loss.map_or_else(String::new, |loss| format!("{loss:.3}")));
     row.push(format!("{:.3}", case.frames.departed_pps));
     row.push(known(case.latency.mean_ns));
     row.extend(REPORTED.map(|quantile| known(case.latency.quantile(quantile))));
@@ -67,9 +72,18 @@ pub fn row(number: &str, keys: &[&str], case: &Case) -> Vec<String> {
     row.push(of_cores(|core| core.wakeups).to_string());
     row.push(of_cores(|core| core.frequency_changes).to_string());
     row.push((of_cores(|core| core.busy_ppm) / (case.cores.len() as u64).max(1)).to_string());
+    row.push(known(vacation(case)));
     row.push(case.power.cores_uw.to_string());
     row.push(case.power.package_uw.to_string());
     row
+}
+
+/// The mean time for which a queue that threads share was left alone, over all such queues.
+fn vacation(case: &Case) -> Option<u64> {
+    let shared = || case.queues.iter().filter_map(|queue| queue.shared);
+    let all: u64 = shared().map(|shared| shared.cycles).sum();
+    let sum: u128 = shared().map(|s| u128::from(s.cycles) * u128::from(s.vacation_mean_ns.unwrap_or(0))).sum();
+    u64::try_from(sum.checked_div(u128::from(all))?).ok()
 }
 
 /// Writes a line.
@@ -78,15 +92,24 @@ pub fn write_line(out: &mut impl Write, cells: &[String]) -> io::Result<()> {
         let plain = !cell.contains([',', '"', '\n', '\r']);
         if plain { cell.clone() } else { format!("\"{}\"", cell.replace('"', "\"\"")) }
     });
-    writeln!(out, "{}", quoted.collect::<Vec<_>>().join(","))
+    writeln!(out, "{}", clean(&quoted.collect::<Vec<_>>().join(",")))
+}
+
+/// Writes a whole table, in place of what is there.
+pub fn write_file(path: &Path, head: &[String], rows: &[Vec<String>]) -> Result<(), Failure> {
+    let mut text = Vec::new();
+    let written = write_line(&mut text, head).and_then(|()| rows.iter().try_for_each(|row| write_line(&mut text, row)));
+    written.and_then(|()| terminal::file(path, &String::from_utf8_lossy(&text))).map_err(|error| {
+        Failure::lacking(format!("write {}", path.display()), error.to_string(), "name another file with -o")
+    })
 }
 
 /// A file that grows by a row a case.
 pub struct Kept {
     file: File,
     name: String,
-    /// The cases whose rows are there.
-    pub done: BTreeSet<String>,
+    /// The rows that are there, by the numbers of their cases.
+    pub rows: BTreeMap<String, Vec<String>>,
 }
 
 impl Kept {
@@ -112,24 +135,24 @@ impl Kept {
             let fix = "name another file with -o, or move this one away";
             Failure::wrong(format!("go on with {name}"), why.to_owned(), fix)
         };
-        let done = if whole.is_empty() {
+        let rows = if whole.is_empty() {
             if !old.is_empty() && !first.starts_with(&old) {
                 return Err(other("it is no sweep's file"));
             }
-            BTreeSet::new()
+            BTreeMap::new()
         } else {
             let rows =
                 whole.strip_prefix(first.as_str()).ok_or_else(|| other("its columns are those of another sweep"))?;
-            numbers(rows)
+            by_number(rows)
         };
-        if done.iter().any(|number| !cases.contains(number)) {
+        if rows.keys().any(|number| !cases.contains(number)) {
             return Err(other(
                 "it holds cases that are not of this sweep: another scenario, other values or another version",
             ));
         }
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(lacking)?;
         file.set_len(whole.len() as u64).map_err(lacking)?;
-        let mut kept = Self { file, name: name.clone(), done };
+        let mut kept = Self { file, name: name.clone(), rows };
         io::Seek::seek(&mut kept.file, io::SeekFrom::End(0)).map_err(lacking)?;
         if whole.is_empty() {
             kept.write(head)?;
@@ -146,22 +169,19 @@ impl Kept {
     }
 }
 
-/// The first cell of each row. Rows may have line ends in quoted cells; a number has none, and quotes come
-/// in pairs.
-fn numbers(rows: &str) -> BTreeSet<String> {
-    let mut numbers = BTreeSet::new();
-    let mut within_quotes = false;
-    for line in rows.lines() {
-        if !within_quotes {
-            numbers.insert(line.split(',').next().unwrap_or_default().to_owned());
-        }
-        within_quotes ^= line.matches('"').count() % 2 == 1;
-    }
-    numbers
+/// The rows by their first cells. What is no row ends them: the file is then not one of ours.
+fn by_number(rows: &str) -> BTreeMap<String, Vec<String>> {
+    let reader = ::csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(rows.as_bytes());
+    let rows = reader.into_records().map_while(Result::ok);
+    rows.map(|row| row.iter().map(str::to_owned).collect::<Vec<String>>())
+        .filter_map(|row| Some((row.first()?.clone(), row)))
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -171,7 +191,9 @@ mod tests {
         write_line(&mut text, &["b2".into(), "plain".into(), String::new()]).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert_eq!(text, "a1,\"x,y\",\"say \"\"hi\"\"\nyou,b\"\nb2,plain,\n");
-        assert_eq!(numbers(&text), BTreeSet::from(["a1".into(), "b2".into()]));
+        let rows = by_number(&text);
+        assert_eq!(rows.keys().collect::<Vec<_>>(), ["a1", "b2"]);
+        assert_eq!(rows["a1"][1..], ["x,y", "say \"hi\"\nyou,b"]);
     }
 
     #[test]

@@ -1,24 +1,26 @@
 //! `apus sim figures`: as a table, a document, a report.
 
-use std::fmt::Write as _;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write};
 
 use anyhow::Context as _;
-use sim::figures::{EXTREME_FACTOR, Figure, Kind, Role, Row, TYPICAL_PERCENT, Theirs, Verdict};
-use sim::machine::MachineError;
+use sim::figures::{
+    EXTREME_FACTOR, Figure, FigureError, Kind, Role, Row, Sensitivity, Share, Shift, TYPICAL_PERCENT, Tally, Theirs,
+    Verdict,
+};
 use tester::report::model::{
     Axis, Cell, Column, Estimate, Fact, Goal, Report, Scale, Scatter, ScatterPanel, ScatterPoint, Section, Table,
 };
 
 use crate::args::sim::Figures as Typed;
-use crate::commands::{no_color, print_json};
-use crate::documents::figures::{Document, Summary};
-use crate::{Failure, Status};
+use crate::commands::print_json;
+use crate::documents::figures::Document;
+use crate::terminal::{Clean, Style};
+use crate::{Failure, Status, terminal};
 
 /// Makes the figures, and says them.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let figures = make(typed).map_err(|error| {
-        Failure::wrong("read a machine that is built in", error.to_string(), "report this: the program is at fault")
+        Failure::wrong("make the figures", error.to_string(), "report this: the program is at fault")
     })?;
     if let Some(path) = &typed.output {
         tester::report::write(&report(typed.seed, &figures)?, path)?;
@@ -27,9 +29,8 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         print_json(&Document::new(typed.seed, &figures))?;
         return Ok(Status::Good);
     }
-    let mut out = io::stdout().lock();
-    let colours = out.is_terminal() && !no_color();
-    out.write_all(render(&figures, typed.inputs, colours).as_bytes())?;
+    let mut out = terminal::out();
+    render(&mut out, &figures, typed.inputs)?;
     if let Some(path) = &typed.output {
         writeln!(out, "report: {}", path.display())?;
     }
@@ -37,26 +38,27 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     Ok(Status::Good)
 }
 
-fn make(typed: &Typed) -> Result<Vec<Figure>, MachineError> {
-    if typed.figures.is_empty() {
-        return sim::figures::all(typed.seed);
-    }
+/// Makes them, each on a thread of its own.
+fn make(typed: &Typed) -> Result<Vec<Figure>, FigureError> {
     // In the documents' order, and each once, however they were typed.
-    let wanted = sim::figures::ids().filter(|id| typed.figures.contains(id));
-    wanted.filter_map(|id| sim::figures::named(id, typed.seed)).collect()
+    let wanted = sim::figures::ids().filter(|id| typed.figures.is_empty() || typed.figures.contains(id));
+    std::thread::scope(|scope| {
+        let started: Vec<_> = wanted.map(|id| scope.spawn(move || sim::figures::named(id, typed.seed))).collect();
+        let joined = started.into_iter().map(|thread| thread.join().unwrap_or_else(|p| std::panic::resume_unwind(p)));
+        joined.flatten().collect()
+    })
 }
 
-const HEADINGS: [&str; 6] = ["CASE", "QUANTITY", "DOCUMENT", "MODEL", "DEVIATION", ""];
+const HEADINGS: [&str; 8] = ["CASE", "QUANTITY", "DOCUMENT", "APUS", "DEVIATION", "NULL MODEL", "FROM", ""];
+const SENSITIVITY: [&str; 8] = ["PARAMETER", "VALUE", "TURNED BY", "MOVES", "AGREE", "", "STANDING", "MOST, THE ROW"];
 
 /// All of it as text: a table a figure, what has to be explained below it.
-fn render(figures: &[Figure], inputs: bool, colours: bool) -> String {
-    let paint = |code: &str, text: &str| {
-        if colours { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
-    };
-    let mut text = String::new();
+fn render(out: &mut Clean<impl Write>, figures: &[Figure], inputs: bool) -> io::Result<()> {
     for figure in figures {
-        let _ = writeln!(text, "{}  {}", paint("1", figure.id), paint("1", figure.title));
-        let _ = writeln!(text, "{}", paint("2", figure.document));
+        out.styled(Style::Bold, &format!("{}  {}", figure.id, figure.title))?;
+        writeln!(out)?;
+        out.styled(Style::Dim, figure.document)?;
+        writeln!(out)?;
         let mut notes: Vec<&str> = Vec::new();
         let mut lines = vec![HEADINGS.map(str::to_owned)];
         for row in &figure.rows {
@@ -71,50 +73,101 @@ fn render(figures: &[Figure], inputs: bool, colours: bool) -> String {
         }
         let verdicts = figure.rows.iter().map(Row::verdict);
         for (line, verdict) in aligned(&lines).into_iter().zip(std::iter::once(None).chain(verdicts.map(Some))) {
-            let code = match verdict {
-                Some(Verdict::Differs) => "33",
-                Some(Verdict::Calibrated | Verdict::NotCompared) => "2",
-                Some(Verdict::Agrees) => "0",
-                None => "4",
+            let style = match verdict {
+                Some(Verdict::Differs) => Style::Yellow,
+                Some(Verdict::Calibrated | Verdict::NotCompared) => Style::Dim,
+                Some(Verdict::Agrees) => Style::Plain,
+                None => Style::Underlined,
             };
-            let _ = writeln!(text, "  {}", paint(code, &line));
+            write!(out, "  ")?;
+            out.styled(style, &line)?;
+            writeln!(out)?;
         }
         for (number, why) in notes.iter().enumerate() {
-            let _ = writeln!(text, "{}", wrapped(&format!("[{}] {why}", number + 1), 4));
+            writeln!(out, "{}", wrapped(&format!("[{}] {why}", number + 1), 4))?;
         }
-        let _ = writeln!(text, "{}", wrapped(&figure.method, 2));
-        if inputs {
-            for input in &figure.inputs {
-                let _ =
-                    writeln!(text, "{}", wrapped(&format!("{} = {}: {}", input.name, input.value, input.source), 4));
+        writeln!(out, "{}", wrapped(&figure.method, 2))?;
+        if let Some(agreement) = agreement(figure) {
+            writeln!(out, "{}", wrapped(&agreement, 2))?;
+        }
+        if !figure.sensitivity.is_empty() {
+            let mut lines = vec![SENSITIVITY.map(str::to_owned)];
+            lines.extend(figure.sensitivity.iter().flat_map(turned));
+            for (number, line) in aligned(&lines).into_iter().enumerate() {
+                write!(out, "  ")?;
+                out.styled(if number == 0 { Style::Underlined } else { Style::Dim }, &line)?;
+                writeln!(out)?;
             }
         }
-        text.push('\n');
+        if inputs {
+            for input in &figure.inputs {
+                writeln!(out, "{}", wrapped(&format!("{} = {}: {}", input.name, input.value, input.source), 4))?;
+            }
+        }
+        writeln!(out)?;
     }
     let inputs_hint = if inputs { "" } else { " The inputs, each with its source: --inputs, --json, -o FILE." };
-    let _ = writeln!(text, "{}", wrapped(&format!("{}{inputs_hint}", told(Summary::of(figures))), 0));
-    text
+    writeln!(out, "{}", wrapped(&format!("{}{inputs_hint}", told(Tally::of(figures))), 0))
 }
 
-fn line(row: &Row, note: Option<usize>) -> [String; 6] {
+fn line(row: &Row, note: Option<usize>) -> [String; 8] {
     let quantity =
         if row.unit.is_empty() { row.quantity.to_owned() } else { format!("{}, {}", row.quantity, row.unit) };
     let deviation = match row.role {
-        Role::Calibrated => "calibrated".to_owned(),
-        Role::Prediction => {
-            row.deviation_percent().map_or_else(|| "–".to_owned(), |percent| format!("{percent:+.1} %"))
-        }
+        Role::Calibrated => None,
+        _ => row.deviation_percent().map(|percent| format!("{percent:+.1} %")),
     };
     let mark = if row.verdict() == Verdict::Differs { "differs " } else { "" };
     let note = note.map_or_else(String::new, |number| format!("[{}]", number + 1));
+    let none = || "–".to_owned();
     [
         row.case.clone(),
         quantity,
         theirs(row.theirs),
-        row.modelled.map_or_else(|| "–".to_owned(), number),
-        deviation,
+        row.modelled.map_or_else(none, number),
+        deviation.unwrap_or_else(none),
+        row.null.map_or_else(none, |value| {
+            format!("{}{}", number(value), if row.null_agrees() == Some(false) { " differs" } else { "" })
+        }),
+        row.role.name().to_owned(),
         format!("{mark}{note}").trim_end().to_owned(),
     ]
+}
+
+/// How many of a figure's simulated numbers agree, and of its null model's; `None` without any to compare.
+fn agreement(figure: &Figure) -> Option<String> {
+    let Tally { simulated, null, .. } = Tally::of([figure]);
+    let rule = figure.null_model.filter(|_| simulated.compared > 0)?;
+    Some(format!("Simulated: {} agree. Null model ({rule}): {}.", share(simulated), share(null)))
+}
+
+fn share(Share { agree, compared }: Share) -> String {
+    format!("{agree} of {compared}")
+}
+
+/// Two lines of the table of sensitivity: turned down, and up.
+fn turned(said: &Sensitivity) -> [[String; 8]; 2] {
+    let line = |sign: char, shift: &Shift| {
+        [
+            said.knob.parameter.to_owned(),
+            short(&said.value),
+            format!("{sign}{} %", said.knob.percent),
+            format!("{:+.1} %", shift.percent),
+            share(shift.agreement),
+            String::new(),
+            said.knob.standing.name().to_owned(),
+            shift.row.clone(),
+        ]
+    };
+    let mut up = line('+', &said.up);
+    up[0].clear();
+    up[1].clear();
+    [line('−', &said.down), up]
+}
+
+/// A value without what is said to it after a comma.
+fn short(value: &str) -> String {
+    value.split(", of").next().unwrap_or(value).to_owned()
 }
 
 fn theirs(theirs: Theirs) -> String {
@@ -138,12 +191,12 @@ fn number(value: f64) -> String {
 }
 
 /// Columns as wide as their widest cell: text to the left, numbers to the right.
-fn aligned(lines: &[[String; 6]]) -> Vec<String> {
+fn aligned(lines: &[[String; 8]]) -> Vec<String> {
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 6] = std::array::from_fn(width);
+    let widths: [usize; 8] = std::array::from_fn(width);
     let cell = |(column, text): (usize, &String)| {
         let width = widths[column];
-        if (2..5).contains(&column) { format!("{text:>width$}") } else { format!("{text:<width$}") }
+        if (2..6).contains(&column) { format!("{text:>width$}") } else { format!("{text:<width$}") }
     };
     lines
         .iter()
@@ -170,12 +223,17 @@ fn wrapped(text: &str, indent: usize) -> String {
     lines.join("\n")
 }
 
-fn told(summary: Summary) -> String {
-    let Summary { compared, agree, differ, calibrated, not_compared } = summary;
+fn told(tally: Tally) -> String {
+    let Tally { simulated, null, arithmetic, assumption, calibrated, not_compared } = tally;
     format!(
-        "{compared} predictions beside a number of a document: {agree} agree (within {TYPICAL_PERCENT:.0} %; minima and \
-         maxima within a factor of {EXTREME_FACTOR:.0}), {differ} differ and are explained. {calibrated} numbers were \
-         calibrated on, {not_compared} stand alone."
+        "Simulated, beside a number of a document: {} agree (averages, rates and powers within {TYPICAL_PERCENT:.0} %, minima \
+         and maxima within a factor of {EXTREME_FACTOR:.0}, bounds as stated). The null models, each a rule of one line, get \
+         {} of the same numbers right. Arithmetic: {} agree. Resting on an assumption: {}. {calibrated} numbers were \
+         calibrated on and say nothing; {not_compared} have nothing to be compared with.",
+        share(simulated),
+        share(null),
+        share(arithmetic),
+        share(assumption)
     )
 }
 
@@ -187,11 +245,14 @@ fn report(seed: u64, figures: &[Figure]) -> anyhow::Result<Report> {
             sections.push(Section::Scatter(scatter(figure)));
         }
         sections.push(Section::Table(numbers(figure)));
+        if !figure.sensitivity.is_empty() {
+            sections.push(Section::Table(sensitivity(figure)));
+        }
         sections.push(Section::Table(inputs(figure)));
     }
     Ok(Report {
-        title: "Apus: the figures of the source documents, and what the models say".into(),
-        lead: told(Summary::of(figures)),
+        title: "Apus: the figures of the source documents, and what the simulator says".into(),
+        lead: told(Tally::of(figures)),
         host: Vec::new(),
         conditions: vec![Fact::new("Seed", seed.to_string()), Fact::new("Figures", figures.len().to_string())],
         notes: vec![
@@ -199,7 +260,9 @@ fn report(seed: u64, figures: &[Figure]) -> anyhow::Result<Report> {
             "Inputs are parameters of hardware and method, each with its source; “recalled” means that the document was \
              cited from memory and not read again, “estimate” that no document was found."
                 .into(),
-            "A calibrated number agrees by construction and says nothing; the other rows are the prediction.".into(),
+            "Simulated numbers are predictions; arithmetic follows from the inputs in one line; an assumption was chosen \
+             because the document states none; a calibrated number agrees by construction and says nothing."
+                .into(),
         ],
         sections,
         results: serde_json::to_value(Document::new(seed, figures)).context("write the document")?,
@@ -233,8 +296,10 @@ fn numbers(figure: &Figure) -> Table {
         ("quantity", ""),
         ("unit", ""),
         ("document", ""),
-        ("model", ""),
+        ("Apus", ""),
         ("deviation", "%"),
+        ("null model", ""),
+        ("from", ""),
         ("remarks", ""),
     ];
     let text = |text: &str| Cell::Text(text.to_owned());
@@ -245,10 +310,9 @@ fn numbers(figure: &Figure) -> Table {
             Theirs::Nothing => Cell::Unknown("the document shows no number".into()),
             range => text(&theirs(range)),
         };
-        let role = match (row.role, row.verdict(), row.kind) {
-            (Role::Calibrated, ..) => "calibrated on this row. ",
-            (_, Verdict::Differs, Kind::Typical) => "differs. ",
-            (_, Verdict::Differs, Kind::Extreme) => "differs by more than a factor of 2. ",
+        let mark = match (row.verdict(), row.theirs, row.kind) {
+            (Verdict::Differs, Theirs::Value(_), Kind::Extreme) => "differs by more than a factor of 2. ",
+            (Verdict::Differs, ..) => "differs. ",
             _ => "",
         };
         vec![
@@ -258,19 +322,36 @@ fn numbers(figure: &Figure) -> Table {
             document,
             row.modelled.map_or_else(|| Cell::Unknown("not modelled".into()), exact),
             row.deviation_percent().map_or_else(|| Cell::Unknown("nothing to compare".into()), exact),
-            text(&format!("{role}{}", row.explanation.as_deref().unwrap_or_default())),
+            row.null.map_or_else(|| Cell::Unknown("the null model says nothing".into()), exact),
+            text(row.role.name()),
+            text(&format!("{mark}{}", row.explanation.as_deref().unwrap_or_default())),
         ]
     });
     let caption = if figure.plots.is_empty() {
-        format!("{} {}.", figure.method, figure.document)
+        format!("{} {}. {}", figure.method, figure.document, agreement(figure).unwrap_or_default())
     } else {
-        figure.document.into()
+        format!("{}. {}", figure.document, agreement(figure).unwrap_or_default())
     };
     Table {
         title: format!("{}: {}", figure.id, figure.title),
         caption,
         columns: columns.map(|(quantity, unit)| Column::new(quantity, unit)).into(),
         rows: rows.collect(),
+    }
+}
+
+fn sensitivity(figure: &Figure) -> Table {
+    let shown = |line: [String; 8]| line.into_iter().enumerate().filter(|(column, _)| *column != 5);
+    let rows = figure.sensitivity.iter().flat_map(turned);
+    Table {
+        title: format!("{}: sensitivity", figure.id),
+        caption: "What becomes of the rows if one parameter is turned: the row that moves most, and how many agree, calibrated \
+                  ones included."
+            .into(),
+        columns: ["parameter", "value", "turned by", "moves", "agree", "standing", "most, the row"]
+            .map(|name| Column::new(name, ""))
+            .into(),
+        rows: rows.map(|line| shown(line).map(|(_, text)| Cell::Text(text)).collect()).collect(),
     }
 }
 
@@ -295,13 +376,21 @@ mod tests {
     #[test]
     fn the_table_has_a_line_a_row_and_no_colours_unless_asked() {
         let figure = figure();
-        let plain = render(std::slice::from_ref(&figure), false, false);
+        let rendered = |inputs, colours| {
+            let mut out = Clean::new(Vec::new(), colours);
+            render(&mut out, std::slice::from_ref(&figure), inputs).unwrap();
+            String::from_utf8(out.into_inner()).unwrap()
+        };
+        let plain = rendered(false, false);
         assert!(!plain.contains('\u{1b}'));
-        let line = plain.lines().find(|line| line.contains("30 cores at 800 MHz")).unwrap();
-        assert!(line.contains("123") && line.contains('%'), "{line}");
-        assert!(plain.lines().all(|line| line.chars().count() <= 130), "{plain}");
-        assert!(plain.contains("[1]") && plain.contains("predictions"));
-        assert!(render(&[figure], true, true).contains("\u{1b}[1m"));
+        let line = |needle: &str| plain.lines().find(|line| line.contains(needle)).unwrap_or_else(|| panic!("{plain}"));
+        assert!(line("30 cores at 800 MHz").contains("123") && line("30 cores at 800 MHz").contains("calibrated"));
+        assert!(line("30 cores at 2.2 GHz").contains("185") && line("30 cores at 2.2 GHz").contains("simulated"));
+        assert!(line("saving a core").contains("arithmetic"), "{plain}");
+        assert!(line("processor.power.curve.2").contains("fitted"), "{plain}");
+        assert!(plain.contains("Simulated: 1 of 1 agree. Null model (at the base frequency"), "{plain}");
+        assert!(plain.lines().all(|line| line.chars().count() <= 150), "{plain}");
+        assert!(rendered(true, true).contains("\u{1b}[1m"));
     }
 
     #[test]

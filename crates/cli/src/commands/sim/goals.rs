@@ -20,7 +20,7 @@ use super::sweep::Progress;
 use crate::args::sim::Goals as Typed;
 use crate::commands::print_json;
 use crate::documents::goals::Document;
-use crate::{Failure, Status};
+use crate::{Failure, Status, terminal};
 
 /// How often a signal is looked for.
 const LOOK: Duration = Duration::from_millis(100);
@@ -46,7 +46,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     if typed.json {
         print_json(&document)?;
     } else {
-        let mut out = io::stdout().lock();
+        let mut out = terminal::out();
         out.write_all(table(&cases).as_bytes())?;
         if interrupted {
             writeln!(out, "interrupted: {} runs were not carried out", done.iter().filter(|d| d.is_none()).count())?;
@@ -84,7 +84,7 @@ fn keep(folder: &Path, runs: &[Run]) -> Result<(), Failure> {
     fs::create_dir_all(folder).map_err(failed)?;
     for run in runs {
         let name = run.name().replace(" %", "").replace(' ', "-");
-        fs::write(folder.join(format!("{name}.toml")), &run.scenario).map_err(failed)?;
+        terminal::file(&folder.join(format!("{name}.toml")), &run.scenario).map_err(failed)?;
     }
     Ok(())
 }

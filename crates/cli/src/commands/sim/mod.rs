@@ -1,14 +1,16 @@
 //! `apus sim`: one file a subcommand; [`mod@read`] reads scenarios, [`say`] and [`report`] show cases,
-//! [`csv`] keeps those of a sweep.
+//! [`csv`] keeps those of a sweep, and [`seeds`] says what they have in common.
 
 mod compare;
 mod csv;
 mod figures;
 mod goals;
+mod machines;
 mod read;
 mod report;
 mod run;
 mod say;
+mod seeds;
 mod sweep;
 
 use crate::Status;
@@ -23,6 +25,7 @@ pub fn run(typed: &Sim) -> anyhow::Result<Status> {
         Sim::Sweep(typed) => sweep::run(typed),
         Sim::Figures(typed) => figures::run(typed),
         Sim::Goals(typed) => goals::run(typed),
+        Sim::Machines(typed) => machines::run(typed),
     }
 }
 

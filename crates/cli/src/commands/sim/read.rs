@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use sim::hw::ModelError;
 use sim::scenario::Scenario;
-use sim::strict::{self, Override};
+use sim::strict::{self, Override, Place};
 use sim::world;
 
 use crate::Failure;
@@ -44,7 +44,12 @@ impl Source {
 }
 
 fn of_scenario(name: &str, error: &strict::Error) -> Failure {
-    Failure::wrong(format!("read the scenario {name}"), format!("{}: {}", error.place, error.what), error.fix.clone())
+    // What is wrong in a machine's file is told as that.
+    let what = match &error.place {
+        Place::Line { file, .. } if file != name => format!("read the machine {file}, which {name} names"),
+        _ => format!("read the scenario {name}"),
+    };
+    Failure::wrong(what, format!("{}: {}", error.place, error.what), error.fix.clone())
 }
 
 /// Simulates `scenario`; `instead` is what stood in for what it says.

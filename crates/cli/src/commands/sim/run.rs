@@ -1,6 +1,6 @@
 //! `apus sim run`.
 
-use std::io::{self, Write as _};
+use std::io::Write as _;
 
 use anyhow::Context as _;
 
@@ -10,6 +10,7 @@ use crate::args::sim::Run as Typed;
 use crate::commands::print_json;
 use crate::documents::VERSION;
 use crate::documents::sim::{RUN, RunDocument};
+use crate::terminal;
 
 /// Simulates, and says what came of it.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
@@ -26,7 +27,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         print_json(&document)?;
         return Ok(status);
     }
-    let mut out = io::stdout().lock();
+    let mut out = terminal::out();
     out.write_all(say::one(&document.case).as_bytes())?;
     if let Some(path) = &typed.output {
         writeln!(out, "report: {}", path.display())?;

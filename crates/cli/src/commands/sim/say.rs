@@ -57,6 +57,15 @@ pub fn one(case: &Case) -> String {
     let interrupts: u64 = case.queues.iter().map(|queue| queue.interrupts).sum();
     let moderated: u64 = case.queues.iter().filter_map(|queue| queue.moderation_changes).sum();
     let _ = writeln!(text, "interrupts {interrupts}, changes of moderation {moderated}");
+    for (number, shared) in case.queues.iter().enumerate().filter_map(|(n, queue)| Some((n, queue.shared?))) {
+        let [vacation, busy] = [shared.vacation_mean_ns, shared.busy_mean_ns].map(micros);
+        let _ = writeln!(
+            text,
+            "queue {number}  left alone for {vacation} us and served for {busy} us on average, {} times; {} times a thread found \
+             another at work",
+            shared.cycles, shared.refused
+        );
+    }
     for (number, core) in case.cores.iter().enumerate() {
         let _ = writeln!(
             text,

@@ -1,7 +1,7 @@
 //! `apus sim sweep`: all combinations of values, each simulated by itself, on all cores.
 
-use std::collections::BTreeMap;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -11,12 +11,12 @@ use live::os::Signals;
 use sim::scenario::Scenario;
 use sim::strict::Override;
 
-use super::{csv, read};
+use super::{csv, read, seeds};
 use crate::args::sim::{Sweep as Typed, Vary};
 use crate::commands::print_json;
 use crate::documents::VERSION;
-use crate::documents::sim::{Case, SWEEP, SweepDocument};
-use crate::{Failure, Status};
+use crate::documents::sim::{Case, Combination, SWEEP, SweepDocument};
+use crate::{Failure, Status, terminal};
 
 /// How often a signal is looked for.
 const LOOK: Duration = Duration::from_millis(100);
@@ -42,9 +42,11 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let head = csv::head(&keys);
     let numbers: Vec<String> = plan.iter().map(|planned| planned.number.clone()).collect();
     let mut kept = typed.output.as_ref().map(|path| csv::Kept::open(path, &head, &numbers)).transpose()?;
-    let done = |planned: &Planned| kept.as_ref().is_some_and(|kept| kept.done.contains(&planned.number));
+    let mut rows: BTreeMap<String, Vec<String>> = kept.as_ref().map(|kept| kept.rows.clone()).unwrap_or_default();
+    let order: Vec<(String, Vec<Override>)> =
+        plan.iter().map(|planned| (planned.number.clone(), planned.instead.clone())).collect();
     let total = plan.len();
-    let left: Vec<Planned> = plan.into_iter().filter(|planned| !done(planned)).collect();
+    let left: Vec<Planned> = plan.into_iter().filter(|planned| !rows.contains_key(&planned.number)).collect();
     let mut progress = Progress::new(total, total - left.len());
     let left = Arc::new(left);
     let said = start(&left, typed.jobs.map(usize::from));
@@ -68,40 +70,85 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
             Err(mpsc::RecvTimeoutError::Disconnected) => anyhow::bail!("a thread ended before its case was done"),
         }
         while let Some(case) = waiting.remove(&next) {
+            let row = csv::row(&left[next].number, &keys, &case);
             if let Some(kept) = &mut kept {
-                kept.write(&csv::row(&left[next].number, &keys, &case))?;
+                kept.write(&row)?;
             }
+            rows.insert(left[next].number.clone(), row);
             cases.push(case);
             next += 1;
         }
     }
     progress.clear();
     if interrupted && typed.output.is_none() {
-        eprintln!("interrupted: {next} of {total} cases");
+        let _ = writeln!(terminal::err(), "interrupted: {next} of {total} cases");
     }
-    match (&typed.output, typed.json) {
-        (Some(path), _) => {
-            let mut out = io::stdout().lock();
-            let there = total - left.len() + next;
-            writeln!(out, "{}: {there} of {total} cases", path.display())?;
+    let combinations = combinations(&keys, &head, &order, &rows, typed.seeds);
+    let document = || SweepDocument {
+        apus: VERSION.to_owned(),
+        schema: SWEEP.to_owned(),
+        cases: Vec::new(),
+        combinations: combinations.clone(),
+    };
+    if let Some(path) = &typed.report {
+        let results = serde_json::to_value(document()).context("write the document")?;
+        let scenario = typed.scenario.display().to_string();
+        tester::report::write(&seeds::report(&scenario, &keys, &combinations, results), path)?;
+    }
+    if typed.output.is_none() && typed.json {
+        print_json(&SweepDocument { cases, ..document() })?;
+        return Ok(if interrupted { Status::Findings } else { Status::Good });
+    }
+    let of_seeds = || combinations.iter().map(|combination| seeds::row(&keys, combination)).collect::<Vec<_>>();
+    let mut out = terminal::out();
+    match &typed.output {
+        Some(path) => {
+            writeln!(out, "{}: {} of {total} cases", path.display(), total - left.len() + next)?;
+            if typed.seeds > 1 {
+                let beside = path.with_extension("seeds.csv");
+                csv::write_file(&beside, &seeds::head(&keys), &of_seeds())?;
+                let (count, n) = (combinations.len(), typed.seeds);
+                writeln!(out, "{}: {count} combinations, mean and median over {n} seeds", beside.display())?;
+            }
             if interrupted {
                 writeln!(out, "interrupted: the same command goes on from there")?;
             }
-            out.flush().context("write the result")?;
         }
-        (None, true) => {
-            print_json(&SweepDocument { apus: VERSION.to_owned(), schema: SWEEP.to_owned(), cases })?;
+        None if typed.seeds > 1 => {
+            csv::write_line(&mut out, &seeds::head(&keys))?;
+            of_seeds().iter().try_for_each(|row| csv::write_line(&mut out, row))?;
         }
-        (None, false) => {
-            let mut out = io::stdout().lock();
+        None => {
             csv::write_line(&mut out, &head)?;
-            for (planned, case) in left.iter().zip(&cases) {
-                csv::write_line(&mut out, &csv::row(&planned.number, &keys, case))?;
-            }
-            out.flush().context("write the table")?;
+            let written = order.iter().filter_map(|(number, _)| rows.get(number));
+            written.clone().try_for_each(|row| csv::write_line(&mut out, row))?;
         }
     }
+    if let Some(path) = &typed.report {
+        writeln!(out, "report: {}", path.display())?;
+    }
+    out.flush().context("write the result")?;
     Ok(if interrupted { Status::Findings } else { Status::Good })
+}
+
+/// The combinations of which all seeds are done.
+fn combinations(
+    keys: &[&str],
+    head: &[String],
+    order: &[(String, Vec<Override>)],
+    rows: &BTreeMap<String, Vec<String>>,
+    seeds: u64,
+) -> Vec<Combination> {
+    let there: Vec<(BTreeMap<&str, &str>, &[String])> = order
+        .iter()
+        .filter_map(|(number, instead)| {
+            // A later one wins, as it does in the scenario.
+            let values = instead.iter().map(|replaced| (replaced.key.as_str(), replaced.value.as_str())).collect();
+            Some((values, &rows.get(number)?[..]))
+        })
+        .collect();
+    let groups = seeds::groups(keys, &there);
+    groups.iter().filter(|group| group.rows.len() as u64 == seeds).map(|group| group.combination(head)).collect()
 }
 
 /// All combinations, read and found good before any is simulated.
@@ -117,6 +164,12 @@ fn plan(typed: &Typed) -> Result<Vec<Planned>, Failure> {
     if let Some(twice) = twice(&typed.vary) {
         let why = format!("{twice} is given twice");
         return Err(Failure::wrong("--vary", why, "give each key once, with all its values"));
+    }
+    for Vary { key, values } in &typed.vary {
+        if let Some(twice) = repeated(values) {
+            let why = format!("{key}={twice} is given twice");
+            return Err(Failure::wrong("--vary", why, "give each value once; several runs of one are --seeds"));
+        }
     }
     let mut plan = Vec::new();
     for values in combined(&typed.vary) {
@@ -136,9 +189,13 @@ fn plan(typed: &Typed) -> Result<Vec<Planned>, Failure> {
 }
 
 fn twice(vary: &[Vary]) -> Option<&str> {
-    let mut keys: Vec<&str> = vary.iter().map(|vary| vary.key.as_str()).collect();
-    keys.sort_unstable();
-    keys.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
+    repeated(vary.iter().map(|vary| vary.key.as_str()))
+}
+
+/// One that is there more than once.
+fn repeated<T: Ord>(of: impl IntoIterator<Item = T>) -> Option<T> {
+    let mut seen = BTreeSet::new();
+    of.into_iter().find_map(|item| seen.replace(item))
 }
 
 /// One value of each key, the last key's fastest.
@@ -206,7 +263,7 @@ pub(super) struct Progress {
 impl Progress {
     /// Of `total` cases, `kept` are done already.
     pub(super) fn new(total: usize, kept: usize) -> Self {
-        Self { terminal: io::stderr().is_terminal(), total, kept, shown: None }
+        Self { terminal: terminal::err_is_terminal(), total, kept, shown: None }
     }
 
     /// Of the cases that were left, `done` are done.
@@ -219,14 +276,15 @@ impl Progress {
         self.shown = Some(done);
         let filled = WIDTH * done / self.total.max(1);
         let bar = format!("{}{}", "#".repeat(filled), "-".repeat(WIDTH - filled));
-        // Erase the line (ECMA-48, EL), and write. What nobody can see needs no handling.
-        let _ = write!(io::stderr(), "\r\x1b[K[{bar}] {done} of {} cases", self.total);
+        let mut err = terminal::err();
+        // What nobody can see needs no handling.
+        let _ = err.erase_line().and_then(|()| write!(err, "[{bar}] {done} of {} cases", self.total));
     }
 
     /// Takes it off the screen.
     pub(super) fn clear(&self) {
         if self.terminal {
-            let _ = write!(io::stderr(), "\r\x1b[K");
+            let _ = terminal::err().erase_line();
         }
     }
 }
@@ -240,6 +298,7 @@ mod tests {
         let vary: Vec<Vary> = ["a=1,2", "b=x,y"].iter().map(|text| text.parse().unwrap()).collect();
         let all: Vec<String> = combined(&vary).iter().map(|c| format!("{} {}", c[0], c[1])).collect();
         assert_eq!(all, ["a=1 b=x", "a=1 b=y", "a=2 b=x", "a=2 b=y"]);
+        assert_eq!((repeated(["1", "2", "1"]), repeated(["1", "2"])), (Some("1"), None));
         assert_eq!(twice(&["a=1", "b=2", "a=3"].map(|text| text.parse().unwrap())), Some("a"));
     }
 

@@ -4,7 +4,7 @@ mod sample;
 mod screen;
 mod table;
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use self::screen::{Palette, Screen};
 use super::{no_color, print_json};
 use crate::args::Top;
 use crate::documents::top::Document;
-use crate::{Failure, Status};
+use crate::{Failure, Status, terminal};
 
 const ONCE: Nanos = Nanos::from_millis(500);
 const LIVE: Nanos = Nanos::from_secs(1);
@@ -34,12 +34,12 @@ pub(super) fn run(typed: &Top) -> anyhow::Result<Status> {
         if typed.json {
             print_json(&document)?;
         } else {
-            let mut out = io::stdout().lock();
+            let mut out = terminal::out();
             out.write_all(table::render(&document).as_bytes()).and_then(|()| out.flush()).context("write the table")?;
         }
         return Ok(Status::Good);
     }
-    if !io::stdout().is_terminal() {
+    if !terminal::out_is_terminal() {
         return Err(Failure::wrong(
             "show the live view",
             "the output is not a terminal",

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use ratatui::Frame;
+use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::KeyCode;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -50,6 +51,11 @@ impl Screen {
     }
 
     pub fn draw(&mut self, frame: &mut Frame, document: &Document) {
+        self.draw_as_it_is(frame, document);
+        harmless(frame.buffer_mut());
+    }
+
+    fn draw_as_it_is(&mut self, frame: &mut Frame, document: &Document) {
         let [head, body] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(frame.area());
         let count = workers(document).count();
         let fitting = usize::from(body.height / PANEL).max(1);
@@ -203,6 +209,15 @@ fn workers(document: &Document) -> impl Iterator<Item = (&Instance, &Worker)> {
     document.instances.iter().flat_map(|instance| instance.workers.iter().map(move |worker| (instance, worker)))
 }
 
+/// Replaces what acts on a terminal instead of being shown: names of instances, ports and files come from others.
+fn harmless(buffer: &mut Buffer) {
+    for cell in &mut buffer.content {
+        if cell.symbol().contains(units::acts) {
+            cell.set_symbol("\u{fffd}");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::sample::tests::document;
@@ -239,6 +254,15 @@ mod tests {
             "└──────────────────────────────────────────────────────────────────────────────────────────────────┘",
         ];
         assert_eq!(shown, expected, "\n{}", shown.join("\n"));
+    }
+
+    #[test]
+    fn names_do_nothing_to_the_terminal() {
+        let mut hostile = document();
+        hostile.instances[0].instance = "e\u{1b}[2J\u{9b}31m\u{202e}\u{7f}d".into();
+        hostile.instances[0].workers[0].app = "\u{1b}]0;x\u{7}".into();
+        let shown = text(&draw(&hostile, Palette::Plain, (100, 9))).join("\n");
+        assert!(!shown.contains(units::acts) && shown.contains("[2J"), "{shown:?}");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::args::tune::{Apply, Manner, PowerSet, Rollback, Via as TypedVia};
 use crate::commands::print_json;
 use crate::documents::VERSION;
 use crate::documents::tune::{Apply as ApplyDocument, Rollback as RollbackDocument};
-use crate::{Failure, Status};
+use crate::{Failure, Status, terminal};
 
 /// `apus tune apply`
 pub fn apply(typed: &Apply) -> anyhow::Result<Status> {
@@ -26,7 +26,7 @@ pub fn apply(typed: &Apply) -> anyhow::Result<Status> {
     let (_, resolved) = resolve(&access, &typed.profile, &typed.target)?;
     let previews = resolved.plan.preview(&access);
     if !typed.yes {
-        say::plan(&resolved, &previews, &mut io::stderr().lock())?;
+        say::plan(&resolved, &previews, &mut terminal::err())?;
         let changes = previews.iter().filter(|preview| matches!(preview.meets, Meets::Other { .. })).count();
         if !asked(&format!("change {changes} settings"))? {
             return Ok(Status::Good);
@@ -49,8 +49,14 @@ pub fn apply(typed: &Apply) -> anyhow::Result<Status> {
             Failure::wrong("apply", format!("interrupted; transaction {id} is taken back"), "apply it again").into()
         );
     }
-    if let (Some(guard), Some(id)) = (guard, applied.id) {
-        guard.keep(id)?;
+    if let (Some(guard), Some(id)) = (guard, applied.id)
+        && let Err(error) = guard.keep(id)
+    {
+        let back = take_back_one(&access, id)?;
+        let stands = if back { "everything is as before" } else { "apus tune status shows what is left" };
+        return Err(
+            Failure::lacking("apply", format!("the guardian has ended: {error}; {stands}"), "apply it again").into()
+        );
     }
     finish(&access, &resolved.plan, &applied, &typed.manner, &resolved.notes)
 }
@@ -68,6 +74,7 @@ pub fn power(typed: &PowerSet) -> anyhow::Result<Status> {
         },
     };
     let plan = wish.plan(&access)?;
+    let notes = wish.notes(&access)?;
     // Each of them was named: one that is not there is an error, not a remark.
     if let Some(missing) = plan.preview(&access).into_iter().find(|preview| preview.meets == Meets::NotThere) {
         return Err(Failure::lacking(
@@ -88,7 +95,7 @@ pub fn power(typed: &PowerSet) -> anyhow::Result<Status> {
         )
         .into());
     }
-    finish(&access, &plan, &applied, &typed.manner, &[])
+    finish(&access, &plan, &applied, &typed.manner, &notes)
 }
 
 /// `apus tune rollback`
@@ -115,11 +122,12 @@ pub fn rollback(typed: &Rollback) -> anyhow::Result<Status> {
         decide: &mut decide,
     };
     let rolled_back = take_back(&access, which, &mut options)?;
-    if typed.manner.json {
-        print_json(&RollbackDocument::of(&rolled_back))?;
+    let said = if typed.manner.json {
+        print_json(&RollbackDocument::of(&rolled_back))
     } else {
-        say::rolled_back(&rolled_back, &mut io::stdout().lock())?;
-    }
+        say::rolled_back(&rolled_back, &mut terminal::out()).map_err(Into::into)
+    };
+    unless_said(said, "the rollback is done; apus tune status shows what is left, if anything")?;
     Ok(if rolled_back.iter().all(|one| one.closed) { Status::Good } else { Status::Findings })
 }
 
@@ -149,15 +157,22 @@ fn least(access: &Access, plan: Option<&Plan>, back: Which) -> anyhow::Result<()
         })
         .collect();
     let wanted = plan.into_iter().flat_map(|plan| &plan.items).map(|item| &item.setting);
+    let wanted = privilege::needed_to_change(access, wanted)?;
     let undone = back.iter().flat_map(|one| one.open_entries()).map(|entry| &entry.intent.setting);
     let look = back.iter().map(|one| one.capability_to_look(access));
-    let needed = look.fold(privilege::needed(wanted.chain(undone)), |needed, look| needed | look);
+    let needed = look.fold(wanted | privilege::needed(undone), |needed, look| needed | look);
     Ok(privilege::keep_only(needed)?)
 }
 
 /// A Ctrl-C while the settings were changed: takes them back, and returns the transaction's number.
 fn interrupted(signals: &Signals, access: &Access, applied: &Applied) -> anyhow::Result<Option<u32>> {
     let Some(id) = applied.id.filter(|_| signals.wait(Duration::ZERO).is_some()) else { return Ok(None) };
+    take_back_one(access, id)?;
+    Ok(Some(id))
+}
+
+/// Takes back a transaction that was just made; whether nothing of it is left.
+fn take_back_one(access: &Access, id: u32) -> anyhow::Result<bool> {
     let mut decide = |_: &AnySetting, _: &Value, _: &Value| Theirs::Keep;
     let mut options = RollbackOptions {
         command: command_line(),
@@ -166,8 +181,18 @@ fn interrupted(signals: &Signals, access: &Access, applied: &Applied) -> anyhow:
         forget: false,
         decide: &mut decide,
     };
-    take_back(access, Which::One(id), &mut options)?;
-    Ok(Some(id))
+    Ok(take_back(access, Which::One(id), &mut options)?.iter().all(|one| one.closed))
+}
+
+/// What was done stands although it cannot be said (a full disk, a closed pipe): then that is the error.
+fn unless_said(said: anyhow::Result<()>, stands: &str) -> anyhow::Result<()> {
+    match said {
+        // Whoever reads may stop when it has enough: `| head -1`.
+        Err(error) if !crate::failure::is_broken_pipe(&error) => {
+            Err(Failure::lacking("print the result", format!("{error:#}"), stands).into())
+        }
+        _ => Ok(()),
+    }
 }
 
 fn finish(
@@ -177,11 +202,18 @@ fn finish(
     manner: &Manner,
     notes: &[String],
 ) -> anyhow::Result<Status> {
-    if manner.json {
-        print_json(&ApplyDocument::of(&plan.name, applied))?;
+    let said = if manner.json {
+        print_json(&ApplyDocument::of(&plan.name, applied, notes))
     } else {
-        say::applied(access, applied, notes, &mut io::stdout().lock())?;
-    }
+        say::applied(access, applied, notes, &mut terminal::out()).map_err(Into::into)
+    };
+    let stands = match applied.id {
+        Some(id) => format!(
+            "the settings are changed, as transaction {id}: apus tune status shows it, apus tune rollback {id} undoes it"
+        ),
+        None => "nothing was changed".into(),
+    };
+    unless_said(said, &stands)?;
     // What this machine does not have is told and no failure, as long as there is something.
     let there = applied.items.iter().filter(|(_, became)| *became != Became::NotThere);
     let wished = !applied.items.is_empty() || !notes.is_empty();
@@ -201,7 +233,7 @@ fn asked(what: &str) -> anyhow::Result<bool> {
 }
 
 fn answered(question: &str) -> io::Result<bool> {
-    let mut err = io::stderr().lock();
+    let mut err = terminal::err();
     write!(err, "{question}")?;
     err.flush()?;
     let mut answer = String::new();

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use host::journal::Lease;
-use host::knob::{Access, AnySetting, Theirs, Thread, Value};
+use host::knob::{Access, AnySetting, Theirs, Value, process_started};
 use host::privilege;
 use host::transaction::{RollbackOptions, Which, rollback, transactions};
 use live::os::Signals;
@@ -31,25 +31,27 @@ impl Guard {
     /// Starts one.
     pub fn start(root: &Path, duration: Option<Nanos>, pid: Option<u32>) -> anyhow::Result<Self> {
         let live = Access::live()?;
-        if let Some(pid) = pid
-            && Thread::find(&live, pid)?.is_none()
-        {
-            return Err(
-                Failure::wrong(format!("--while-pid {pid}"), "there is no such process", "name one that runs").into()
-            );
-        }
+        let started_of = |pid: u32| process_started(&live, pid);
+        let process = match pid {
+            None => None,
+            Some(pid) => {
+                let none =
+                    || Failure::wrong(format!("--while-pid {pid}"), "there is no such process", "name one that runs");
+                Some((pid, started_of(pid)?.ok_or_else(none)?))
+            }
+        };
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["tune", "guard", "--root"]).arg(root);
         if let Some(duration) = duration {
             command.args(["--for", &format!("{}ns", duration.as_nanos())]);
         }
-        if let Some(pid) = pid {
-            command.args(["--while-pid", &pid.to_string()]);
+        if let Some((pid, started)) = process {
+            command.args(["--while-pid", &pid.to_string(), "--started", &started.to_string()]);
         }
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn()?;
-        let started = Thread::find(&live, child.id())?.map(|thread| thread.started);
-        let started = started.ok_or_else(|| Failure::lacking("start the guardian", "it ended at once", "try again"))?;
+        let started = started_of(child.id())?
+            .ok_or_else(|| Failure::lacking("start the guardian", "it ended at once", "try again"))?;
         Ok(Self { child, started })
     }
 
@@ -93,14 +95,11 @@ fn wait(signals: &Signals, typed: &Typed) -> anyhow::Result<()> {
     const PAUSE: Duration = Duration::from_millis(100);
     let live = Access::live()?;
     let end = typed.duration.map(|duration| Instant::now() + Duration::from_nanos(duration.as_nanos()));
-    let started =
-        |pid: u32| -> anyhow::Result<Option<u64>> { Ok(Thread::find(&live, pid)?.map(|thread| thread.started)) };
-    let first = typed.while_pid.map(&started).transpose()?.flatten();
     loop {
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
         let over = left == Some(Duration::ZERO);
         let ended = match typed.while_pid {
-            Some(pid) => first.is_none() || started(pid)? != first,
+            Some(pid) => typed.started.is_none() || process_started(&live, pid)? != typed.started,
             None => false,
         };
         let pause = if typed.while_pid.is_some() { PAUSE } else { left.unwrap_or(PAUSE).min(Duration::from_secs(60)) };

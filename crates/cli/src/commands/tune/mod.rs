@@ -1,18 +1,23 @@
 //! `apus tune`, `apus power`.
 
+mod at_boot;
 mod change;
+mod follow;
 mod guard;
 mod say;
 mod show;
 
+pub(super) use say::recovered;
+
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use host::knob::{Access, Act, Gate, Holder};
-use host::profile::{Profile, Purpose, Resolved};
+use host::profile::{Library, Profile, Purpose, Resolved};
 
 use crate::args::tune::{Power, Target, Tune as Typed};
-use crate::{Failure, Status};
+use crate::{Failure, Status, terminal};
 
 /// Plans, applies, takes back, shows, exports.
 pub fn run(typed: Typed) -> anyhow::Result<Status> {
@@ -22,6 +27,8 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
         Typed::Rollback(typed) => change::rollback(&typed),
         Typed::Status(typed) => show::status(&typed),
         Typed::Verify(typed) => show::verify(&typed),
+        Typed::Recommend(typed) => show::recommend(&typed),
+        Typed::Follow(typed) => follow::run(&typed),
         Typed::Diff(typed) => show::diff(&typed),
         Typed::Export(typed) => show::export(&typed),
         Typed::Hold { root, micros } => {
@@ -29,6 +36,8 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
             host::privilege::keep_only(rustix::thread::CapabilitySet::empty())?;
             Err(host::knob::hold::hold(&access, micros, host::knob::hold::say_ready).into())
         }
+        Typed::Enable(typed) => at_boot::enable(&typed),
+        Typed::Disable { root } => at_boot::disable(&root),
         Typed::Guard(typed) => guard::run(&typed),
     }
 }
@@ -66,16 +75,37 @@ struct Trace;
 
 impl Gate for Trace {
     fn before(&self, act: &Act) {
-        eprintln!("{} {}", act.operation, act.object);
+        // A full disk behind it must not stop a transaction half-way.
+        let _ = writeln!(terminal::err(), "{} {}", act.operation, act.object);
     }
 }
 
 /// A profile on a machine.
 fn resolve(access: &Access, profile: &str, target: &Target) -> anyhow::Result<(Profile, Resolved)> {
-    let profile = Profile::load(profile)?;
+    let library = Library::below(&target.root).with(host::profile::variables(&target.variables)?);
+    let profile = library.load(profile)?;
+    known(access, &target.interfaces)?;
     let purpose = Purpose { isolated: target.isolated.clone(), interfaces: target.interfaces.clone() };
-    let resolved = profile.resolve(access, &purpose)?;
+    let mut resolved = profile.resolve(access, &purpose)?;
+    resolved.notes.extend(host::profile::rivals(access, &resolved.plan)?);
     Ok((profile, resolved))
+}
+
+/// Refuses an interface that the machine does not have. A recorded machine may not say which it has.
+fn known(access: &Access, interfaces: &[String]) -> Result<(), Failure> {
+    let Some(known) = host::knob::interfaces(access)
+        .map_err(|e| Failure::lacking("list the interfaces", e.to_string(), "run as root"))?
+    else {
+        return Ok(());
+    };
+    match interfaces.iter().find(|name| !known.contains(name)) {
+        None => Ok(()),
+        Some(name) => Err(Failure::wrong(
+            format!("--interface {name}"),
+            "there is no such interface here",
+            format!("use one of {}", known.join(", ")),
+        )),
+    }
 }
 
 /// What was typed, for the journal.

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use host::knob::{Access, Setting as _};
-use host::profile::Resolved;
-use host::transaction::{Applied, Became, Meets, Preview, RolledBack};
+use host::profile::{Recommendation, Resolved};
+use host::transaction::{Applied, Became, Entry, Meets, Outcome, Preview, Recovered, RolledBack};
 
 use crate::documents::tune::{OpenTransaction, Status, Value, waits_for};
 
@@ -46,8 +46,8 @@ pub fn plan(resolved: &Resolved, previews: &[Preview], out: &mut impl Write) -> 
 
 /// What was applied.
 pub fn applied(access: &Access, applied: &Applied, notes: &[String], out: &mut impl Write) -> io::Result<()> {
-    for id in &applied.recovered {
-        writeln!(out, "transaction {id} was unfinished; it was taken back first")?;
+    for one in &applied.recovered {
+        writeln!(out, "{}", recovered(one))?;
     }
     let (mut changed, mut same, mut absent) = (0, 0, Vec::new());
     for (item, became) in &applied.items {
@@ -73,6 +73,20 @@ pub fn applied(access: &Access, applied: &Applied, notes: &[String], out: &mut i
             Became::NotThere => absent.push(label),
         }
     }
+    for one in &applied.along {
+        let (label, with) = (one.setting.label(), one.with.label());
+        let now = one.now.as_ref().map_or("gone".into(), |now| shorten(&now.to_string()));
+        match &one.before {
+            Ok(before) => {
+                let before = shorten(&before.to_string());
+                writeln!(out, "  along      {label}: {before} -> {now} (with {with}; a rollback restores it)")?;
+            }
+            Err(error) => {
+                let error = error.to_string().replace('\n', "\n             ");
+                writeln!(out, "  along      {label}: may change with {with}, and cannot be restored: {error}")?;
+            }
+        }
+    }
     writeln!(out, "{changed} settings changed and verified, {same} were as wanted")?;
     if !absent.is_empty() {
         writeln!(out, "not there: {}", list(&absent))?;
@@ -91,6 +105,22 @@ pub fn applied(access: &Access, applied: &Applied, notes: &[String], out: &mut i
     out.flush()
 }
 
+/// What became of an earlier transaction first.
+pub fn recovered(one: &Recovered) -> String {
+    match one {
+        Recovered::TakenBack { id } => {
+            format!("transaction {id} was unfinished, or its process has ended: it was rolled back first")
+        }
+        Recovered::Past { id, undone, stays: 0 } => {
+            format!("transaction {id}: the reboot undid its {undone} settings; it is closed")
+        }
+        Recovered::Past { id, undone, stays } => format!(
+            "transaction {id}: the reboot undid {undone} settings; {stays} last across reboots and stay: apus tune \
+             rollback {id} removes them"
+        ),
+    }
+}
+
 /// What was taken back.
 pub fn rolled_back(rolled_back: &[RolledBack], out: &mut impl Write) -> io::Result<()> {
     if rolled_back.is_empty() {
@@ -99,7 +129,11 @@ pub fn rolled_back(rolled_back: &[RolledBack], out: &mut impl Write) -> io::Resu
     for one in rolled_back {
         let torn = if one.torn { "; its last record was torn: that change was not begun" } else { "" };
         writeln!(out, "transaction {} ({}){torn}", one.id, one.name.as_deref().unwrap_or("unnamed"))?;
-        for (entry, outcome) in &one.entries {
+        // Of what went along, what came back by itself is nothing to read.
+        let told = |entry: &Entry, outcome: &Outcome| {
+            entry.intent.along.is_none() || !matches!(outcome, Outcome::Already | Outcome::Past | Outcome::Ended)
+        };
+        for (entry, outcome) in one.entries.iter().filter(|(entry, outcome)| told(entry, outcome)) {
             let mark = if outcome.is_settled() { "  " } else { "! " };
             let before = shorten(&entry.intent.before.to_string());
             writeln!(out, "{mark}{}: {before}: {outcome}", entry.intent.setting.label())?;
@@ -122,9 +156,14 @@ pub fn status(document: &Status, out: &mut impl Write) -> io::Result<()> {
     if document.transactions.is_empty() {
         writeln!(out, "nothing is applied")?;
     }
+    if let Some(command) = &document.at_boot {
+        writeln!(out, "applied at each boot: {command} (apus tune disable ends that)")?;
+    }
     for one in &document.transactions {
         heading(one, out)?;
-        for stands in ["ours", "before", "theirs", "gone", "past", "elsewhere", "namespace_gone", "unknown"] {
+        for stands in
+            ["ours", "before", "theirs", "refused", "gone", "ended", "past", "elsewhere", "namespace_gone", "unknown"]
+        {
             let settings: Vec<String> =
                 one.items.iter().filter(|item| item.stands == stands).map(|item| item.setting.clone()).collect();
             if !settings.is_empty() {
@@ -132,7 +171,9 @@ pub fn status(document: &Status, out: &mut impl Write) -> io::Result<()> {
                     "ours" => "as applied",
                     "before" => "as before",
                     "theirs" => "changed by someone else",
+                    "refused" => "refused when applied",
                     "gone" => "gone",
+                    "ended" => "ended with their threads",
                     "past" => "undone by the reboot",
                     "elsewhere" => "of another network namespace",
                     "namespace_gone" => "gone with their network namespace",
@@ -166,9 +207,17 @@ fn heading(one: &OpenTransaction, out: &mut impl Write) -> io::Result<()> {
 
 /// What is not as it was wanted.
 pub fn verify(document: &Status, out: &mut impl Write) -> io::Result<()> {
-    let (mut good, mut all) = (0, 0);
+    if document.transactions.is_empty() {
+        writeln!(out, "nothing is applied: there is nothing to verify")?;
+        return out.flush();
+    }
+    let (mut good, mut all, mut refused) = (0, 0, 0);
+    let ended = document.transactions.iter().flat_map(|one| &one.items).filter(|item| item.stands == "ended").count();
+    if ended > 0 {
+        writeln!(out, "  ended with their threads: {ended}")?;
+    }
     for one in &document.transactions {
-        let not_here = one.items.iter().filter(|item| !item.is_here()).count();
+        let not_here = one.items.iter().filter(|item| item.is_elsewhere()).count();
         if let Some(name) = one.network_namespace.as_ref().filter(|_| not_here > 0) {
             let id = one.transaction;
             let what = if one.namespace_gone {
@@ -199,9 +248,48 @@ pub fn verify(document: &Status, out: &mut impl Write) -> io::Result<()> {
         }
         let now = item.now.as_ref().map_or("cannot be read".to_owned(), |now| shorten(&show(now)));
         let why = item.reason.as_ref().map_or(String::new(), |why| format!(" ({why})"));
+        refused += u32::from(item.stands == "refused");
         writeln!(out, "  {}: wanted {}, is {now}{why}", item.setting, show(&item.wanted))?;
     }
-    writeln!(out, "{good} of {all} settings are as wanted")?;
+    let refused = if refused > 0 { format!("; {refused} refused when applied") } else { String::new() };
+    writeln!(out, "{good} of {all} settings are as wanted{refused}")?;
+    out.flush()
+}
+
+/// What of a profile is not so.
+pub fn verify_profile(resolved: &Resolved, previews: &[Preview], out: &mut impl Write) -> io::Result<()> {
+    let (mut good, mut absent) = (0, Vec::new());
+    for Preview { item, meets } in previews {
+        let (label, wanted) = (item.setting.label(), &item.wanted);
+        match meets {
+            Meets::AsWanted { .. } => good += 1,
+            Meets::NotThere => absent.push(label),
+            Meets::Other { now } => writeln!(out, "  {label}: wanted {wanted}, is {}", shorten(&now.to_string()))?,
+            Meets::Refused(error) => {
+                writeln!(out, "  {label}: wanted {wanted}: {}", error.to_string().replace('\n', "\n    "))?;
+            }
+        }
+    }
+    writeln!(out, "{good} of {} settings are as {} wants them", previews.len() - absent.len(), resolved.plan.name)?;
+    if !absent.is_empty() {
+        writeln!(out, "not there: {}", list(&absent))?;
+    }
+    for note in &resolved.notes {
+        writeln!(out, "note: {note}")?;
+    }
+    out.flush()
+}
+
+/// Which profile fits, and why.
+pub fn recommendation(found: &Recommendation, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "{}", found.profile)?;
+    for reason in &found.reasons {
+        writeln!(out, "  {reason}")?;
+    }
+    for (other, why) in &found.others {
+        writeln!(out, "not {other}: {why}")?;
+    }
+    writeln!(out, "see what it would change: apus tune plan {}", found.profile)?;
     out.flush()
 }
 

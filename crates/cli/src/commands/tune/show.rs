@@ -1,30 +1,34 @@
 //! What only reads: `plan`, `status`, `verify`, `diff`, `export`.
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use host::at_boot;
 use host::knob::effect::{self, Effect};
-use host::knob::{Access, AnySetting, Value};
-use host::profile::Profile;
-use host::transaction::{Transaction, transactions};
+use host::knob::{Access, AnySetting, BootFragment, Value};
+use host::profile::Library;
+use host::transaction::{Meets, Transaction, transactions};
 use units::Nanos;
 
 use super::{machine, resolve, say};
-use crate::Status;
-use crate::args::tune::{Export, PlanArgs, Show, Verify};
+use crate::args::tune::{Export, PlanArgs, Show, Target, Verify};
 use crate::commands::print_json;
-use crate::documents::tune::{OpenItem, Plan, Status as StatusDocument};
+use crate::documents::tune::{OpenItem, Plan, Recommend, Status as StatusDocument};
+use crate::{Failure, Status, terminal};
 
 /// `apus tune plan`
 pub fn plan(typed: &PlanArgs) -> anyhow::Result<Status> {
-    let mut out = io::stdout().lock();
+    let mut out = terminal::out();
     let Some(profile) = &typed.profile else {
-        for (name, summary) in Profile::builtin() {
-            writeln!(out, "{name:<12}{summary}")?;
+        for (name, summary) in Library::below(&typed.target.root).list() {
+            match summary {
+                Ok(summary) => writeln!(out, "{name:<12}{summary}")?,
+                Err(error) => writeln!(out, "{name:<12}cannot be used: {error}")?,
+            }
         }
         writeln!(out, "what one would change here: apus tune plan poll --isolated 2-5")?;
         return Ok(Status::Good);
@@ -46,7 +50,7 @@ pub fn status(typed: &Show) -> anyhow::Result<Status> {
     if typed.json {
         print_json(&document)?;
     } else {
-        say::status(&document, &mut io::stdout().lock())?;
+        say::status(&document, &mut terminal::out())?;
     }
     let wrong = document.transactions.iter().any(|one| one.abandoned || one.damage.is_some());
     Ok(if wrong { Status::Findings } else { Status::Good })
@@ -54,23 +58,72 @@ pub fn status(typed: &Show) -> anyhow::Result<Status> {
 
 /// `apus tune verify`
 pub fn verify(typed: &Verify) -> anyhow::Result<Status> {
-    let access = machine(&typed.show.root)?;
+    let access = machine(&typed.target.root)?;
+    if let Some(profile) = &typed.profile {
+        return verify_profile(&access, profile, typed);
+    }
+    let Target { isolated, interfaces, variables, .. } = &typed.target;
+    if isolated.is_some() || !interfaces.is_empty() || !variables.is_empty() {
+        let why = "--isolated, --interface and --set say what a profile means";
+        return Err(Failure::wrong("verify", why, "name the profile: apus tune verify poll --isolated 2-5").into());
+    }
     let known = transactions(&access)?;
     let effects = match typed.watch {
         Some(span) => watch(&access, &known, span)?,
         None => Vec::new(),
     };
-    let document = StatusDocument::of(&access, &known).with_effects(effects);
-    if typed.show.json {
+    let document = StatusDocument::of(&access, &known, None).with_effects(effects);
+    if typed.json {
         print_json(&document)?;
     } else {
-        say::verify(&document, &mut io::stdout().lock())?;
+        say::verify(&document, &mut terminal::out())?;
     }
-    // What belongs to another network namespace is reported, and decides nothing.
+    // A profile that is gone (after a reboot, or a rollback by someone else) is no success.
+    if document.transactions.is_empty() {
+        return Ok(Status::Findings);
+    }
+    // What belongs to another network namespace, or ended with its thread, is reported and decides nothing.
     let mut items = document.transactions.iter().flat_map(|one| &one.items).filter(|item| item.is_here());
     let without_effect = |item: &OpenItem| item.effect.as_ref().is_some_and(|effect| effect.seen == Some(false));
     let good = items.all(|item| item.as_wanted == Some(true) && item.waits_for.is_none() && !without_effect(item));
     Ok(if good { Status::Good } else { Status::Findings })
+}
+
+/// Compares the machine with a profile, whoever set it and however.
+fn verify_profile(access: &Access, profile: &str, typed: &Verify) -> anyhow::Result<Status> {
+    let (_, resolved) = resolve(access, profile, &typed.target)?;
+    let mut previews = resolved.plan.preview(access);
+    for preview in &mut previews {
+        // Arguments count when they are in force, not when they stand in a file.
+        if let (AnySetting::BootFragment(_), Some(wanted)) = (&preview.item.setting, preview.item.wanted.as_text()) {
+            let now = Value::text(access.line("/proc/cmdline")?.unwrap_or_default());
+            preview.meets = match BootFragment::missing(access, wanted) {
+                Ok(Some(missing)) if missing.is_empty() => Meets::AsWanted { now },
+                Ok(_) => Meets::Other { now },
+                Err(error) => Meets::Refused(error),
+            };
+        }
+    }
+    if typed.json {
+        print_json(&Plan::of(&resolved, &previews))?;
+    } else {
+        say::verify_profile(&resolved, &previews, &mut terminal::out())?;
+    }
+    let there: Vec<_> = previews.iter().filter(|preview| preview.meets != Meets::NotThere).collect();
+    let good = there.iter().all(|preview| matches!(preview.meets, Meets::AsWanted { .. }));
+    Ok(if good && !there.is_empty() { Status::Good } else { Status::Findings })
+}
+
+/// `apus tune recommend`
+pub fn recommend(typed: &Show) -> anyhow::Result<Status> {
+    let access = machine(&typed.root)?;
+    let found = host::profile::recommend(&access)?;
+    if typed.json {
+        print_json(&Recommend::of(&found))?;
+    } else {
+        say::recommendation(&found, &mut terminal::out())?;
+    }
+    Ok(Status::Good)
 }
 
 /// Looks twice at the effects of all settings, in the order in which a document lists them.
@@ -78,8 +131,9 @@ fn watch(access: &Access, known: &[Transaction], span: Nanos) -> anyhow::Result<
     let settings: Vec<(&AnySetting, &Value)> = known
         .iter()
         .flat_map(|one| {
-            let changed = one.open_entries().map(|entry| (&entry.intent.setting, &entry.intent.wanted));
-            changed.chain(one.already.iter().map(|(setting, wanted)| (setting, wanted)))
+            let changed = one.wanted_entries().map(|entry| (&entry.intent.setting, &entry.intent.wanted));
+            let already = one.already.iter().map(|(setting, wanted)| (setting, wanted));
+            changed.chain(already).chain(one.refused.iter().map(|(setting, wanted, _)| (setting, wanted)))
         })
         .collect();
     let look = || {
@@ -104,7 +158,7 @@ pub fn diff(typed: &Show) -> anyhow::Result<Status> {
     if typed.json {
         print_json(&document)?;
     } else {
-        say::diff(&document, &mut io::stdout().lock())?;
+        say::diff(&document, &mut terminal::out())?;
     }
     Ok(Status::Good)
 }
@@ -112,7 +166,7 @@ pub fn diff(typed: &Show) -> anyhow::Result<Status> {
 fn read(typed: &Show) -> anyhow::Result<StatusDocument> {
     let access = machine(&typed.root)?;
     let known = transactions(&access)?;
-    Ok(StatusDocument::of(&access, &known))
+    Ok(StatusDocument::of(&access, &known, at_boot::enabled(&access)?))
 }
 
 /// `apus tune export`
@@ -120,7 +174,7 @@ pub fn export(typed: &Export) -> anyhow::Result<Status> {
     let access = machine(&typed.target.root)?;
     let (profile, resolved) = resolve(&access, &typed.profile, &typed.target)?;
     let export = resolved.export(&access, &profile.summary, typed.format)?;
-    let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
+    let (mut out, mut err) = (terminal::out(), terminal::err());
     for file in &export.files {
         match &typed.output {
             Some(folder) => {
@@ -128,7 +182,7 @@ pub fn export(typed: &Export) -> anyhow::Result<Status> {
                 if let Some(parent) = path.parent() {
                     fs::create_dir_all(parent).with_context(|| format!("make the folder {}", parent.display()))?;
                 }
-                fs::write(&path, &file.text).with_context(|| format!("write {}", path.display()))?;
+                terminal::file(&path, &file.text).with_context(|| format!("write {}", path.display()))?;
                 // tuned starts a script itself.
                 if file.text.starts_with("#!") {
                     fs::set_permissions(&path, fs::Permissions::from_mode(0o755))

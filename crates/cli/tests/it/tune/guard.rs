@@ -84,3 +84,44 @@ fn a_killed_guardian_leaves_it_to_the_next() {
 fn expect_any(machine: &Machine) -> String {
     String::from_utf8(machine.apus(&["tune", "status"]).stdout).unwrap()
 }
+
+/// In a container, nobody waits for a process that has ended: it stays, as a zombie.
+#[test]
+fn a_zombie_is_no_process_to_wait_for() {
+    let machine = Machine::small("zombie");
+    let before = machine.files();
+    let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+    let pid = child.id().to_string();
+    machine.json(&["tune", "apply", "base", "--yes", "--while-pid", &pid]);
+    assert_ne!(machine.files(), before);
+    child.kill().unwrap();
+    // It is not waited for before all is over.
+    until_taken_back(&machine);
+    assert_eq!(machine.files(), before);
+    let said = expect(&machine.apus(&["tune", "apply", "base", "--yes", "--while-pid", &pid]), 2);
+    assert!(said.contains("no such process"), "{said}");
+    child.wait().unwrap();
+}
+
+/// The guardian itself is killed, and nobody waits for it: the next command finds that.
+#[test]
+fn a_zombie_guardian_guards_nothing() {
+    let machine = Machine::small("zombie-guardian");
+    let before = machine.files();
+    let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+    machine.json(&["tune", "apply", "base", "--yes"]);
+    // As if this child had been its guardian: a number and a start time of a zombie.
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+    let started = stat.rsplit(')').next().unwrap().split_whitespace().nth(19).unwrap().to_owned();
+    machine.lease(child.id(), &started);
+    assert!(!expect_any(&machine).contains("ABANDONED"));
+    child.kill().unwrap();
+    let start = Instant::now();
+    while !expect_any(&machine).contains("ABANDONED") {
+        assert!(start.elapsed() < Duration::from_secs(30), "a zombie is taken for alive");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    expect(&machine.apus(&["tune", "rollback", "--abandoned"]), 0);
+    assert_eq!(machine.files(), before);
+    child.wait().unwrap();
+}

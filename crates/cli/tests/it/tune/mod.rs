@@ -1,5 +1,7 @@
 //! `apus tune` and `apus power`.
 
+/// Exports, taken by the engines that they are for.
+mod exports;
 /// What `apus audit --fix` writes for recorded hosts, planned on them.
 mod fixes;
 /// Transactions that end by themselves.
@@ -8,6 +10,8 @@ mod guard;
 mod lab;
 /// On folders: recorded hosts and generated ones.
 mod recorded;
+/// What is said of what was done, and what not.
+mod said;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -59,6 +63,22 @@ impl Machine {
 
     pub fn read(&self, path: &str) -> String {
         std::fs::read_to_string(self.0.join(path)).unwrap()
+    }
+
+    /// Rewrites the lease of transaction 1 as one of the process `pid`; the checksums follow.
+    pub fn lease(&self, pid: u32, started: &str) {
+        let path = "var/lib/apus/tune/000001.journal";
+        let (mut whole, mut chain) = (String::new(), 0);
+        for line in self.read(path).lines() {
+            let body = line.split_once(' ').unwrap().1;
+            let lease = format!("\"lease\":{{\"process\":{{\"pid\":{pid},\"started\":{started}}}}}");
+            let body = body.replace("\"lease\":\"open\"", &lease);
+            let mut hasher = crc32fast::Hasher::new_with_initial(chain);
+            hasher.update(body.as_bytes());
+            chain = hasher.finalize();
+            whole.push_str(&format!("{chain:08x} {body}\n"));
+        }
+        self.put(path, &whole);
     }
 
     /// `apus WORDS --root MACHINE`.
@@ -137,9 +157,15 @@ impl OwnJournal {
 
     /// Runs a program with this journal in the network namespace `namespace`.
     pub fn within(&self, namespace: &str, program: &str, words: &[&str]) -> Output {
+        self.command(namespace, program, words).output().unwrap()
+    }
+
+    /// The same, to be started.
+    pub fn command(&self, namespace: &str, program: &str, words: &[&str]) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", namespace, "sh", "-c", BIND]).arg(&self.folder).arg(program).args(words);
-        command.stdin(Stdio::null()).output().unwrap()
+        command.stdin(Stdio::null());
+        command
     }
 
     /// Runs `apus` with this journal where the test itself is.

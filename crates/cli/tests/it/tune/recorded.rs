@@ -197,3 +197,60 @@ fn without_root_there_is_everything_but_changes() {
     expect(&as_nobody(&["tune", "rollback"]), 3);
     std::fs::remove_file(copy).unwrap();
 }
+
+#[test]
+fn a_profile_is_verified_without_being_applied() {
+    let machine = Machine::small("verify");
+    machine.put("proc/cmdline", "quiet\n");
+    let words = ["tune", "verify", "base", "--isolated", "2-3"];
+    let (code, verified) = machine.json(&words);
+    assert_eq!((code, &verified["schema"]), (Some(1), &"apus.tune-plan/1".into()));
+    assert_eq!(machine.json(&["tune", "apply", "base", "--isolated", "2-3", "--yes"]).0, Some(0));
+    let said = expect(&machine.apus(&words), 0);
+    assert!(said.contains("4 of 4 settings are as base wants them"), "{said}");
+    machine.put("proc/sys/vm/stat_interval", "5\n");
+    let said = expect(&machine.apus(&words), 1);
+    assert!(said.contains("sysctl vm.stat_interval: wanted 10, is 5"), "{said}");
+    // Kernel arguments count when they are in force.
+    machine.put("etc/default/grub.d/60-apus.cfg", "");
+    machine.put("mine.toml", "summary = \"x\"\n[kernel]\narguments = [\"nohz_full={isolated}\"]\n");
+    let mine = machine.0.join("mine.toml");
+    let words = ["tune", "verify", mine.to_str().unwrap(), "--isolated", "2-3"];
+    expect(&machine.apus(&words), 1);
+    machine.put("proc/cmdline", "quiet nohz_full=2-3\n");
+    expect(&machine.apus(&words), 0);
+    expect(&machine.apus(&["tune", "verify", "--isolated", "2-3"]), 2);
+}
+
+#[test]
+fn the_sites_profiles_variables_and_rivals() {
+    let machine = Machine::small("site");
+    let edge = "summary = \"our edge\"\n[variables]\ninterval = 20\n[sysctl]\n\"vm.stat_interval\" = \"{interval}\"\n";
+    machine.put("etc/apus/profiles/edge.toml", edge);
+    machine.put("proc/77/comm", "tuned\n");
+    let said = expect(&machine.apus(&["tune", "plan"]), 0);
+    assert!(said.contains("edge        our edge") && said.contains("powersave"), "{said}");
+    let said = expect(&machine.apus(&["tune", "plan", "edge"]), 0);
+    assert!(said.contains("1 -> 20") && said.contains("note: tuned runs and may undo 1"), "{said}");
+    let said = expect(&machine.apus(&["tune", "plan", "edge", "--set", "interval=30"]), 0);
+    assert!(said.contains("1 -> 30"), "{said}");
+    let said = expect(&machine.apus(&["tune", "plan", "edge", "--set", "intervall=30"]), 2);
+    assert!(said.contains("interval"), "{said}");
+    machine.put("sys/class/net/eth0/device/vendor", "0x8086\n");
+    let (code, found) = machine.json(&["tune", "recommend"]);
+    assert_eq!((code, &found["profile"]), (Some(0), &"interrupt".into()), "{found}");
+    // A FIFO in place of a profile is refused, and not waited for.
+    let fifo = machine.0.join("etc/apus/profiles/fifo.toml");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    for name in ["fifo", fifo.to_str().unwrap()] {
+        let said = expect(&machine.apus(&["tune", "plan", name]), 2);
+        assert!(said.contains("not an ordinary file"), "{said}");
+    }
+}
+
+#[test]
+fn what_was_not_recorded_is_no_reason_to_recommend() {
+    let Some(machine) = recorded("skld0") else { return };
+    let said = expect(&machine.apus(&["tune", "recommend"]), 3);
+    assert!(said.contains("sys/class/net"), "{said}");
+}

@@ -11,9 +11,9 @@ use super::run::{Apus, napis, public_copy};
 use super::{Bed, sys, wait_for};
 
 /// On a CPU of its own, but in the normal class: what is tested here is no latency.
-const PLACE: [&str; 2] = ["--cpu", "1"];
+pub(super) const PLACE: [&str; 2] = ["--cpu", "1"];
 
-fn pair(name: &str) -> Lab {
+pub(super) fn pair(name: &str) -> Lab {
     Lab::pair(name).address("tx", "tx0", [10, 78, 0, 1], 24)
 }
 
@@ -340,8 +340,8 @@ fn deferral_is_taken_back_at_a_good_end_and_refused_without_a_napi() {
 }
 
 /// Software interrupt moderation, and how the command is told.
-const DEFERRAL: &[&str] = &["--defer", "2,200us"];
+pub(super) const DEFERRAL: &[&str] = &["--defer", "2,200us"];
 
-fn deferred(before: &[(u32, u32, u32)]) -> Vec<(u32, u32, u32)> {
+pub(super) fn deferred(before: &[(u32, u32, u32)]) -> Vec<(u32, u32, u32)> {
     before.iter().map(|(id, _, _)| (*id, 2, 200_000)).collect()
 }

@@ -7,6 +7,8 @@ mod clients;
 mod faults;
 /// Frames of any content, sent past the kernel's stack.
 mod inject;
+/// Capabilities, users, their folders.
+mod privilege;
 /// `apus run` as a child, and what the kernel says about its interfaces.
 mod run;
 /// System calls that neither std nor rustix offers.

@@ -109,7 +109,7 @@ fn processes() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The kernel's messages, one a line, with their times. Each read of `/dev/kmsg` gives one record:
+/// The kernel's own messages, one a line, with their times; not those that programs write there. Each read of `/dev/kmsg` gives one record:
 /// `priority,sequence,microseconds,flags;text` (Documentation/ABI/testing/dev-kmsg).
 pub(crate) fn messages() -> Fact<String> {
     let file = OpenOptions::new().read(true).custom_flags(nonblocking()).open("/dev/kmsg");
@@ -137,7 +137,10 @@ fn nonblocking() -> i32 {
 
 fn message(record: &str) -> Option<String> {
     let (head, rest) = record.split_once(';')?;
-    let micros: u64 = head.split(',').nth(2)?.parse().ok()?;
+    let mut fields = head.split(',');
+    // The facility stands above the three bits of the level; 0 is the kernel's own, and no program can write it.
+    let is_kernels = fields.next()?.parse::<u64>().ok()? >> 3 == 0;
+    let micros: u64 = fields.nth(1)?.parse().ok().filter(|_| is_kernels)?;
     let text = rest.lines().next()?;
     Some(format!("[{:5}.{:06}] {text}\n", micros / 1_000_000, micros % 1_000_000))
 }
@@ -192,6 +195,7 @@ mod tests {
         let record = "6,339,5140900,-;NO_HZ: Full dynticks CPUs: 2-3.\n SUBSYSTEM=x\n";
         assert_eq!(message(record).as_deref(), Some("[    5.140900] NO_HZ: Full dynticks CPUs: 2-3.\n"));
         assert_eq!(message("torn"), None);
+        assert_eq!(message("14,339,5140900,-;systemd[1]: nohz_full"), None, "a program's");
     }
 
     #[test]

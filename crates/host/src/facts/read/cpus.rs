@@ -21,13 +21,15 @@ pub(super) fn read(context: &Context) -> Cpus {
     let (vendor, family, model) = (said(&first, |p| p.vendor), common(|p| p.family), common(|p| p.model));
     let stepping = common(|p| p.stepping);
     let known = vendor.clone().zip(family.clone()).zip(model.clone()).zip(stepping.clone());
+    let cpus = cpus(context, &info);
+    let online = list("online");
     Cpus {
         present: list("present"),
-        online: list("online"),
+        smt_active: root.switch(&format!("{CPUS}/smt/active")).or_else(|| shared_cores(&cpus, online.value())),
+        online,
         possible: list("possible"),
         isolated: list("isolated"),
         nohz_full: nohz_full(root),
-        smt_active: root.switch(&format!("{CPUS}/smt/active")),
         smt_control: root.text(&format!("{CPUS}/smt/control")),
         vendor,
         family,
@@ -48,7 +50,7 @@ pub(super) fn read(context: &Context) -> Cpus {
             None => Fact::malformed("it names no flags", "/proc/cpuinfo"),
         }),
         vulnerabilities: vulnerabilities(root),
-        list: cpus(context, &info),
+        list: cpus,
         nodes: nodes(root),
     }
 }
@@ -145,6 +147,26 @@ fn resume_latency(text: &str) -> Result<ResumeLatency, std::num::ParseIntError> 
     }
 }
 
+/// Where nobody says whether SMT is active (before Linux 4.19, or not recorded), the threads of the cores do: by the
+/// topology, or by `core id` and `physical id` of /proc/cpuinfo.
+fn shared_cores(list: &[Cpu], online: Option<&CpuSet>) -> Fact<bool> {
+    let runs = |cpu: u32| online.is_none_or(|online| online.contains(cpu));
+    let mut source = None;
+    for cpu in list.iter().filter(|cpu| runs(cpu.id)) {
+        let Fact::Known { value, source: from } = &cpu.siblings else {
+            return Fact::not_recorded(format!("/{CPUS}/smt/active").as_str());
+        };
+        if value.iter().filter(|sibling| runs(*sibling)).count() > 1 {
+            return Fact::known(true, from.clone());
+        }
+        source.get_or_insert(from);
+    }
+    match source {
+        Some(source) => Fact::known(false, source.clone()),
+        None => Fact::not_recorded(format!("/{CPUS}/smt/active").as_str()),
+    }
+}
+
 /// Where the siblings were not recorded, threads of the same core of the same socket are siblings.
 fn siblings_by_core(list: &mut [Cpu]) {
     let mut cores: BTreeMap<(u32, u32), CpuSet> = BTreeMap::new();
@@ -204,4 +226,27 @@ pub(super) fn numbered(root: &Root, place: &str, prefix: &str) -> Vec<u32> {
     let mut numbers: Vec<u32> = names.iter().filter_map(number).collect();
     numbers.sort_unstable();
     numbers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Facts;
+
+    /// Two threads on one core, or on two, as /proc/cpuinfo says it; nothing else is recorded.
+    fn cpuinfo(second_core: u32) -> Fact<bool> {
+        let block = |id: u32, core: u32| format!("processor : {id}\nphysical id : 0\ncore id : {core}\n\n");
+        let text = format!("{}{}", block(0, 0), block(1, second_core));
+        Facts::read(&Root::given([("proc/cpuinfo", text)])).cpus.smt_active
+    }
+
+    #[test]
+    fn threads_of_a_core_tell_of_smt_where_nobody_says_so() {
+        assert_eq!(cpuinfo(0), Fact::known(true, "/proc/cpuinfo"));
+        assert_eq!(cpuinfo(1), Fact::known(false, "/proc/cpuinfo"));
+        assert!(Facts::read(&Root::given([("proc/cpuinfo", "processor : 0\n")])).cpus.smt_active.is_unknown());
+        // The kernel's own word comes first.
+        let said = Root::given([("sys/devices/system/cpu/smt/active", "0\n"), ("proc/cpuinfo", "processor : 0\n")]);
+        assert_eq!(Facts::read(&said).cpus.smt_active.get(), Some(false));
+    }
 }

@@ -8,7 +8,7 @@ use super::cpus::numbered;
 use super::ethtool::{self, Ethtool};
 use super::pci::is_address;
 use super::queue_irqs;
-use crate::facts::{Context, Fact, Irqs, Link, Root, RxQueue, Source, TxQueue, Why, live};
+use crate::facts::{Context, Fact, Irqs, Link, Root, RxQueue, Source, TxQueue, Why, is_interface_name, live};
 
 const PLACE: &str = "sys/class/net";
 /// More interfaces than this are not read.
@@ -23,6 +23,7 @@ pub(super) fn read(context: &Context, irqs: &Irqs) -> Fact<Vec<Link>> {
     // Reports of sos hold the tool's output rather than the files.
     names.extend(root.commands_like("ethtool -i "));
     names.remove("bonding_masters");
+    names.retain(|name| is_interface_name(name));
     let links = |names: BTreeSet<String>| -> Vec<Link> {
         let mut netlink = context.is_live().then(live::Netlink::open);
         names.into_iter().take(MAX_LINKS).map(|name| link(context, netlink.as_mut(), irqs, name)).collect()

@@ -17,7 +17,9 @@ const LINK_STATES: [&str; 6] = ["clkpm", "l0s_aspm", "l1_1_aspm", "l1_1_pcipm", 
 pub(super) fn read(context: &Context) -> Pci {
     let root = context.root;
     let names = root.list(PLACE);
-    let devices = names.map(|names| names.into_iter().take(MAX_DEVICES).map(|name| device(root, name)).collect());
+    let devices = names.map(|names| {
+        names.into_iter().filter(|name| is_address(name)).take(MAX_DEVICES).map(|name| device(root, name)).collect()
+    });
     Pci {
         devices: devices.or_else(|| lspci::devices(root)),
         aspm_policy: chosen(root, "sys/module/pcie_aspm/parameters/policy"),

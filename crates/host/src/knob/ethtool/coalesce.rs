@@ -105,7 +105,11 @@ fn numbers(what: &str, value: &Value, known: usize) -> Result<Vec<(usize, u32)>,
         let number = text.parse().ok().filter(|n| *n <= most).ok_or_else(|| wrong(name, text))?;
         Ok((place, number))
     };
-    let numbers = fields.iter().map(number).collect::<Result<Vec<_>, Error>>()?;
+    fields.iter().map(number).collect()
+}
+
+/// Refuses what would never interrupt.
+fn check_wanted(what: &str, value: &Value) -> Result<(), Error> {
     for side in ["rx", "tx"] {
         let zero = |field: &str| value.field(&format!("{side}-{field}")) == Some("0");
         if zero("usecs") && zero("max-frames") {
@@ -114,7 +118,7 @@ fn numbers(what: &str, value: &Value, known: usize) -> Result<Vec<(usize, u32)>,
             return Err(Error::invalid(what, why));
         }
     }
-    Ok(numbers)
+    Ok(())
 }
 
 impl Setting for Coalesce {
@@ -150,12 +154,18 @@ impl Setting for Coalesce {
 
     fn check(&self, access: &Access, value: &Value) -> Result<(), Error> {
         numbers(&self.label(), value, FIELDS.len())?;
+        check_wanted(&self.label(), value)?;
         let mut lacking = self.lacking(access, value)?;
         lacking.retain(|field| value.field(field) != Some("0"));
         match lacking.is_empty() {
             true => Ok(()),
             false => Err(lacks(&self.label(), &lacking)),
         }
+    }
+
+    /// A driver may show zeroes where it has nothing to say.
+    fn check_back(&self, _: &Access, before: &Value) -> Result<(), Error> {
+        numbers(&self.label(), before, FIELDS.len()).map(|_| ())
     }
 
     /// The kernel shows a field that the driver does not declare only when it is not zero.
@@ -205,7 +215,12 @@ impl Setting for CoalesceQueue {
     }
 
     fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
-        numbers(&self.label(), value, OF_A_QUEUE).map(|_| ())
+        numbers(&self.label(), value, OF_A_QUEUE)?;
+        check_wanted(&self.label(), value)
+    }
+
+    fn check_back(&self, _: &Access, before: &Value) -> Result<(), Error> {
+        numbers(&self.label(), before, OF_A_QUEUE).map(|_| ())
     }
 
     fn capability(&self) -> CapabilitySet {
@@ -227,7 +242,9 @@ mod tests {
 
     #[test]
     fn wrong_fields_are_refused_before_the_driver_sees_them() {
-        let check = |fields: &[(&str, &str)]| numbers("x", &Value::fields(fields.iter().copied()), FIELDS.len());
+        let check = |fields: &[(&str, &str)]| {
+            Coalesce::new("x").check(&Access::live().unwrap(), &Value::fields(fields.iter().copied()))
+        };
         assert!(check(&[("rx-usecs", "50"), ("adaptive-rx", "0")]).is_ok());
         for wrong in [
             &[("rx-usec", "50")][..],

@@ -43,36 +43,85 @@ pub struct ThreadClass {
     pub thread: Thread,
 }
 
+/// When the living process `pid` started, in clock ticks after the boot; `None` if there is none, or nothing but a
+/// zombie that nobody has waited for.
+pub fn process_started(access: &Access, pid: u32) -> Result<Option<u64>, Error> {
+    let stat = access.read(&format!("/proc/{pid}/stat"))?;
+    let stat = stat.as_deref().and_then(Stat::parse);
+    // The first thread may end before the others: then it looks like a zombie, and the process lives.
+    Ok(stat.filter(|stat| !stat.ended || stat.threads > 1).map(|stat| stat.started))
+}
+
+/// All threads that stand on fewer CPUs than are online and may be moved, of all processes; none below another root.
+pub(super) fn pinned(access: &Access) -> Result<Vec<Thread>, Error> {
+    /// include/linux/sched.h, `PF_NO_SETAFFINITY`: bound to its CPU by the kernel.
+    const NO_SETAFFINITY: u64 = 0x0400_0000;
+    if !access.is_live() {
+        return Ok(Vec::new());
+    }
+    let online = super::online(access)?;
+    let mut found = Vec::new();
+    for thread in threads_if(access, |stat| !stat.ended && stat.flags & NO_SETAFFINITY == 0)? {
+        let affinity = ThreadAffinity { thread };
+        let cpus = affinity.read(access).ok().flatten();
+        let cpus = cpus.and_then(|cpus| cpus.as_text()?.parse::<Cpus>().ok());
+        if cpus.is_some_and(|cpus| !online.within(&cpus)) {
+            found.push(affinity.thread);
+        }
+    }
+    Ok(found)
+}
+
 /// The threads whose name begins with `prefix`, or is it; all processes' threads.
 pub fn threads(access: &Access, prefix: &str) -> Result<Vec<Thread>, Error> {
+    threads_if(access, |stat| !stat.ended && stat.name.starts_with(prefix))
+}
+
+fn threads_if(access: &Access, which: impl Fn(&Stat) -> bool) -> Result<Vec<Thread>, Error> {
     let mut found = Vec::new();
     for process in access.numbered("/proc", "")? {
         for tid in access.numbered(&format!("/proc/{process}/task"), "")? {
             let path = format!("/proc/{process}/task/{tid}/stat");
             // A thread may end while we look.
-            if let Ok(Some(stat)) = access.read(&path)
-                && let Some((name, started)) = name_and_start(&stat)
-                && name.starts_with(prefix)
+            if let Ok(Some(text)) = access.read(&path)
+                && let Some(stat) = Stat::parse(&text).filter(&which)
             {
-                found.push(Thread { tid, started, name });
+                found.push(Thread { tid, started: stat.started, name: stat.name });
             }
         }
     }
     Ok(found)
 }
 
-/// The name stands in parentheses and may hold anything; field 22 is the 20th after it.
-fn name_and_start(stat: &str) -> Option<(String, u64)> {
-    let (before, after) = stat.rsplit_once(')')?;
-    let name = before.split_once('(')?.1.to_owned();
-    Some((name, after.split_whitespace().nth(19)?.parse().ok()?))
+/// What /proc/PID/stat says (proc_pid_stat(5)).
+#[derive(PartialEq, Eq, Debug)]
+struct Stat {
+    name: String,
+    /// A zombie, or dead: states Z and X.
+    ended: bool,
+    flags: u64,
+    threads: u64,
+    started: u64,
+}
+
+impl Stat {
+    /// The name stands in parentheses and may hold anything; the state, field 3, is the first after it.
+    fn parse(stat: &str) -> Option<Self> {
+        let (before, after) = stat.rsplit_once(')')?;
+        let name = before.split_once('(')?.1.to_owned();
+        let fields: Vec<&str> = after.split_whitespace().collect();
+        let number = |field: usize| fields.get(field - 3)?.parse().ok();
+        let ended = matches!(*fields.first()?, "Z" | "X" | "x");
+        Some(Self { name, ended, flags: number(9)?, threads: number(20)?, started: number(22)? })
+    }
 }
 
 impl Thread {
-    /// The thread `tid`; `None` if there is none.
+    /// The thread `tid`; `None` if there is none, or it has ended and nobody has waited for it.
     pub fn find(access: &Access, tid: u32) -> Result<Option<Self>, Error> {
         let stat = access.read(&format!("/proc/{tid}/stat"))?;
-        Ok(stat.and_then(|stat| name_and_start(&stat)).map(|(name, started)| Self { tid, started, name }))
+        let stat = stat.as_deref().and_then(Stat::parse).filter(|stat| !stat.ended);
+        Ok(stat.map(|stat| Self { tid, started: stat.started, name: stat.name }))
     }
 
     /// Whether it still lives. Settings of threads exist on the running machine alone.
@@ -122,8 +171,8 @@ impl Setting for ThreadAffinity {
         same_list(a, b)
     }
 
-    fn lasts(&self) -> super::Lasts {
-        super::Lasts::UntilReboot
+    fn is_of_thread(&self) -> bool {
+        true
     }
 
     fn capability(&self) -> CapabilitySet {
@@ -201,6 +250,10 @@ impl Setting for ThreadClass {
         Class::parse(text(&self.label(), value)?).map(|_| ()).ok_or_else(|| self.wrong(value))
     }
 
+    fn is_of_thread(&self) -> bool {
+        true
+    }
+
     fn capability(&self) -> CapabilitySet {
         CapabilitySet::SYS_NICE
     }
@@ -234,7 +287,8 @@ mod tests {
     #[test]
     fn names_may_hold_anything() {
         let stat = "7 (a ) (b) c) S 1 7 7 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 4242 0 0";
-        assert_eq!(name_and_start(stat), Some(("a ) (b) c".into(), 4242)));
+        let read = Stat { name: "a ) (b) c".into(), ended: false, flags: 4_194_560, threads: 1, started: 4242 };
+        assert_eq!(Stat::parse(stat), Some(read));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::Resolved;
-use crate::knob::{Access, Error};
+use crate::knob::{Access, Error, Setting as _};
 
 /// For which engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,14 +91,25 @@ impl Resolved {
             // RFC 1123, as Kubernetes takes it for names.
             named.plan.name = named.plan.name.to_ascii_lowercase().replace('_', "-");
         }
-        match format {
+        // What this machine is known to refuse (a managed interrupt) would fail in every engine.
+        let mut refused = Vec::new();
+        named.plan.items.retain(|item| match item.setting.check(access, &item.wanted) {
+            Err(error @ Error::Refused { .. }) => {
+                refused.push(format!("{}: {}", item.setting.label(), error.to_string().replace('\n', "; ")));
+                false
+            }
+            _ => true,
+        });
+        let mut export = match format {
             Format::Tuned => tuned::export(&named, access, summary),
             Format::Systemd => systemd::export(&named, access, summary),
             Format::Cmdline => Ok(cmdline(self)),
             Format::Openshift => Ok(openshift::export(&named, summary)),
             Format::OpenshiftTuned => tuned_object::export(&named, access, summary),
             Format::Ansible => ansible::export(&named, access, summary),
-        }
+        }?;
+        export.left_out.extend(refused);
+        Ok(export)
     }
 }
 

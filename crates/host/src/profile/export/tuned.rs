@@ -50,13 +50,13 @@ impl Parts {
                 continue;
             }
             for step in steps(access, &item.setting, &item.wanted)? {
-                parts.step(&item.setting, step);
+                parts.step(access, &item.setting, step);
             }
         }
         Ok(parts)
     }
 
-    fn step(&mut self, setting: &AnySetting, step: Step) {
+    fn step(&mut self, access: &Access, setting: &AnySetting, step: Step) {
         let taken = match &step {
             // The plugin takes every dot for a separator.
             Step::Sysctl { name, value, .. } => !name.contains('/') && self.line("sysctl", name, value),
@@ -71,7 +71,8 @@ impl Parts {
             }
             Step::Latency(micros) => self.line("cpu", "force_latency", micros),
             Step::Run { words, interface, .. } => match plugin(setting, words) {
-                Some((option, parameters)) => {
+                // The plugin leaves virtual interfaces alone (`_init_devices`).
+                Some((option, parameters)) if access.exists(&format!("/sys/class/net/{interface}/device")) => {
                     let section = format!("net_{interface}");
                     if !self.sections.contains_key(&section) {
                         self.line(&section, "type", "net");
@@ -79,7 +80,7 @@ impl Parts {
                     }
                     self.line(&section, option, &parameters)
                 }
-                None => false,
+                _ => false,
             },
             Step::Folder(_) | Step::None(_) => false,
         };
@@ -104,7 +105,7 @@ impl Parts {
 
     /// The text of tuned.conf, without the script.
     pub(super) fn conf(&self, summary: &str, include: Option<&str>) -> String {
-        let summary = summary.replace('$', "").replace('#', "");
+        let summary = summary.replace(['$', '#'], "");
         let mut text = format!("# Written by apus tune export.\n[main]\nsummary={}\n", summary.trim());
         if let Some(include) = include {
             let _ = writeln!(text, "include={include}");
@@ -116,7 +117,39 @@ impl Parts {
     }
 }
 
-/// Files are saved and restored by the functions that tuned has for that; for what ethtool sets it has none.
+/// What `ethtool -k` calls features that it does not show by the kernel's name (ethtool(8), ethtool.c, `off_flag_def`);
+/// and what tuned calls them.
+const SHOWN: [(&str, &str, &str); 8] = [
+    ("rx-gro", "generic-receive-offload", "gro"),
+    ("rx-lro", "large-receive-offload", "lro"),
+    ("rx-checksum", "rx-checksumming", "rx"),
+    ("rx-hashing", "receive-hashing", "rxhash"),
+    ("rx-ntuple-filter", "ntuple-filters", "ntuple"),
+    ("tx-generic-segmentation", "generic-segmentation-offload", "gso"),
+    ("rx-vlan-hw-parse", "rx-vlan-offload", "rxvlan"),
+    ("tx-vlan-hw-insert", "tx-vlan-offload", "txvlan"),
+];
+
+/// Saves features, and the lines that restore them.
+fn features(n: usize, interface: &str, words: &[String]) -> (String, String) {
+    let (mut save, mut restore) = (String::new(), String::new());
+    let there = quoted(&format!("/sys/class/net/{interface}"));
+    for name in words.iter().skip(3).step_by(2) {
+        let shown = SHOWN.iter().find(|(kernel, ..)| kernel == name).map_or(name.as_str(), |(_, shown, _)| shown);
+        let (interface, word, store) = (quoted(interface), quoted(name), quoted(&format!("apus_{n}_{name}")));
+        let find = quoted(&format!("s/^[[:space:]]*{shown}: \\(on\\|off\\).*/\\1/p"));
+        let _ =
+            writeln!(save, "    [ ! -e {there} ] || save_value {store} \"$(ethtool -k {interface} | sed -n {find})\"");
+        let _ = writeln!(
+            restore,
+            "    v=$(restore_value {store}); [ -z \"$v\" ] || [ ! -e {there} ] || ethtool -K {interface} {word} \"$v\""
+        );
+    }
+    (save, restore)
+}
+
+/// Files are saved and restored by the functions that tuned has for that, and features with them; for the rest of what
+/// ethtool sets it has none.
 fn script(commands: &[(String, Step, Command)]) -> String {
     let (mut start, mut stop, mut verify) = (String::new(), String::new(), String::new());
     for (n, (label, step, Command { subject, set, show, wanted })) in commands.iter().enumerate() {
@@ -126,6 +159,11 @@ fn script(commands: &[(String, Step, Command)]) -> String {
                 let (path, text) = (quoted(path), quoted(text));
                 let _ = writeln!(stop, "    restore_sys apus_{n} {path}");
                 writeln!(start, "    [ ! -e {subject} ] || save_set_sys apus_{n} {path} {text}")
+            }
+            Step::Run { words, interface, .. } if words.get(1).is_some_and(|option| option == "-K") => {
+                let (save, restore) = features(n, interface, words);
+                stop.push_str(&restore);
+                writeln!(start, "{save}    [ ! -e {subject} ] || {set}")
             }
             _ => writeln!(start, "    [ ! -e {subject} ] || {set}"),
         };
@@ -139,7 +177,7 @@ fn script(commands: &[(String, Step, Command)]) -> String {
         }
     }
     format!(
-        "#!/bin/bash\n# Written by apus tune export. What ethtool sets here is not rolled back when tuned stops.\n\
+        "#!/bin/bash\n# Written by apus tune export. What ethtool sets here, but for offloads, is not rolled back when tuned stops.\n\
          . /usr/lib/tuned/functions\n\nstart() {{\n{start}    return 0\n}}\n\nstop() {{\n{stop}    return 0\n}}\n\n\
          # Whether two texts are the same, or the same mask of CPUs.\n\
          as_wanted() {{\n    [ \"$1\" = \"$2\" ] || [ \"$(bare \"$1\")\" = \"$(bare \"$2\")\" ]\n}}\n\n\
@@ -174,29 +212,18 @@ fn plugin(setting: &AnySetting, words: &[String]) -> Option<(&'static str, Strin
         "tx-frames-high",
         "sample-interval",
     ];
-    /// It knows features by what `ethtool -k` calls them, some of them shortened (`_parse_device_parameters`).
-    const FEATURES: [(&str, &str); 7] = [
-        ("rx-gro", "gro"),
-        ("rx-lro", "lro"),
-        ("rx-checksum", "rx"),
-        ("rx-hashing", "rxhash"),
-        ("rx-ntuple-filter", "ntuple"),
-        ("tx-generic-segmentation", "gso"),
-        ("rx-vlan-hw-parse", "rxvlan"),
-    ];
+    let short = |name: &str| SHOWN.iter().find(|(kernel, ..)| *kernel == name).map(|(_, _, short)| *short);
     let [_, _, _, parameters @ ..] = words else { return None };
     let known = |names: &[&str]| parameters.iter().step_by(2).all(|name| names.contains(&name.as_str()));
     let option = match setting {
         AnySetting::Coalesce(_) if known(&COALESCE) => "coalesce",
-        AnySetting::Features(_) => "features",
+        // It knows features by short names alone (`_parse_device_parameters`).
+        AnySetting::Features(_) if parameters.iter().step_by(2).all(|name| short(name).is_some()) => "features",
         AnySetting::Pause(_) => "pause",
         AnySetting::Rings(_) if known(&["rx", "rx-mini", "rx-jumbo", "tx"]) => "ring",
         AnySetting::Channels(_) => "channels",
         _ => return None,
     };
-    let name = |word: &String| match FEATURES.iter().find(|(kernel, _)| option == "features" && kernel == word) {
-        Some((_, short)) => (*short).to_owned(),
-        None => word.clone(),
-    };
+    let name = |word: &String| short(word).filter(|_| option == "features").map_or(word.clone(), str::to_owned);
     Some((option, parameters.iter().map(name).collect::<Vec<_>>().join(" ")))
 }

@@ -21,7 +21,7 @@ impl Work<'_> {
         if driver.is_none() && !pattern::is_pattern(name) {
             return self.interface(layer, name, section, false);
         }
-        let mut found = self.interfaces(layer)?;
+        let mut found = self.interfaces(layer, name == "*")?;
         let of_driver = |interface: &String| {
             let link = self.access.link(&format!("{FOLDER}/{interface}/device/driver")).ok().flatten();
             driver.is_some_and(|driver| {
@@ -41,16 +41,16 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Those that were named, or all with a device behind them.
-    fn interfaces(&mut self, layer: &Layer) -> Result<Vec<String>, Error> {
+    /// Those that were named; or else all, or all with a device behind them.
+    fn interfaces(&mut self, layer: &Layer, with_device: bool) -> Result<Vec<String>, Error> {
         if !self.purpose.interfaces.is_empty() {
             return Ok(self.purpose.interfaces.clone());
         }
         let names = self.access.list(FOLDER).map_err(|e| Error { place: layer.name.clone(), why: e.to_string() })?;
         let names = names.unwrap_or_default();
-        let found: Vec<String> =
-            names.into_iter().filter(|name| self.access.exists(&format!("{FOLDER}/{name}/device"))).collect();
-        if found.is_empty() {
+        let is_meant = |name: &String| !with_device || self.access.exists(&format!("{FOLDER}/{name}/device"));
+        let found: Vec<String> = names.into_iter().filter(is_meant).collect();
+        if found.is_empty() && with_device {
             let note =
                 format!("{}, [network.\"*\"]: no interface has a device: name some with --interface", layer.name);
             self.resolved.notes.push(note);

@@ -1,0 +1,426 @@
+//! What to do first: the findings by root cause, and at most five actions for them.
+
+use std::collections::BTreeSet;
+
+use host::facts::{CpuSet, Parameter};
+use units::Nanos;
+
+use crate::plan::Planned;
+use crate::remedy::commands;
+use crate::{
+    Action, Cause, Effect, Evidence, Finding, Level, Plan, Report, Risk, Rule, Setting, Subject, Verdict, plan,
+};
+
+/// An audit's findings in the order in which somebody should act on them.
+#[derive(Clone, Debug)]
+pub struct Advice<'a> {
+    /// What to do first, the most rewarding first; at most [`Advice::MOST`].
+    pub actions: Vec<Advised<'a>>,
+    /// How many more actions there would be.
+    pub more: usize,
+    /// The findings by root cause, those that matter most first.
+    pub causes: Vec<Caused<'a>>,
+}
+
+/// One action, and what it is good for.
+#[derive(Clone, Debug)]
+pub struct Advised<'a> {
+    /// What is done.
+    pub step: Doing,
+    /// The findings that it mends, the worst first; never empty.
+    pub from: Vec<&'a Finding>,
+}
+
+/// What is done, and by whom.
+#[derive(Clone, Debug)]
+pub enum Doing {
+    /// Settings of one cause, which `apus tune` makes and rolls back.
+    Set(Cause, Vec<Setting>),
+    /// One change of the kernel's command line, for all causes.
+    Boot {
+        /// The whole line afterwards; `None` if the present one is not known.
+        line: Option<String>,
+        /// Words to add, in place of words with the same name.
+        add: Vec<String>,
+        /// Words to remove.
+        remove: Vec<String>,
+    },
+    /// Something for people: commands that cannot be rolled back, firmware, cabling.
+    People(Cause, Vec<String>),
+}
+
+/// What an action gains: the largest delay that one of its findings adds on this host.
+#[derive(Clone, Debug)]
+pub struct Gain<'a> {
+    /// The finding that says it.
+    pub finding: &'a Finding,
+    /// How much; `None` if it has no size in time.
+    pub effect: Option<Nanos>,
+    /// How many findings of its rule the action mends, itself among them.
+    pub alike: usize,
+    /// Is [`Self::effect`] this host's own number? Otherwise it is a typical one of the rule's source.
+    pub of_this_host: bool,
+}
+
+/// Findings of one root cause.
+#[derive(Clone, Debug)]
+pub struct Caused<'a> {
+    /// The cause.
+    pub cause: Cause,
+    /// Its findings by rule, the worst first.
+    pub rules: Vec<ByRule<'a>>,
+}
+
+/// What one rule says; its mechanism, magnitude and costs are the same for all of it.
+#[derive(Clone, Debug)]
+pub struct ByRule<'a> {
+    /// The rule.
+    pub rule: &'static Rule,
+    /// What it says, the worst first: findings that say the same of several subjects are one.
+    pub said: Vec<Said<'a>>,
+}
+
+/// The same, said of several subjects.
+#[derive(Clone, Debug)]
+pub struct Said<'a> {
+    /// The findings; never empty. They have one verdict and one text.
+    pub findings: Vec<&'a Finding>,
+}
+
+/// What to do first, and the findings from a level on by root cause.
+pub fn advise(report: &Report, level: Level) -> Advice<'_> {
+    let plan = plan(report);
+    let mut actions = settings(&plan);
+    actions.extend(boot(&plan));
+    actions.extend(people(&plan, &actions));
+    let importance = |action: &Advised<'_>| {
+        let worst = action.from.iter().map(|finding| finding.judgement.verdict.weight()).max();
+        (worst, action.gain().of_this_host, action.gain().effect)
+    };
+    // The sort is stable: of two alike, the one that can be rolled back comes first.
+    actions.sort_by_key(|action| std::cmp::Reverse(importance(action)));
+    let more = actions.len().saturating_sub(Advice::MOST);
+    actions.truncate(Advice::MOST);
+    Advice { actions, more, causes: causes(report.at_least(level)) }
+}
+
+/// The settings of the plan, by the cause of the worst finding that asks for each.
+fn settings<'a>(plan: &Plan<'a>) -> Vec<Advised<'a>> {
+    let mut all: Vec<(Cause, Vec<Setting>, Vec<&'a Finding>)> = Vec::new();
+    for planned in &plan.settings {
+        let Some(cause) = planned.from.first().map(|finding| finding.cause()) else { continue };
+        match all.iter_mut().find(|(known, ..)| *known == cause) {
+            Some((_, settings, from)) => {
+                settings.push(planned.what.clone());
+                add(from, &planned.from);
+            }
+            None => all.push((cause, vec![planned.what.clone()], planned.from.clone())),
+        }
+    }
+    all.into_iter().map(|(cause, settings, from)| Advised::new(Doing::Set(cause, settings), from)).collect()
+}
+
+/// The change of the kernel's command line, if there is one.
+fn boot<'a>(plan: &Plan<'a>) -> Option<Advised<'a>> {
+    let kernel = &plan.kernel;
+    let mut from = Vec::new();
+    kernel.add.iter().chain(&kernel.remove).for_each(|word| add(&mut from, &word.from));
+    if kernel.is_empty() || from.is_empty() {
+        return None;
+    }
+    let words = |list: &[Planned<'_, Parameter>]| list.iter().map(|word| word.what.to_string()).collect();
+    let line = kernel.merged().map(|line| line.raw);
+    Some(Advised::new(Doing::Boot { line, add: words(&kernel.add), remove: words(&kernel.remove) }, from))
+}
+
+/// What neither settings nor the command line mend, by cause: one action each, that of its worst finding. Causes of which
+/// an action mends something have theirs already.
+fn people<'a>(plan: &Plan<'a>, actions: &[Advised<'a>]) -> Vec<Advised<'a>> {
+    let mends = |cause: Cause| actions.iter().any(|action| action.from.iter().any(|finding| finding.cause() == cause));
+    let mut all: Vec<(Cause, Vec<String>, Vec<&'a Finding>)> = Vec::new();
+    for finding in plan.left.iter().copied().filter(|finding| !mends(finding.cause())) {
+        let steps = finding.fix.steps().filter(|step| matches!(step.action, Action::Run(_) | Action::Advise(_)));
+        let lines: Vec<String> = steps.map(ToString::to_string).collect();
+        match all.iter_mut().find(|(cause, ..)| *cause == finding.cause()) {
+            Some((_, known, from)) => {
+                if known.is_empty() {
+                    *known = lines;
+                }
+                from.push(finding);
+            }
+            None => all.push((finding.cause(), lines, vec![finding])),
+        }
+    }
+    all.retain(|(_, lines, _)| !lines.is_empty());
+    all.into_iter().map(|(cause, lines, from)| Advised::new(Doing::People(cause, lines), from)).collect()
+}
+
+/// Adds findings that are not there yet.
+fn add<'a>(all: &mut Vec<&'a Finding>, more: &[&'a Finding]) {
+    for finding in more {
+        if !all.iter().any(|known| std::ptr::eq(*known, *finding)) {
+            all.push(finding);
+        }
+    }
+}
+
+/// Findings in their order, by cause and rule, and of one rule by what they say.
+fn causes<'a>(findings: impl Iterator<Item = &'a Finding>) -> Vec<Caused<'a>> {
+    let mut all: Vec<Caused<'a>> = Vec::new();
+    for finding in findings {
+        let cause = finding.cause();
+        let caused = position(&mut all, |known| known.cause == cause, || Caused { cause, rules: Vec::new() });
+        let same = |known: &ByRule<'_>| known.rule.id == finding.rule.id;
+        let of_rule = position(&mut caused.rules, same, || ByRule { rule: finding.rule, said: Vec::new() });
+        let alike = |said: &Said<'_>| said.first().is_like(finding);
+        position(&mut of_rule.said, alike, || Said { findings: Vec::new() }).findings.push(finding);
+    }
+    all
+}
+
+/// The one that is as wanted, or a new one at the end.
+fn position<T>(list: &mut Vec<T>, is_wanted: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> &mut T {
+    let at = list.iter().position(is_wanted).unwrap_or_else(|| {
+        list.push(new());
+        list.len() - 1
+    });
+    &mut list[at]
+}
+
+impl Advice<'_> {
+    /// More than a handful is done by nobody.
+    pub const MOST: usize = 5;
+}
+
+impl<'a> Advised<'a> {
+    fn new(step: Doing, mut from: Vec<&'a Finding>) -> Self {
+        from.sort_by_key(|finding| std::cmp::Reverse((finding.judgement.verdict.weight(), finding.effect)));
+        Self { step, from }
+    }
+
+    /// What is done, as an instruction.
+    pub fn title(&self) -> &'static str {
+        match &self.step {
+            Doing::Set(cause, _) | Doing::People(cause, _) => cause.action(),
+            Doing::Boot { .. } => "Boot with a changed kernel command line",
+        }
+    }
+
+    /// The causes of the findings that it mends.
+    pub fn causes(&self) -> BTreeSet<Cause> {
+        self.from.iter().map(|finding| finding.cause()).collect()
+    }
+
+    /// What it gains: the largest of this host's own numbers, or else the typical number of the worst finding.
+    pub fn gain(&self) -> Gain<'a> {
+        let own = self.from.iter().copied().filter(|finding| finding.own_delay().is_some());
+        let largest = own.max_by_key(|finding| finding.own_delay());
+        let finding = largest.unwrap_or(self.from[0]);
+        let alike = self.from.iter().filter(|other| other.rule.id == finding.rule.id).count();
+        Gain { finding, effect: finding.effect, alike, of_this_host: largest.is_some() }
+    }
+
+    /// Does `apus tune` make and roll back what it does?
+    pub fn is_rolled_back(&self) -> bool {
+        matches!(self.step, Doing::Set(..))
+    }
+
+    /// What changes on the kernel's command line: `+word`, `-word`; empty for other actions.
+    pub fn changes(&self) -> Vec<String> {
+        match &self.step {
+            Doing::Boot { add, remove, .. } => {
+                let added = add.iter().map(|word| format!("+{word}"));
+                added.chain(remove.iter().map(|word| format!("-{word}"))).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// What it puts at risk.
+    pub fn risks(&self) -> BTreeSet<Risk> {
+        let of = |own: fn(&Action) -> bool| -> BTreeSet<Risk> {
+            let steps = self.from.iter().flat_map(|finding| finding.fix.steps());
+            steps.filter(|step| own(&step.action)).flat_map(|step| step.risks.iter().copied()).collect()
+        };
+        match &self.step {
+            Doing::Set(..) => of(|action| matches!(action, Action::Set(_))),
+            Doing::Boot { .. } => of(|action| matches!(action, Action::Arguments { .. })),
+            Doing::People(..) => of(|action| matches!(action, Action::Run(_) | Action::Advise(_))),
+        }
+    }
+
+    /// What it costs, of each of its rules once.
+    pub fn costs(&self) -> Vec<&'static str> {
+        let mut costs: Vec<&'static str> = Vec::new();
+        for finding in &self.from {
+            if !costs.contains(&finding.rule.cost) {
+                costs.push(finding.rule.cost);
+            }
+        }
+        costs
+    }
+
+    /// Lines that do it, for a shell or for people.
+    pub fn lines(&self) -> Vec<String> {
+        match &self.step {
+            Doing::Set(_, settings) => commands(settings),
+            Doing::Boot { line, add, remove } => match line {
+                Some(line) => vec![line.clone()],
+                None => add.iter().cloned().chain(remove.iter().map(|word| format!("remove {word}"))).collect(),
+            },
+            Doing::People(_, lines) => lines.clone(),
+        }
+    }
+}
+
+impl<'a> Caused<'a> {
+    /// Its findings.
+    pub fn findings(&self) -> impl Iterator<Item = &'a Finding> {
+        self.rules.iter().flat_map(|by_rule| by_rule.said.iter()).flat_map(|said| said.findings.iter().copied())
+    }
+
+    /// The worst of its verdicts.
+    pub fn verdict(&self) -> Option<&'a Verdict> {
+        self.findings().map(|finding| &finding.judgement.verdict).max_by_key(|verdict| verdict.weight())
+    }
+}
+
+impl<'a> ByRule<'a> {
+    /// Its findings.
+    pub fn findings(&self) -> impl Iterator<Item = &'a Finding> {
+        self.said.iter().flat_map(|said| said.findings.iter().copied())
+    }
+}
+
+impl<'a> Said<'a> {
+    /// The one that stands for all of them.
+    pub fn first(&self) -> &'a Finding {
+        self.findings[0]
+    }
+
+    /// Of what it is said: CPUs together, others by name, the first three of many.
+    pub fn subject(&self) -> String {
+        let subjects: Vec<&Subject> = self.findings.iter().map(|finding| &finding.judgement.subject).collect();
+        let cpus = subjects.iter().map(|subject| match subject {
+            Subject::Cpus(cpus) => Some(cpus),
+            _ => None,
+        });
+        if let Some(all) = cpus.collect::<Option<Vec<&CpuSet>>>() {
+            let together = all.iter().fold(CpuSet::new(), |sum, cpus| sum.union(cpus));
+            return Subject::Cpus(together).to_string();
+        }
+        const SHOWN: usize = 3;
+        let names: Vec<String> = subjects.iter().map(ToString::to_string).collect();
+        match names.len() > SHOWN + 1 {
+            true => format!("{} and {} more", names[..SHOWN].join(", "), names.len() - SHOWN),
+            false => names.join(", "),
+        }
+    }
+
+    /// What it rests on, of the first that stands for the others.
+    pub fn evidence(&self) -> &'a [Evidence] {
+        &self.first().judgement.evidence
+    }
+}
+
+impl Finding {
+    /// Its root cause.
+    pub fn cause(&self) -> Cause {
+        self.judgement.cause.unwrap_or(self.rule.cause)
+    }
+
+    /// How long a packet waits, by this host's own numbers; `None` if the host does not show it.
+    pub fn own_delay(&self) -> Option<Nanos> {
+        self.judgement.effect.and_then(Effect::lateness).filter(|_| self.effect.is_some())
+    }
+
+    /// Does it say the same, of another subject?
+    fn is_like(&self, other: &Self) -> bool {
+        let (a, b) = (&self.judgement, &other.judgement);
+        a.verdict == b.verdict && a.found == b.found && self.accepted == other.accepted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::host;
+    use crate::{Intent, audit};
+
+    fn report(host: crate::testing::Host) -> Report {
+        audit(&host.facts(), &Intent { isolated: Some("2-7".parse().unwrap()), ..Intent::default() })
+    }
+
+    /// Ten dies with the same range, and one with another.
+    fn dies() -> crate::testing::Host {
+        let folder = "/sys/devices/system/cpu/intel_uncore_frequency";
+        (0..11).fold(
+            host().file("/proc/cpuinfo", "processor\t: 0\nvendor_id\t: GenuineIntel\nflags\t\t: fpu\n\n"),
+            |host, n| {
+                let low = if n == 10 { 900_000 } else { 800_000 };
+                host.file(&format!("{folder}/uncore{n:02}/min_freq_khz"), &format!("{low}\n"))
+                    .file(&format!("{folder}/uncore{n:02}/max_freq_khz"), "2400000\n")
+                    .file(&format!("{folder}/uncore{n:02}/initial_max_freq_khz"), "2400000\n")
+            },
+        )
+    }
+
+    #[test]
+    fn one_sentence_of_many_subjects_is_one() {
+        let report = report(dies());
+        let advice = advise(&report, Level::Warn);
+        let uncore = advice.causes.iter().find(|caused| caused.cause == Cause::UncoreFrequency).unwrap();
+        assert_eq!(uncore.findings().count(), 11);
+        let [of_rule] = &uncore.rules[..] else { panic!("{:?}", uncore.rules) };
+        assert_eq!(of_rule.said.len(), 2);
+        assert!(of_rule.said[0].subject().ends_with("and 7 more"), "{}", of_rule.said[0].subject());
+    }
+
+    #[test]
+    fn causes_come_once_and_hold_every_finding() {
+        let report = report(
+            dies()
+                .cmdline("quiet isolcpus=managed_irq,2-7 skew_tick=1 skew_tick=1")
+                .file("/proc/irq/55/effective_affinity_list", "3")
+                .file("/proc/irq/default_smp_affinity", "ff"),
+        );
+        let advice = advise(&report, Level::Warn);
+        let causes: BTreeSet<Cause> = advice.causes.iter().map(|caused| caused.cause).collect();
+        assert_eq!(causes.len(), advice.causes.len());
+        let all: usize = advice.causes.iter().map(|caused| caused.findings().count()).sum();
+        assert_eq!(all, report.at_least(Level::Warn).count());
+        let interrupts = advice.causes.iter().find(|caused| caused.cause == Cause::DeviceInterrupts).unwrap();
+        assert!(interrupts.rules.len() >= 3, "{:?}", interrupts.rules.iter().map(|r| r.rule.id).collect::<Vec<_>>());
+        // One command line for all, and no more than a handful of actions.
+        let lines = advice.actions.iter().filter(|action| matches!(action.step, Doing::Boot { .. }));
+        assert_eq!(lines.count(), 1);
+        assert!(advice.actions.len() <= Advice::MOST);
+        for action in &advice.actions {
+            assert!(!action.lines().is_empty() && !action.costs().is_empty(), "{action:?}");
+        }
+    }
+
+    #[test]
+    fn a_gain_is_this_hosts_own_where_it_has_one() {
+        let idle = "/sys/devices/system/cpu/cpu2/cpuidle";
+        let host = host().cmdline("quiet").file("/sys/devices/system/cpu/cpu2/topology/core_id", "0");
+        let host =
+            [("state0", "POLL", "0"), ("state1", "C6", "133")].into_iter().fold(host, |host, (n, name, latency)| {
+                host.file(&format!("{idle}/{n}/name"), name)
+                    .file(&format!("{idle}/{n}/latency"), latency)
+                    .file(&format!("{idle}/{n}/disable"), "0")
+            });
+        let report = report(host);
+        let advice = advise(&report, Level::Warn);
+        let action = advice.actions.iter().find(|action| action.causes().contains(&Cause::IdleStates)).unwrap();
+        let gain = action.gain();
+        assert_eq!((gain.effect, gain.of_this_host), (Some(Nanos::from_micros(133)), true));
+    }
+
+    #[test]
+    fn nothing_found_is_nothing_to_do() {
+        let report = audit(&host::Facts::default(), &Intent::default());
+        let advice = advise(&report, Level::Warn);
+        assert!(advice.actions.is_empty() && advice.causes.is_empty());
+    }
+}

@@ -1,0 +1,83 @@
+//! Parameters that do something else than is mostly hoped, or that take more than they give.
+
+use host::facts::{CommandLine, Parameter};
+
+/// One of them.
+pub(super) struct Caution {
+    /// The parameter.
+    pub name: &'static str,
+    /// Is it this value of it, on this line?
+    pub of: fn(&Parameter, &CommandLine) -> bool,
+    /// What it does, in one sentence without a full stop.
+    pub why: &'static str,
+    /// What to write instead; `None` if it is to be left out.
+    pub instead: Option<&'static str>,
+    /// Who says so.
+    pub source: &'static str,
+}
+
+fn has(parameter: &Parameter, value: &str) -> bool {
+    parameter.parts().any(|part| part == value)
+}
+
+/// Serial consoles, written character by character.
+fn is_serial(parameter: &Parameter) -> bool {
+    let to = parameter.value.as_deref().unwrap_or_default();
+    ["ttyS", "ttyAMA", "ttyUSB"].iter().any(|kind| to.starts_with(kind))
+}
+
+/// Does the line keep all but errors off the console? Messages below the level are printed (KERN_WARNING is 4,
+/// include/linux/kern_levels.h); quiet is level 4 (include/linux/printk.h, CONSOLE_LOGLEVEL_QUIET, by default).
+fn is_silent(line: &CommandLine) -> bool {
+    match line.value("loglevel").and_then(|level| level.parse::<u32>().ok()) {
+        Some(level) => level <= 4,
+        None => line.has("quiet"),
+    }
+}
+
+/// The table.
+pub(super) const CAUTIONS: &[Caution] = &[
+    Caution {
+        name: "mce",
+        of: |parameter, line| has(parameter, "off") && !line.has_value("mce", "ignore_ce"),
+        why: "it switches machine checks off: uncorrected memory errors are not handled, and no error is reported",
+        instead: Some("mce=ignore_ce"),
+        source: "Linux Documentation/arch/x86/x86_64/boot-options.rst, Machine check (newer kernels: kernel-parameters.txt, mce)",
+    },
+    Caution {
+        name: "nomce",
+        of: |_, _| true,
+        why: "it switches machine checks off: uncorrected memory errors are not handled, and no error is reported",
+        instead: Some("mce=ignore_ce"),
+        source: "Linux Documentation/arch/x86/x86_64/boot-options.rst, Machine check (newer kernels: kernel-parameters.txt, mce)",
+    },
+    Caution {
+        name: "idle",
+        of: |parameter, _| has(parameter, "poll"),
+        why: "no CPU ever sleeps, housekeeping CPUs included: it costs power and turbo, and slows the sibling threads; \
+              pm_qos_resume_latency_us limits the application's CPUs alone",
+        instead: None,
+        source: "Linux Documentation/timers/no_hz.rst; Documentation/admin-guide/pm/cpuidle.rst",
+    },
+    Caution {
+        name: "pcie_aspm",
+        of: |parameter, line| has(parameter, "off") && !line.has("pcie_aspm.policy"),
+        why: "it does not switch ASPM off: the kernel leaves the links as the firmware set them, and they may still sleep",
+        instead: Some("pcie_aspm.policy=performance"),
+        source: "Linux Documentation/admin-guide/kernel-parameters.txt, pcie_aspm",
+    },
+    Caution {
+        name: "crashkernel",
+        of: |parameter, _| has(parameter, "auto"),
+        why: "only kernels of Red Hat Enterprise Linux up to 8 know auto: others reserve nothing, and kdump does not start",
+        instead: Some("crashkernel=1G-4G:192M,4G-64G:256M,64G-:512M"),
+        source: "Linux Documentation/admin-guide/kdump/kdump.rst, crashkernel syntax; RHEL 9 documentation, Configuring kdump",
+    },
+    Caution {
+        name: "console",
+        of: |parameter, line| is_serial(parameter) && !is_silent(line),
+        why: "kernel messages go out over a serial line, 87 us a character at 115,200 baud, mostly with interrupts off",
+        instead: Some("quiet loglevel=4"),
+        source: "Linux Documentation/admin-guide/serial-console.rst; ten bits a character over 115,200 bits a second",
+    },
+];

@@ -1,0 +1,81 @@
+//! `apus sim machines`: what a scenario can name, and where each value is from.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Write as _;
+
+use anyhow::Context as _;
+use sim::machine::{Machine, MachineError};
+
+use crate::args::sim::Machines as Typed;
+use crate::commands::print_json;
+use crate::documents::VERSION;
+use crate::documents::machines::{Document, MACHINES, Shown};
+use crate::{Failure, Status, terminal};
+
+/// Lists them all, or shows one.
+pub fn run(typed: &Typed) -> anyhow::Result<Status> {
+    let (machines, whole) = match &typed.name {
+        Some(name) => (vec![read(name)?], true),
+        None => (Machine::names().map(read).collect::<Result<_, _>>()?, false),
+    };
+    if typed.json {
+        let machines = machines.iter().map(|(machine, _)| Shown::new(machine, whole)).collect();
+        print_json(&Document { apus: VERSION.to_owned(), schema: MACHINES.to_owned(), machines })?;
+        return Ok(Status::Good);
+    }
+    let said = match &machines[..] {
+        [(_, text)] if typed.toml => text.clone(),
+        [(machine, _)] if whole => one(machine),
+        _ => all(machines.iter().map(|(machine, _)| machine)),
+    };
+    let mut out = terminal::out();
+    out.write_all(said.as_bytes())?;
+    out.flush().context("write the machines")?;
+    Ok(Status::Good)
+}
+
+/// The machine, and its file's text.
+fn read(name: &str) -> Result<(Machine, String), Failure> {
+    let text = if name.ends_with(".toml") {
+        fs::read_to_string(name).map_err(|error| {
+            Failure::wrong(format!("read the machine {name}"), error.to_string(), "name a TOML file of a machine")
+        })?
+    } else {
+        Machine::text(name).unwrap_or_default().to_owned()
+    };
+    let found = if name.ends_with(".toml") { Machine::from_toml(&text, name) } else { Machine::named(name) };
+    Ok((found.map_err(|error| failure(name, &error))?, text))
+}
+
+/// What is wrong with a machine, in the words of its own file if it is that.
+fn failure(name: &str, error: &MachineError) -> Failure {
+    let what = format!("read the machine {name}");
+    match error.in_file() {
+        Some(error) => Failure::wrong(what, format!("{}: {}", error.place, error.what), error.fix),
+        None => Failure::wrong(what, error.to_string(), "name one of them: apus sim machines lists them"),
+    }
+}
+
+fn all<'a>(machines: impl Iterator<Item = &'a Machine>) -> String {
+    let mut text = format!("{:<22}{:<12}DESCRIPTION\n", "NAME", "HAS");
+    for machine in machines {
+        let has = match (&machine.processor, &machine.nic) {
+            (Some(_), Some(_)) => "both",
+            (Some(_), None) => "processor",
+            _ => "NIC",
+        };
+        let _ = writeln!(text, "{:<22}{has:<12}{}", machine.name, machine.description);
+    }
+    text.push_str("\nA scenario names a processor (machine = \"NAME\") and a NIC (nic = \"NAME\"), or files of your own: NAME.toml.\n");
+    text.push_str("Each value with its source: apus sim machines NAME. A beginning for your own: apus sim machines NAME --toml.\n");
+    text
+}
+
+fn one(machine: &Machine) -> String {
+    let mut text = format!("{}\n{}\n\n", machine.name, machine.description);
+    for parameter in &machine.parameters {
+        let _ = writeln!(text, "{} = {}\n    {}", parameter.path, parameter.value, parameter.source);
+    }
+    text
+}

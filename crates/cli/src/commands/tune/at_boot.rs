@@ -1,0 +1,81 @@
+//! What a reboot undoes is done again: `enable`, `disable`.
+
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use anyhow::Context as _;
+use host::at_boot::{self, AtBoot, Changed};
+
+use super::{machine_to_change, resolve};
+use crate::args::tune::Enable;
+use crate::{Failure, Status};
+
+/// `apus tune enable`
+pub fn enable(typed: &Enable) -> anyhow::Result<Status> {
+    let access = machine_to_change(&typed.target.root, false)?;
+    // A profile that cannot be applied is said now rather than at the next boot.
+    let (profile, resolved) = resolve(&access, &typed.profile, &typed.target)?;
+    let is_file = typed.profile.contains('/') || typed.profile.ends_with(".toml");
+    let name = if is_file {
+        let path = Path::new(&typed.profile).canonicalize().with_context(|| format!("find {}", typed.profile))?;
+        let text = |path: &Path| path.to_str().map(str::to_owned);
+        text(&path)
+            .ok_or_else(|| Failure::wrong("enable the profile", "its path is not text", "give it another name"))?
+    } else {
+        typed.profile.clone()
+    };
+    let mut arguments = ["tune", "apply", &name, "--yes", "--wait", "60s"].map(str::to_owned).to_vec();
+    if typed.keep_going {
+        arguments.push("--keep-going".into());
+    }
+    if let Some(cpus) = &typed.target.isolated {
+        arguments.extend(["--isolated".into(), cpus.to_string()]);
+    }
+    for interface in &typed.target.interfaces {
+        arguments.extend(["--interface".into(), interface.clone()]);
+    }
+    let at_boot = AtBoot {
+        program: std::env::current_exe()?,
+        arguments,
+        interfaces: typed.target.interfaces.clone(),
+        summary: profile.summary,
+    };
+    let changed = at_boot.enable(&access)?;
+    let mut out = io::stdout().lock();
+    for path in &changed.paths {
+        writeln!(out, "wrote {path}")?;
+    }
+    if changed.paths.is_empty() {
+        writeln!(out, "{} is enabled already; nothing was written", resolved.plan.name)?;
+    } else {
+        writeln!(out, "{} is applied at each boot; now: apus tune apply {name}", resolved.plan.name)?;
+    }
+    writeln!(out, "to undo: apus tune disable")?;
+    for note in &resolved.notes {
+        writeln!(out, "note: {note}")?;
+    }
+    reload(&changed)
+}
+
+/// `apus tune disable`
+pub fn disable(root: &Path) -> anyhow::Result<Status> {
+    let access = machine_to_change(root, false)?;
+    let changed = at_boot::disable(&access)?;
+    let mut out = io::stdout().lock();
+    for path in &changed.paths {
+        writeln!(out, "removed {path}")?;
+    }
+    if changed.paths.is_empty() {
+        writeln!(out, "no profile is enabled; nothing was removed")?;
+    } else {
+        writeln!(out, "no profile is applied at boot any more; what is applied now stays: apus tune status")?;
+    }
+    reload(&changed)
+}
+
+fn reload(changed: &Changed) -> anyhow::Result<Status> {
+    match &changed.not_reloaded {
+        None => Ok(Status::Good),
+        Some(why) => Err(Failure::lacking("tell systemd", why.clone(), "systemctl daemon-reload").into()),
+    }
+}

@@ -1,0 +1,146 @@
+use std::process::{Command, Stdio};
+
+use super::{Machine, expect};
+use crate::support::text;
+
+#[test]
+fn an_interface_that_is_not_there_is_an_error() {
+    let machine = Machine::small("typo");
+    machine.put("sys/class/net/eth0/ifindex", "2\n");
+    for words in [
+        &["tune", "plan", "interrupt"][..],
+        &["tune", "apply", "interrupt", "--yes"],
+        &["tune", "export", "interrupt", "--format", "ansible"],
+        &["tune", "enable", "interrupt"],
+    ] {
+        let said = expect(&machine.apus(&[words, &["--interface", "eth0", "--interface", "typo0"]].concat()), 2);
+        assert!(said.contains("--interface typo0") && said.contains("eth0"), "{said}");
+    }
+    assert!(expect(&machine.apus(&["tune", "status"]), 0).contains("nothing is applied"));
+}
+
+#[test]
+fn verify_says_that_nothing_is_applied() {
+    let machine = Machine::small("nothing");
+    let said = expect(&machine.apus(&["tune", "verify"]), 1);
+    assert!(said.contains("nothing is applied"), "{said}");
+}
+
+/// What was refused is not as wanted, and is counted.
+#[test]
+fn verify_counts_what_was_refused() {
+    let machine = Machine::small("refused");
+    machine.put("sys/choice", "[a] b\n");
+    let profile = machine.0.join("p.toml");
+    let keys = "summary = \"x\"\n[sysctl]\n\"kernel.nmi_watchdog\" = 0\n[cpus.0]\ngovernor = \"performance\"\n";
+    std::fs::write(&profile, keys).unwrap();
+    let policy = "sys/devices/system/cpu/cpufreq/policy0";
+    for (name, text) in
+        [("related_cpus", "0"), ("scaling_governor", "powersave"), ("scaling_available_governors", "powersave")]
+    {
+        machine.put(&format!("{policy}/{name}"), &format!("{text}\n"));
+    }
+    expect(&machine.apus(&["tune", "apply", profile.to_str().unwrap(), "--yes", "--keep-going"]), 1);
+    let said = expect(&machine.apus(&["tune", "verify"]), 1);
+    assert!(said.contains("1 of 2 settings are as wanted; 1 refused when applied"), "{said}");
+    let (code, document) = machine.json(&["tune", "verify"]);
+    let items = document["transactions"][0]["items"].as_array().unwrap();
+    let refused = items.iter().find(|item| item["stands"] == "refused").unwrap();
+    assert_eq!((code, &refused["as_wanted"]), (Some(1), &false.into()), "{refused}");
+    assert!(refused["reason"].as_str().unwrap().contains("there are powersave"), "{refused}");
+    // Someone has made it so since.
+    machine.put(&format!("{policy}/scaling_governor"), "performance\n");
+    let said = expect(&machine.apus(&["tune", "verify"]), 0);
+    assert!(said.contains("2 of 2 settings are as wanted"), "{said}");
+}
+
+/// A full disk behind the output: the change stands, and that is said.
+#[test]
+fn a_result_that_cannot_be_printed_does_not_hide_the_change() {
+    for json in [false, true] {
+        let machine = Machine::small("full");
+        let run = |words: &[&str]| {
+            let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+            let mut command = Command::new(env!("CARGO_BIN_EXE_apus"));
+            command.args(words).arg("--root").arg(&machine.0).args(json.then_some("--json"));
+            command.stdin(Stdio::null()).stdout(full).output().unwrap()
+        };
+        let before = machine.files();
+        let output = run(&["tune", "apply", "base", "--yes"]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        assert!(said.contains("transaction 1") && said.contains("apus tune rollback 1"), "{said}");
+        assert_ne!(machine.files(), before);
+        let output = run(&["tune", "rollback"]);
+        let said = text(&output.stderr);
+        assert!(output.status.code() == Some(3) && said.contains("the rollback is done"), "{said}");
+        assert_eq!(machine.files(), before);
+    }
+    // The trace of what is done goes nowhere: what is done is done all the same.
+    let machine = Machine::small("trace");
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let words = ["tune", "apply", "base", "--yes", "--trace", "--root", machine.0.to_str().unwrap()];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_apus"));
+    let output = command.args(words).stdin(Stdio::null()).stderr(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+    assert!(!expect(&machine.apus(&["tune", "status"]), 0).contains("ABANDONED"));
+}
+
+#[test]
+fn the_other_cpus_of_a_policy_are_named() {
+    let machine = Machine::small("policy");
+    let policy = "sys/devices/system/cpu/cpufreq/policy0";
+    for (name, text) in [
+        ("related_cpus", "0 1 2 3"),
+        ("scaling_min_freq", "800000"),
+        ("scaling_max_freq", "3000000"),
+        ("cpuinfo_min_freq", "800000"),
+        ("cpuinfo_max_freq", "3000000"),
+    ] {
+        machine.put(&format!("{policy}/{name}"), &format!("{text}\n"));
+    }
+    let words = ["power", "set", "--cpu", "1", "--frequency", "1.2GHz"];
+    let said = expect(&machine.apus(&words), 0);
+    assert!(said.contains("CPU policy 0 has CPUs 0-3: the frequency of CPUs 0,2-3 changes too"), "{said}");
+    expect(&machine.apus(&["tune", "rollback"]), 0);
+    let (_, document) = machine.json(&words);
+    assert!(document["notes"][0].as_str().unwrap().contains("CPUs 0,2-3"), "{document}");
+    let said = expect(&machine.apus(&["power", "set", "--cpu", "0-3", "--frequency", "1.2GHz"]), 0);
+    assert!(!said.contains("changes too"), "{said}");
+}
+
+#[test]
+fn a_profile_is_enabled_and_disabled() {
+    let machine = Machine::small("enable");
+    machine.put("etc/systemd/system/other.service", "");
+    let before = machine.files();
+    let profile = machine.0.join("my profile.toml");
+    std::fs::write(&profile, "summary = \"100 % mine\"\n[sysctl]\n\"vm.stat_interval\" = 9\n").unwrap();
+    for name in ["poll", profile.to_str().unwrap()] {
+        let said = expect(&machine.apus(&["tune", "enable", name, "--isolated", "2-3"]), 0);
+        assert!(said.contains("wrote ") && said.contains("apus-tune.service"), "{said}");
+        let said = expect(&machine.apus(&["tune", "enable", name, "--isolated", "2-3"]), 0);
+        assert!(said.contains("nothing was written"), "{said}");
+        let said = expect(&machine.apus(&["tune", "status"]), 0);
+        assert!(said.contains("applied at each boot") && said.contains("--isolated 2-3"), "{said}");
+        let unit = machine.0.join("etc/systemd/system/apus-tune.service");
+        match Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&unit).output() {
+            Ok(output) => assert!(output.status.success(), "{}", text(&output.stderr)),
+            Err(_) => testkit::skip("systemd-analyze (apt-get install systemd)"),
+        }
+    }
+    // The line in it is a command that works: as systemd runs it, but below this root.
+    let unit = machine.read("etc/systemd/system/apus-tune.service");
+    let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+    let line = format!("{line} --root '{}'", machine.0.display());
+    let output = Command::new("sh").args(["-c", &line]).stdin(Stdio::null()).output().unwrap();
+    expect(&output, 0);
+    assert_eq!(machine.read("proc/sys/vm/stat_interval"), "9\n");
+    let said = expect(&machine.apus(&["tune", "disable"]), 0);
+    assert!(said.contains("removed "), "{said}");
+    assert!(expect(&machine.apus(&["tune", "disable"]), 0).contains("nothing was removed"));
+    expect(&machine.apus(&["tune", "rollback"]), 0);
+    std::fs::remove_file(profile).unwrap();
+    assert_eq!(machine.files(), before);
+    expect(&machine.apus(&["tune", "enable", "nosuch"]), 2);
+}

@@ -1,0 +1,265 @@
+//! A systemd unit that applies a profile at each boot: what the kernel forgets is set again.
+//!
+//! Source: systemd.service(5), systemd.unit(5), systemd-escape(1). The unit and its link are what `systemctl enable` makes,
+//! so that they can be made below another root too. They are no transaction: a rollback of settings leaves them, and
+//! [`disable`] removes them.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+
+use crate::knob::{Access, Error, config};
+
+/// Which command runs at boot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AtBoot {
+    /// The program, by its whole path.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// The interfaces that have to be there first.
+    pub interfaces: Vec<String>,
+    /// What it is for, in one line.
+    pub summary: String,
+}
+
+/// What making or removing the unit changed.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Changed {
+    /// The files and links that were written or removed, as a person finds them.
+    pub paths: Vec<String>,
+    /// Why the running systemd does not know of it yet; `None` if it does, or none runs.
+    pub not_reloaded: Option<String>,
+}
+
+const FOLDER: &str = "/etc/systemd/system";
+const NAME: &str = "apus-tune.service";
+const UNIT: &str = "/etc/systemd/system/apus-tune.service";
+const WANTS: &str = "/etc/systemd/system/multi-user.target.wants";
+const TARGET: &str = "../apus-tune.service";
+const HEAD: &str = "# Written by apus tune enable; apus tune disable removes it.\n";
+
+impl AtBoot {
+    /// The unit's text.
+    pub fn unit(&self) -> String {
+        let mut after =
+            "systemd-modules-load.service systemd-sysctl.service network.target irqbalance.service".to_owned();
+        let mut wants = String::new();
+        for interface in &self.interfaces {
+            let device = format!("sys-subsystem-net-devices-{}.device", escaped(interface));
+            after.push_str(&format!(" {device}"));
+            wants.push_str(&format!("Wants={device}\n"));
+        }
+        let program = self.program.display().to_string();
+        let words: Vec<String> = std::iter::once(&program).chain(&self.arguments).map(|text| word(text)).collect();
+        let summary = self.summary.replace('%', "%%").replace(['\n', '\\'], " ");
+        format!(
+            "{HEAD}[Unit]\nDescription=Apus: {summary}\nDocumentation=man:systemd.service(5)\nAfter={after}\n{wants}\n\
+             [Service]\nType=oneshot\nRemainAfterExit=yes\n\
+             # 1: some settings were refused, or are not there; apus tune verify says which.\n\
+             SuccessExitStatus=1\nExecStart={}\n\n[Install]\nWantedBy=multi-user.target\n",
+            words.join(" ")
+        )
+    }
+
+    /// Writes the unit and its link, or what of them is not there yet.
+    pub fn enable(&self, access: &Access) -> Result<Changed, Error> {
+        if !access.exists(FOLDER) {
+            let why = format!("{} does not exist: this machine has no systemd", access.show(FOLDER));
+            return Err(Error::NotThere { what: "apply a profile at boot".into(), why });
+        }
+        let now = ours(access)?;
+        let mut changed = Changed::default();
+        let unit = self.unit();
+        if now.as_deref() != Some(&unit) {
+            config::replace(access, UNIT, Some(&unit))?;
+            changed.paths.push(access.show(UNIT));
+        }
+        if link(access)?.as_deref() != Some(TARGET) {
+            let what = || format!("link {}", access.show(&format!("{WANTS}/{NAME}")));
+            let failed = |e: rustix::io::Errno| Error::of(what(), &e.into());
+            unlink(access)?;
+            if !access.exists(WANTS) {
+                let parent = access.open(FOLDER, OFlags::PATH | OFlags::DIRECTORY, Mode::empty());
+                let parent = parent.map_err(|e| Error::of(what(), &e))?;
+                let name = WANTS.rsplit('/').next().unwrap_or(WANTS);
+                let mkdir = || rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755));
+                access.act("mkdir", access.show(WANTS), mkdir).map_err(failed)?;
+            }
+            let folder = access.open(WANTS, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
+            let folder = folder.map_err(|e| Error::of(what(), &e))?;
+            access.act("symlink", what(), || rustix::fs::symlinkat(TARGET, &folder, NAME)).map_err(failed)?;
+            access.act("fsync", what(), || rustix::fs::fsync(&folder)).map_err(failed)?;
+            changed.paths.push(access.show(&format!("{WANTS}/{NAME}")));
+        }
+        Ok(reloaded(access, changed))
+    }
+}
+
+/// Removes the unit and its link; nothing is left of them.
+pub fn disable(access: &Access) -> Result<Changed, Error> {
+    let mut changed = Changed::default();
+    let unit = ours(access)?;
+    if link(access)?.is_some() {
+        unlink(access)?;
+        changed.paths.push(access.show(&format!("{WANTS}/{NAME}")));
+    }
+    if unit.is_some() {
+        config::replace(access, UNIT, None)?;
+        changed.paths.push(access.show(UNIT));
+    }
+    Ok(reloaded(access, changed))
+}
+
+/// The command that runs at boot; `None` if no profile is enabled.
+pub fn enabled(access: &Access) -> Result<Option<String>, Error> {
+    let linked = link(access)?.is_some();
+    let unit = access.read(UNIT)?.filter(|_| linked);
+    Ok(unit.and_then(|unit| unit.lines().find_map(|line| line.strip_prefix("ExecStart=").map(str::to_owned))))
+}
+
+/// The unit's text; refused if someone else wrote it.
+fn ours(access: &Access) -> Result<Option<String>, Error> {
+    config::settle(access, UNIT)?;
+    match access.read(UNIT)? {
+        Some(text) if !text.starts_with(HEAD) => Err(Error::Refused {
+            what: format!("write {}", access.show(UNIT)),
+            why: "there is a unit of that name that apus did not write".into(),
+            fix: "move it away".into(),
+        }),
+        unit => Ok(unit),
+    }
+}
+
+/// Where the link leads; `None` if there is none.
+fn link(access: &Access) -> Result<Option<String>, Error> {
+    let what = || format!("read the link {}", access.show(&format!("{WANTS}/{NAME}")));
+    let folder = match access.open(WANTS, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()) {
+        Ok(folder) => folder,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(Error::of(what(), &e)),
+    };
+    match rustix::fs::readlinkat(&folder, NAME, Vec::new()) {
+        Ok(to) => Ok(Some(to.to_string_lossy().into_owned())),
+        Err(rustix::io::Errno::NOENT) => Ok(None),
+        // It is no link: shown as one that leads elsewhere.
+        Err(rustix::io::Errno::INVAL) => Ok(Some(String::new())),
+        Err(e) => Err(Error::of(what(), &e.into())),
+    }
+}
+
+fn unlink(access: &Access) -> Result<(), Error> {
+    let what = || format!("remove {}", access.show(&format!("{WANTS}/{NAME}")));
+    let Ok(folder) = access.open(WANTS, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()) else { return Ok(()) };
+    match access.act("unlink", what(), || rustix::fs::unlinkat(&folder, NAME, AtFlags::empty())) {
+        Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
+        Err(e) => Err(Error::of(what(), &e.into())),
+    }
+}
+
+/// Tells the running systemd (sd_booted(3)), if something changed.
+fn reloaded(access: &Access, changed: Changed) -> Changed {
+    if !access.is_live() || changed.paths.is_empty() || !access.exists("/run/systemd/system") {
+        return changed;
+    }
+    let not_reloaded =
+        match access.act("systemctl", "daemon-reload", || Command::new("systemctl").arg("daemon-reload").output()) {
+            Ok(output) if output.status.success() => None,
+            Ok(output) => Some(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+            Err(e) => Some(format!("systemctl: {e}")),
+        };
+    Changed { not_reloaded, ..changed }
+}
+
+/// A word of a command line (systemd.service(5), "Command lines"): `%` and `$` mean something there.
+fn word(text: &str) -> String {
+    let mut escaped = String::new();
+    for c in text.chars() {
+        match c {
+            '\\' | '"' => escaped.extend(['\\', c]),
+            '%' | '$' => escaped.extend([c, c]),
+            '\n' => escaped.push_str("\\n"),
+            c => escaped.push(c),
+        }
+    }
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+".contains(c);
+    if !text.is_empty() && text.chars().all(plain) { escaped } else { format!("\"{escaped}\"") }
+}
+
+/// A name as a part of a device unit's (systemd-escape(1)).
+fn escaped(name: &str) -> String {
+    let mut text = String::new();
+    for (place, octet) in name.bytes().enumerate() {
+        match octet {
+            b'/' => text.push('-'),
+            b'.' if place == 0 => text.push_str("\\x2e"),
+            b if b.is_ascii_alphanumeric() || b":_.".contains(&b) => text.push(b.into()),
+            b => text.push_str(&format!("\\x{b:02x}")),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Folder;
+
+    fn at_boot(profile: &str) -> AtBoot {
+        let arguments = ["tune", "apply", profile, "--yes"].map(str::to_owned).to_vec();
+        let interfaces = vec!["ens1f0-a".to_owned()];
+        let program = std::env::current_exe().unwrap();
+        AtBoot { program, arguments, interfaces, summary: "100 % of it".into() }
+    }
+
+    #[test]
+    fn it_comes_once_and_goes_without_a_trace() {
+        let folder = Folder::new(&[("etc/systemd/system/other.service", "")]);
+        let access = folder.access();
+        let poll = at_boot("poll");
+        assert_eq!((enabled(&access).unwrap(), disable(&access).unwrap()), (None, Changed::default()));
+        assert_eq!(poll.enable(&access).unwrap().paths.len(), 2);
+        assert_eq!(poll.enable(&access).unwrap(), Changed::default(), "nothing is left to do");
+        assert!(enabled(&access).unwrap().unwrap().ends_with("tune apply poll --yes"));
+        let link = folder.path(&format!("{WANTS}/{NAME}"));
+        assert_eq!(std::fs::read_to_string(&link).unwrap(), poll.unit(), "the link leads to the unit");
+        assert_eq!(at_boot("powersave").enable(&access).unwrap().paths, [access.show(UNIT)], "another takes its place");
+        assert_eq!(disable(&access).unwrap().paths.len(), 2);
+        assert!(!folder.path(UNIT).exists() && std::fs::symlink_metadata(link).is_err());
+        assert!(folder.path("etc/systemd/system/other.service").exists());
+        folder.put(UNIT, "[Unit]\n");
+        assert!(poll.enable(&access).is_err() && disable(&access).is_err(), "someone else's");
+        assert_eq!(folder.read(UNIT), "[Unit]\n");
+        assert!(poll.enable(&Folder::new(&[]).access()).unwrap_err().is_absent());
+    }
+
+    #[test]
+    fn words_mean_what_they_say() {
+        for (text, word_of) in [
+            ("poll", "poll"),
+            ("/srv/a b.toml", "\"/srv/a b.toml\""),
+            ("5%$X", "\"5%%$$X\""),
+            ("a\"\\", "\"a\\\"\\\\\""),
+            ("", "\"\""),
+        ] {
+            assert_eq!(word(text), word_of);
+        }
+        assert_eq!(escaped("ens1f0-a.5"), "ens1f0\\x2da.5");
+    }
+
+    #[test]
+    fn systemd_takes_it() {
+        let folder = Folder::new(&[("etc/systemd/system/x", "")]);
+        for profile in ["poll", "/srv/my profile, 5% \"$x\".toml"] {
+            at_boot(profile).enable(&folder.access()).unwrap();
+            let verify = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(folder.path(UNIT)).output();
+            let Ok(output) = verify else {
+                testkit::skip("systemd-analyze (apt-get install systemd)");
+                return;
+            };
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success() && !said.contains(NAME), "{said}");
+        }
+    }
+}

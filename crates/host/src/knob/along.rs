@@ -1,0 +1,338 @@
+//! What a change takes along: other settings that the kernel resets, clamps or forgets when one is written.
+//!
+//! A transaction keeps these too, before the change, and restores them after it has restored the setting itself, in the
+//! order in which they are listed here. So a list names first what the later ones need: the governor before its tunables.
+//! What was not moved in the end is not written.
+//!
+//! Each rule cites the code of the kernel (6.18, and 6.1 where that differs) that makes it one.
+
+use super::cpufreq::file as of_policy;
+use super::{
+    Access, AnySetting, CgroupFile, CoalesceQueue, CpuMask, Epp, Error, Features, File, Governor, HugePages,
+    HwpRequest, IrqAffinity, IrqEffective, Limits, Sysctl, ThreadAffinity, UncoreLimits, Value, irqs, napi, policies,
+    policy_cpus, thread, uncore_domains,
+};
+
+const CPUS: &str = "/sys/devices/system/cpu";
+const CPUFREQ: &str = "/sys/devices/system/cpu/cpufreq";
+
+/// What a change of `setting` may take along on this machine.
+pub(crate) fn along(access: &Access, setting: &AnySetting) -> Result<Vec<AnySetting>, Error> {
+    match setting {
+        AnySetting::Governor(it) => of_path(access, &of_policy(it.policy, "scaling_governor")),
+        AnySetting::Limits(it) => of_path(access, &of_policy(it.policy, "scaling_max_freq")),
+        AnySetting::Epp(it) => of_path(access, &of_policy(it.policy, "energy_performance_preference")),
+        AnySetting::Turbo(_) => turbo(access),
+        AnySetting::File(it) => of_path(access, &it.path),
+        AnySetting::Sysctl(it) => of_path(access, &it.path()),
+        AnySetting::HugePages(it) if it.node.is_none() => nodes(access, it.size_kb),
+        AnySetting::IrqAffinity(it) => Ok(vec![IrqEffective::new(it.irq).into()]),
+        AnySetting::UncoreLimits(it) => clusters(access, &it.domain),
+        AnySetting::CgroupController(_) | AnySetting::CgroupFile(_) => pinned_threads(access),
+        // Most drivers close and open the device for these (ethtool-netlink: "may reset").
+        AnySetting::Channels(it) => reopened(access, &it.interface),
+        AnySetting::Rings(it) => reopened(access, &it.interface),
+        AnySetting::PrivateFlags(it) => reopened(access, &it.interface),
+        // veth has its NAPI by GRO alone (drivers/net/veth.c, veth_set_features).
+        AnySetting::Features(it) => napis(access, &it.interface),
+        AnySetting::Coalesce(it) => coalesced_queues(access, &it.interface),
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// What of a value taken along stands still: the driver moves the intervals by itself while moderation is adaptive.
+pub(crate) fn steady(setting: &AnySetting, value: Value) -> Value {
+    match (setting, value) {
+        (AnySetting::Coalesce(_) | AnySetting::CoalesceQueue(_), Value::Fields(mut fields)) => {
+            for side in ["rx", "tx"] {
+                if fields.get(&format!("adaptive-{side}")).is_some_and(|on| on != "0") {
+                    fields.retain(|field, _| !field.starts_with(&format!("{side}-")));
+                }
+            }
+            Value::Fields(fields)
+        }
+        (_, value) => value,
+    }
+}
+
+/// The rules for settings that are files, by whatever kind they are written.
+fn of_path(access: &Access, path: &str) -> Result<Vec<AnySetting>, Error> {
+    if let Some(name) = path.strip_prefix("/proc/sys/") {
+        return sysctl(access, name);
+    }
+    if let Some((policy, name)) = policy_of(access, path)? {
+        return match name.as_str() {
+            "scaling_governor" => governor(access, policy),
+            "energy_performance_preference" => Ok(registers(access, policy)?),
+            "scaling_min_freq" | "scaling_max_freq" => hwp(access, policy),
+            "boost" => Ok(vec![Limits::new(policy).into()]),
+            _ => Ok(Vec::new()),
+        };
+    }
+    let parts: Vec<&str> = path.split('/').skip(1).collect();
+    match parts[..] {
+        ["sys", "devices", "system", "cpu", "cpufreq", "boost"]
+        | ["sys", "devices", "system", "cpu", "intel_pstate", "no_turbo"] => turbo(access),
+        ["sys", "devices", "system", "cpu", "intel_pstate" | "amd_pstate", "status"] => driver(access),
+        ["sys", "devices", "system", "cpu", "intel_pstate", "max_perf_pct" | "min_perf_pct"] => {
+            let policies = policies(access)?.into_iter().map(|policy| hwp(access, policy));
+            Ok(policies.collect::<Result<Vec<_>, Error>>()?.concat())
+        }
+        ["sys", "devices", "system", "cpu", "smt", "control"] => hotplug(access),
+        ["sys", "devices", "system", "cpu", cpu, "online"] if cpu.starts_with("cpu") => hotplug(access),
+        // mm/khugepaged.c, start_stop_khugepaged: set_recommended_min_free_kbytes, on the way there and on the way back.
+        ["sys", "kernel", "mm", "transparent_hugepage", "enabled"]
+        | ["sys", "kernel", "mm", "transparent_hugepage", _, "enabled"] => {
+            Ok(vec![Sysctl::new("vm.min_free_kbytes").into()])
+        }
+        // mm/ksm.c, advisor_mode_store: set_advisor_defaults.
+        ["sys", "kernel", "mm", "ksm", "advisor_mode"] => {
+            Ok(vec![File::new("/sys/kernel/mm/ksm/pages_to_scan").into()])
+        }
+        ["sys", "kernel", "mm", "hugepages", size, "nr_hugepages" | "nr_hugepages_mempolicy"] => {
+            match size.strip_prefix("hugepages-").and_then(|size| size.strip_suffix("kB")?.parse().ok()) {
+                Some(size_kb) => nodes(access, size_kb),
+                None => Ok(Vec::new()),
+            }
+        }
+        // block/elevator.c, elevator_switch: another scheduler has tunables and a queue depth of its own, and
+        // block/blk-wbt.c, wbt_enable_default.
+        ["sys", "block", device, "queue", "scheduler"] => {
+            let queue = format!("/sys/block/{device}/queue");
+            let mut along = vec![File::new(format!("{queue}/nr_requests")), File::new(format!("{queue}/wbt_lat_usec"))];
+            along.extend(tunables(access, &format!("{queue}/iosched"))?);
+            Ok(along.into_iter().map(AnySetting::from).collect())
+        }
+        // net/core/dev.c, netif_set_gro_flush_timeout and its like: a device's value becomes that of all its NAPIs.
+        ["sys", "class", "net", interface, "gro_flush_timeout" | "napi_defer_hard_irqs" | "threaded"] => {
+            napis(access, interface)
+        }
+        ["proc", "irq", irq, "smp_affinity" | "smp_affinity_list"] => {
+            Ok(irq.parse().map(IrqEffective::new).into_iter().map(AnySetting::from).collect())
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// The policy and the file's name, of a path below `cpufreq/policyN` or `cpuN/cpufreq`.
+fn policy_of(access: &Access, path: &str) -> Result<Option<(u32, String)>, Error> {
+    let Some(rest) = path.strip_prefix(CPUS) else { return Ok(None) };
+    let parts: Vec<&str> = rest.split('/').skip(1).collect();
+    match parts[..] {
+        ["cpufreq", policy, name] => {
+            Ok(policy.strip_prefix("policy").and_then(|n| n.parse().ok()).map(|n| (n, name.to_owned())))
+        }
+        [cpu, "cpufreq", name] => {
+            let Some(cpu) = cpu.strip_prefix("cpu").and_then(|n| n.parse().ok()) else { return Ok(None) };
+            for policy in policies(access)? {
+                if policy_cpus(access, policy)?.contains(cpu) {
+                    return Ok(Some((policy, name.to_owned())));
+                }
+            }
+            Ok(None)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Files of a folder that can be written: the tunables of a governor or of an I/O scheduler.
+fn tunables(access: &Access, folder: &str) -> Result<Vec<File>, Error> {
+    let names = access.list(folder)?.unwrap_or_default();
+    let paths = names.into_iter().map(|name| format!("{folder}/{name}")).filter(|path| access.writable(path));
+    Ok(paths.map(File::new).collect())
+}
+
+/// drivers/cpufreq/cpufreq_governor.c and cpufreq_schedutil.c: the last policy that leaves a governor takes its tunables
+/// along, be they the policy's (`have_governor_per_policy`) or all policies'. intel_pstate and amd-pstate set the
+/// preference too (intel_pstate_hwp_set, amd_pstate_epp_update_limit).
+fn governor(access: &Access, policy: u32) -> Result<Vec<AnySetting>, Error> {
+    let mut along = Vec::new();
+    if let Some(now) = access.line(&of_policy(policy, "scaling_governor"))?.filter(|now| is_name(now)) {
+        along.extend(tunables(access, &of_policy(policy, &now))?);
+        along.extend(tunables(access, &format!("{CPUFREQ}/{now}"))?);
+    }
+    let mut along: Vec<AnySetting> = along.into_iter().map(AnySetting::from).collect();
+    along.push(Epp::new(policy).into());
+    along.extend(registers(access, policy)?);
+    Ok(along)
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+}
+
+/// The hint of each CPU that intel_pstate sets with the preference where there is no HWP preference
+/// (intel_pstate_set_epb), and the register that it keeps both in.
+fn registers(access: &Access, policy: u32) -> Result<Vec<AnySetting>, Error> {
+    let hint = |cpu| File::new(format!("{CPUS}/cpu{cpu}/power/energy_perf_bias"));
+    let hints = policy_cpus(access, policy)?.iter().map(|cpu| hint(cpu).into()).collect::<Vec<_>>();
+    Ok([hints, hwp(access, policy)?].concat())
+}
+
+/// In active mode intel_pstate writes IA32_HWP_REQUEST anew whenever a policy changes (intel_pstate_hwp_set): what was
+/// set there by hand is lost. In passive mode, and with the dynamic boost, it writes it all the time.
+fn hwp(access: &Access, policy: u32) -> Result<Vec<AnySetting>, Error> {
+    let says = |name: &str| access.line(&format!("{CPUS}/intel_pstate/{name}"));
+    if says("status")?.as_deref() != Some("active") || says("hwp_dynamic_boost")?.as_deref() == Some("1") {
+        return Ok(Vec::new());
+    }
+    Ok(policy_cpus(access, policy)?.iter().map(|cpu| HwpRequest::new(cpu).into()).collect())
+}
+
+/// drivers/cpufreq/freq_table.c and cpufreq.c, cpufreq_boost_set_sw: the upper limit becomes the new maximum; a global
+/// switch sets that of each policy. intel_pstate.c, store_no_turbo: squeezes min_perf_pct into the new range.
+fn turbo(access: &Access) -> Result<Vec<AnySetting>, Error> {
+    let mut along: Vec<AnySetting> = vec![File::new(format!("{CPUS}/intel_pstate/min_perf_pct")).into()];
+    for policy in policies(access)? {
+        along.push(File::new(of_policy(policy, "boost")).into());
+        along.push(Limits::new(policy).into());
+        along.extend(hwp(access, policy)?);
+    }
+    Ok(along)
+}
+
+/// intel_pstate.c, intel_pstate_update_status, and amd-pstate.c: another driver begins with policies of its own.
+fn driver(access: &Access) -> Result<Vec<AnySetting>, Error> {
+    let mut along: Vec<AnySetting> = ["no_turbo", "max_perf_pct", "min_perf_pct", "hwp_dynamic_boost"]
+        .map(|name| File::new(format!("{CPUS}/intel_pstate/{name}")).into())
+        .to_vec();
+    along.push(File::new(format!("{CPUFREQ}/boost")).into());
+    for policy in policies(access)? {
+        along.push(Governor::new(policy).into());
+        along.push(Limits::new(policy).into());
+        along.extend(governor(access, policy)?);
+    }
+    Ok(along)
+}
+
+/// A CPU that goes offline leaves its settings: kernel/irq/cpuhotplug.c (an interrupt whose last CPU it is gets others),
+/// kernel/sched/core.c, select_fallback_rq (so does a thread), kernel/cgroup/cpuset.c (a cpuset of version 1 loses it),
+/// drivers/cpufreq/cpufreq.c (the governor ends). `smt/control` also brings back CPUs that someone had taken offline.
+fn hotplug(access: &Access) -> Result<Vec<AnySetting>, Error> {
+    let mut along: Vec<AnySetting> = Vec::new();
+    for cpu in access.numbered(CPUS, "cpu")? {
+        along.push(File::new(format!("{CPUS}/cpu{cpu}/online")).into());
+    }
+    for policy in policies(access)? {
+        along.push(Governor::new(policy).into());
+        along.push(Limits::new(policy).into());
+        along.extend(governor(access, policy)?);
+    }
+    for irq in irqs(access)? {
+        along.push(IrqAffinity::new(irq).into());
+    }
+    if let Some(mount) = super::cpuset_mount(access)?.filter(|mount| !mount.v2) {
+        for name in access.list(&mount.path)?.unwrap_or_default() {
+            along.push(CgroupFile::new(&format!("{}/{name}", mount.path), "cpuset.cpus").into());
+        }
+    }
+    along.extend(pinned_threads(access)?);
+    Ok(along)
+}
+
+/// kernel/cgroup/cpuset.c: until Linux 6.2 (`user_cpus_ptr`) a cpuset that changes, and one that comes about, overwrites
+/// the affinity that a thread had chosen within it (cpuset_attach, update_tasks_cpumask).
+fn pinned_threads(access: &Access) -> Result<Vec<AnySetting>, Error> {
+    Ok(thread::pinned(access)?.into_iter().map(|thread| ThreadAffinity { thread }.into()).collect())
+}
+
+/// mm/hugetlb.c, set_max_huge_pages: the pages of all nodes are added and taken in turn, wherever they were.
+fn nodes(access: &Access, size_kb: u64) -> Result<Vec<AnySetting>, Error> {
+    let nodes = access.numbered("/sys/devices/system/node", "node")?;
+    Ok(nodes.into_iter().map(|node| HugePages::new(size_kb, Some(node)).into()).collect())
+}
+
+/// drivers/platform/x86/intel/uncore-frequency/uncore-frequency-tpmi.c: a package's limits are written to all its clusters.
+fn clusters(access: &Access, domain: &str) -> Result<Vec<AnySetting>, Error> {
+    let package = |domain: &str| domain.strip_prefix("package_")?.split('_').next()?.parse::<u64>().ok();
+    let Some(package) = package(domain) else { return Ok(Vec::new()) };
+    let mut along = Vec::new();
+    for cluster in uncore_domains(access)?.into_iter().filter(|name| name.starts_with("uncore")) {
+        if access.number(&format!("{CPUS}/intel_uncore_frequency/{cluster}/package_id"))? == Some(package) {
+            along.push(UncoreLimits::new(cluster).into());
+        }
+    }
+    Ok(along)
+}
+
+fn sysctl(access: &Access, path: &str) -> Result<Vec<AnySetting>, Error> {
+    let files = |names: &[&str]| Ok(names.iter().map(|name| Sysctl::at(name).into()).collect());
+    let parts: Vec<&str> = path.split('/').collect();
+    match parts[..] {
+        // mm/page-writeback.c, dirty_ratio_handler and the three beside it: one of a pair sets the other to 0.
+        ["vm", "dirty_ratio"] => files(&["vm/dirty_bytes"]),
+        ["vm", "dirty_bytes"] => files(&["vm/dirty_ratio"]),
+        ["vm", "dirty_background_ratio"] => files(&["vm/dirty_background_bytes"]),
+        ["vm", "dirty_background_bytes"] => files(&["vm/dirty_background_ratio"]),
+        // mm/util.c, overcommit_ratio_handler and overcommit_kbytes_handler.
+        ["vm", "overcommit_ratio"] => files(&["vm/overcommit_kbytes"]),
+        ["vm", "overcommit_kbytes"] => files(&["vm/overcommit_ratio"]),
+        ["vm", "nr_hugepages" | "nr_hugepages_mempolicy"] => {
+            let sizes = access.read("/proc/meminfo")?.unwrap_or_default();
+            let default = sizes.lines().find_map(|line| line.strip_prefix("Hugepagesize:")?.split_whitespace().next());
+            default.and_then(|size| size.parse().ok()).map_or(Ok(Vec::new()), |size_kb| nodes(access, size_kb))
+        }
+        // kernel/watchdog.c, proc_watchdog: both at once.
+        ["kernel", "watchdog"] => files(&["kernel/nmi_watchdog", "kernel/soft_watchdog"]),
+        // net/ipv4/tcp_cong.c, tcp_set_default_congestion_control: the default is allowed from then on.
+        ["net", "ipv4", "tcp_congestion_control"] => files(&["net/ipv4/tcp_allowed_congestion_control"]),
+        // net/ipv4/devinet.c, inet_forward_change and devinet_copy_dflt_conf; net/ipv6/addrconf.c,
+        // addrconf_fixup_forwarding and addrconf_disable_ipv6: all interfaces follow. A forwarding interface loses LRO.
+        ["net", "ipv4", "ip_forward"] | ["net", "ipv4", "conf", "all", "forwarding"] => {
+            let mut along = of_interfaces(access, "ipv4", "forwarding")?;
+            along.push(Sysctl::at("net/ipv4/conf/all/accept_redirects").into());
+            for interface in access.list("/sys/class/net")?.unwrap_or_default() {
+                along.push(Features::new(interface).into());
+            }
+            Ok(along)
+        }
+        ["net", "ipv4", "conf", interface, "forwarding"] if interface != "default" => {
+            Ok(vec![Features::new(interface).into()])
+        }
+        ["net", "ipv4", "conf", "default", key] => of_interfaces(access, "ipv4", key),
+        ["net", "ipv6", "conf", "all", key @ ("forwarding" | "disable_ipv6" | "disable_policy" | "proxy_ndp")] => {
+            of_interfaces(access, "ipv6", key)
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// The parameter `key` of every interface, and of those to come.
+fn of_interfaces(access: &Access, family: &str, key: &str) -> Result<Vec<AnySetting>, Error> {
+    let folder = format!("net/{family}/conf");
+    let names = access.list(&format!("/proc/sys/{folder}"))?.unwrap_or_default();
+    let names = names.into_iter().filter(|name| name != "all");
+    Ok(names.map(|name| Sysctl::at(&format!("{folder}/{name}/{key}")).into()).collect())
+}
+
+/// A device that is closed and opened: its queues are made anew (net/core/net-sysfs.c, net_rx_queue_update_kobjects), its
+/// interrupts are freed and requested, its NAPIs are new, and the driver may begin with its own moderation.
+fn reopened(access: &Access, interface: &str) -> Result<Vec<AnySetting>, Error> {
+    let mut along: Vec<AnySetting> = vec![super::Coalesce::new(interface).into()];
+    along.extend(coalesced_queues(access, interface)?);
+    let queues = format!("/sys/class/net/{interface}/queues");
+    for queue in access.list(&queues)?.unwrap_or_default() {
+        for mask in ["rps_cpus", "xps_cpus", "xps_rxqs"] {
+            along.push(CpuMask::new(format!("{queues}/{queue}/{mask}")).into());
+        }
+        for number in ["rps_flow_cnt", "tx_maxrate"] {
+            along.push(File::new(format!("{queues}/{queue}/{number}")).into());
+        }
+    }
+    along.extend(napis(access, interface)?);
+    for irq in access.numbered(&format!("/sys/class/net/{interface}/device/msi_irqs"), "")? {
+        along.push(IrqAffinity::new(irq).into());
+    }
+    Ok(along)
+}
+
+fn napis(access: &Access, interface: &str) -> Result<Vec<AnySetting>, Error> {
+    let queues = napi::napi_queues(access, interface)?;
+    Ok(queues.into_iter().map(|queue| super::Napi::new(interface, queue).into()).collect())
+}
+
+/// net/ethtool/coalesce.c: the device's values are those of all queues; drivers write them to each.
+fn coalesced_queues(access: &Access, interface: &str) -> Result<Vec<AnySetting>, Error> {
+    let queues = access.numbered(&format!("/sys/class/net/{interface}/queues"), "rx-")?;
+    Ok(queues.into_iter().map(|queue| CoalesceQueue::new(interface, queue).into()).collect())
+}

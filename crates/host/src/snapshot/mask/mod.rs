@@ -1,0 +1,43 @@
+//! What is not for others. Of a text that can hold a secret, what is known to be none is kept (`kept.txt`), and the
+//! rest is masked: nobody can list all names of passwords.
+//!
+//! `tools/apus-snapshot.sh` does the same with awk; tests/it/secrets.rs has both tried on the same texts.
+
+mod line;
+mod scrub;
+mod settings;
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+pub(super) use line::{command_line, loader};
+pub(super) use scrub::prose;
+pub(super) use settings::{
+    config, counted, cpu_info, cpu_manager, kubelet, limits, message, modules, mounts, names, output, packed_config,
+    path, settings, swaps,
+};
+
+const MASK: &str = "MASKED";
+
+/// The list: a kind, and names.
+static KEPT: LazyLock<BTreeSet<(&str, &str)>> = LazyLock::new(|| {
+    let lines = include_str!("../kept.txt").lines().filter(|line| !line.starts_with('#'));
+    let of_line = |line: &'static str| {
+        let mut words = line.split(' ');
+        let kind = words.next().unwrap_or_default();
+        words.map(move |word| (kind, word))
+    };
+    lines.flat_map(of_line).collect()
+});
+
+/// Is it known to be no secret?
+fn keeps(kind: &str, name: &str) -> bool {
+    KEPT.contains(&(kind, name))
+}
+
+/// Does a snapshot keep the value of this kernel parameter, or the word if it has none? Dashes and underscores are the
+/// same.
+pub fn keeps_parameter(name: &str) -> bool {
+    let name = name.replace('-', "_");
+    keeps("parameter", &name) || keeps("flag", &name)
+}

@@ -1,0 +1,395 @@
+//! The folders in which telemetry lies: whose they are, and how they are opened.
+//!
+//! ```text
+//!   /dev/shm/apus          root's          /dev/shm/apus-1000     that of user 1000
+//!     <instance>/worker-<n>   the files      .lock                 held while a worker starts or ends
+//! ```
+//! A writer uses a folder only if it is its own and nobody else can write there. No symbolic link is followed, nothing
+//! mounted in between is entered, and no open waits (a FIFO would): whoever can write to /dev/shm can put anything there.
+//! `host` keeps its journal by the same rules, but below its root and past its gate; the two share the system's calls alone.
+
+use std::ffi::OsStr;
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use super::ROOT;
+
+/// An open folder.
+#[derive(Debug)]
+pub(super) struct Folder {
+    fd: OwnedFd,
+    path: PathBuf,
+    owner: u32,
+    mode: u32,
+}
+
+const LOCK: &str = ".lock";
+const STRICT: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS)
+    .union(ResolveFlags::NO_XDEV);
+const AS_FOLDER: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
+
+/// The folder that the calling user's workers write to: `root` itself, but of the default one each user has his own.
+pub fn own(root: &Path) -> PathBuf {
+    match me() {
+        user if root == Path::new(ROOT) && user != 0 => PathBuf::from(format!("{ROOT}-{user}")),
+        _ => root.to_owned(),
+    }
+}
+
+/// The folders that a reader looks into: root's first, then the reader's own, then those of other users.
+pub(super) fn all(root: &Path) -> io::Result<Vec<Folder>> {
+    if root != Path::new(ROOT) {
+        return Ok(Folder::open(root)?.into_iter().collect());
+    }
+    let (parent, name) = (root.parent().unwrap_or(root), root.file_name().and_then(OsStr::to_str).unwrap_or_default());
+    let user = |found: &str| match found.strip_prefix(name)? {
+        "" => Some(0),
+        number => number.strip_prefix('-')?.parse::<u32>().ok().filter(|user| format!("-{user}") == number),
+    };
+    let names = Folder::open(parent)?.map_or(Ok(Vec::new()), |parent| parent.names())?;
+    let mut users: Vec<(u32, String)> = names.into_iter().filter_map(|name| Some((user(&name)?, name))).collect();
+    users.sort_by_key(|(user, _)| (*user != 0, *user != me(), *user));
+    // What is another's under a user's name, or may not be read, is nobody's telemetry.
+    let open =
+        |(user, name): (u32, String)| Folder::open(&parent.join(name)).ok()?.filter(|folder| folder.owner == user);
+    Ok(users.into_iter().filter_map(open).collect())
+}
+
+impl Folder {
+    /// Opens a folder to read; `None` if there is none.
+    pub(super) fn open(path: &Path) -> io::Result<Option<Self>> {
+        // Without the slash at the end, behind which a link would be followed.
+        let path: PathBuf = path.components().collect();
+        match rustix::fs::open(&path, AS_FOLDER, Mode::empty()) {
+            Ok(fd) => Self::of(fd, path).map(Some),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Opens the calling user's folder, and makes it if it is not there yet.
+    pub(super) fn create(path: &Path) -> io::Result<Self> {
+        make(path)?;
+        match Self::open(path)?.map(Self::checked) {
+            Some(Ok(folder)) => Ok(folder),
+            // Another took the name before us, in a place where all may write. It is root's: he gets it.
+            Some(Err(_)) | None if path == Path::new(ROOT) && me() == 0 => {
+                set_aside(path)?;
+                Self::open(path)?.ok_or(io::ErrorKind::NotFound)?.checked()
+            }
+            Some(refused) => refused,
+            None => Err(io::Error::new(io::ErrorKind::NotADirectory, "it is no folder, or a symbolic link")),
+        }
+    }
+
+    fn of(fd: OwnedFd, path: PathBuf) -> io::Result<Self> {
+        let stat = rustix::fs::fstat(&fd)?;
+        Ok(Self { fd, path, owner: stat.st_uid, mode: stat.st_mode })
+    }
+
+    /// The same, if it is ours alone to write to.
+    fn checked(self) -> io::Result<Self> {
+        let refuse = |why: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        match self.owner {
+            owner if owner != me() => {
+                refuse(format!("{} belongs to user {owner}, and this is user {}", self.path.display(), me()))
+            }
+            _ if self.mode & 0o022 != 0 => {
+                refuse(format!("others may write to {} (mode {:o})", self.path.display(), self.mode & 0o7777))
+            }
+            _ => Ok(self),
+        }
+    }
+
+    /// A folder in this one, of the same owner; `None` if there is none.
+    pub(super) fn inner(&self, name: &str) -> io::Result<Option<Self>> {
+        match rustix::fs::openat2(&self.fd, name, AS_FOLDER, Mode::empty(), STRICT) {
+            Ok(fd) => Ok(Some(Self::of(fd, self.path.join(name))?).filter(|folder| folder.owner == self.owner)),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// The same to write to, made if it is not there yet.
+    pub(super) fn create_inner(&self, name: &str) -> io::Result<Self> {
+        match rustix::fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let in_the_way = || io::Error::new(io::ErrorKind::PermissionDenied, "something else is in the way: remove it");
+        match self.inner(name) {
+            Ok(Some(folder)) => folder.checked(),
+            Ok(None) => Err(in_the_way()),
+            Err(e) if e.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => Err(in_the_way()),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// A regular file in it, to read.
+    pub(super) fn file(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        Ok(rustix::fs::openat2(&self.fd, name, flags, Mode::empty(), STRICT)?.into())
+    }
+
+    /// Makes a file that is not there yet, for its maker to write and for all to read.
+    pub(super) fn make(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat2(&self.fd, name, flags, Mode::from_raw_mode(0o644), STRICT)?.into())
+    }
+
+    /// Gives a file another name in this folder.
+    pub(super) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.fd, from, &self.fd, to)?)
+    }
+
+    /// Removes a file; one that is not there is fine.
+    pub(super) fn remove(&self, name: &str) -> io::Result<()> {
+        missing_is_fine(rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()))
+    }
+
+    /// Removes a folder in it if that is empty.
+    pub(super) fn remove_empty(&self, name: &str) {
+        let _ = rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR);
+    }
+
+    /// The names in it, without those that begin with a dot, sorted.
+    pub(super) fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(self.fd.as_fd())? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if !name.starts_with('.') {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whose it is.
+    pub(super) fn owner(&self) -> u32 {
+        self.owner
+    }
+
+    /// Keeps other workers of this user from starting or ending until the file is closed. Only he can open it, so only he
+    /// can hold it; and should one of his processes do so for longer than `patience`, that is an error, and no wait.
+    pub(super) fn lock(&self, patience: Duration) -> io::Result<File> {
+        /// How often to look; to start or end takes microseconds.
+        const PAUSE: Duration = Duration::from_millis(5);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = File::from(rustix::fs::openat2(&self.fd, LOCK, flags, Mode::RUSR | Mode::WUSR, STRICT)?);
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{LOCK} is no file: remove it")));
+        }
+        let end = Instant::now() + patience;
+        loop {
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(file),
+                Err(Errno::WOULDBLOCK) if Instant::now() < end => std::thread::sleep(PAUSE),
+                Err(Errno::WOULDBLOCK) => {
+                    let why = format!(
+                        "another process of this user has held {} for {patience:?}",
+                        self.path.join(LOCK).display()
+                    );
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}
+
+/// The user whose rights we have.
+pub(super) fn me() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Makes a folder, and those above it, into which nobody else may write.
+fn make(path: &Path) -> io::Result<()> {
+    match DirBuilder::new().recursive(true).mode(0o755).create(path) {
+        // A link or a file in its place: what there is, the opening says.
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
+/// Puts what stands at `path` aside, unchanged, and a folder of ours in its place, in one step.
+fn set_aside(path: &Path) -> io::Result<()> {
+    let aside = path.with_extension(format!("set-aside-{}", std::process::id()));
+    DirBuilder::new().mode(0o755).create(&aside)?;
+    let here = rustix::fs::CWD;
+    Ok(rustix::fs::renameat_with(here, path, here, &aside, RenameFlags::EXCHANGE)?)
+}
+
+fn missing_is_fine(result: Result<(), Errno>) -> io::Result<()> {
+    match result {
+        Err(Errno::NOENT) => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+/// Opens a file by its path, as a folder does.
+pub(super) fn open_file(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
+}
+
+/// Whose file it is.
+pub(super) fn owner_of(file: &File) -> io::Result<u32> {
+    Ok(file.metadata()?.uid())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Root, identity};
+    use super::super::{Reader, Telemetry, instances};
+    use super::*;
+    use rustix::fs::{CWD, FileType, mknodat};
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    fn fifo(path: &Path) {
+        mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o666), 0).unwrap();
+    }
+
+    /// Before, each of these opens waited for a writer for ever.
+    #[test]
+    fn fifos_hang_nobody() {
+        let root = Root::new("fifo");
+        fs::create_dir_all(root.0.join("b")).unwrap();
+        fifo(&root.0.join("b/worker-0"));
+        fifo(&root.0.join("worker-1"));
+        fifo(&root.0.join("c"));
+        let (living, leftovers) = instances(&root.0).unwrap();
+        assert!(living.is_empty() && leftovers.len() == 1 && leftovers[0].why.contains("not a file"), "{leftovers:?}");
+        assert!(Reader::open(&root.0.join("b/worker-0")).is_err());
+        // What is in the way of a worker of that name is cleared, as a file of another version would be.
+        drop(Telemetry::create(&root.0, &identity("b", 0)).unwrap());
+        fifo(&root.0.join("d"));
+        assert!(Telemetry::create(&root.0, &identity("d", 0)).unwrap_err().to_string().contains("in the way"));
+        fs::remove_file(root.0.join(".lock")).unwrap();
+        fifo(&root.0.join(".lock"));
+        assert!(Telemetry::create(&root.0, &identity("e", 0)).unwrap_err().to_string().contains("remove it"));
+    }
+
+    /// Before, root removed `elsewhere/worker-0`.
+    #[test]
+    fn links_lead_nowhere() {
+        let root = Root::new("links");
+        let elsewhere = Root::new("links-elsewhere");
+        let dead = Telemetry::create(&elsewhere.0, &identity("x", 0)).unwrap();
+        let precious = elsewhere.0.join("worker-0");
+        fs::copy(dead.path(), &precious).unwrap();
+        symlink(&elsewhere.0, root.0.join("a")).unwrap();
+        let error = Telemetry::create(&root.0, &identity("a", 0)).unwrap_err();
+        assert!(error.to_string().contains("in the way"), "{error}");
+        assert!(precious.exists());
+        assert!(instances(&root.0).unwrap().0.is_empty());
+        // Of a file only the link goes.
+        fs::create_dir(root.0.join("b")).unwrap();
+        symlink(&precious, root.0.join("b/worker-0")).unwrap();
+        drop(Telemetry::create(&root.0, &identity("b", 0)).unwrap());
+        assert!(precious.exists());
+        let linked = elsewhere.0.join("linked");
+        symlink(&root.0, &linked).unwrap();
+        assert!(Telemetry::create(&linked, &identity("c", 0)).is_err());
+        assert!(Telemetry::create(&linked.join(""), &identity("c", 0)).is_err(), "behind a slash");
+    }
+
+    /// Before, `flock /dev/shm/apus sleep 1000` by anybody kept workers from starting and from ending.
+    #[test]
+    fn a_lock_on_the_folder_blocks_nobody() {
+        let root = Root::new("flock");
+        let directory = fs::File::open(&root.0).unwrap();
+        rustix::fs::flock(&directory, FlockOperation::LockExclusive).unwrap();
+        drop(Telemetry::create(&root.0, &identity("a", 0)).unwrap());
+        let lock = root.0.join(LOCK).metadata().unwrap();
+        assert_eq!(lock.mode() & 0o777, 0o600, "nobody else can open what is locked");
+    }
+
+    #[test]
+    fn a_lock_that_is_held_is_an_error_in_time() {
+        let root = Root::new("held");
+        let folder = Folder::create(&root.0).unwrap();
+        let held = folder.lock(Duration::ZERO).unwrap();
+        let error = folder.lock(Duration::from_millis(20)).unwrap_err();
+        assert!(error.kind() == io::ErrorKind::TimedOut && error.to_string().contains(".lock"), "{error}");
+        drop(held);
+        folder.lock(Duration::ZERO).unwrap();
+    }
+
+    #[test]
+    fn folders_that_others_write_to_are_refused() {
+        let root = Root::new("others");
+        fs::set_permissions(&root.0, fs::Permissions::from_mode(0o777)).unwrap();
+        let error = Telemetry::create(&root.0, &identity("a", 0)).unwrap_err();
+        assert!(error.to_string().contains("others may write") && error.lacks(), "{error}");
+        fs::set_permissions(&root.0, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir(root.0.join("a")).unwrap();
+        fs::set_permissions(root.0.join("a"), fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(Telemetry::create(&root.0, &identity("a", 0)).is_err());
+    }
+
+    /// As root: what another user owns is not used, and his instances are read without trust.
+    #[test]
+    fn another_users_folder() {
+        if me() != 0 {
+            testkit::skip("root, who can make folders of another user");
+            return;
+        }
+        let root = Root::new("another");
+        let worker = Telemetry::create(&root.0, &identity("a", 0)).unwrap();
+        let theirs = Root::new("another-theirs");
+        fs::create_dir(theirs.0.join("a")).unwrap();
+        let file = theirs.0.join("a/worker-0");
+        fs::copy(worker.path(), &file).unwrap();
+        for path in [&theirs.0, &theirs.0.join("a"), &file] {
+            std::os::unix::fs::chown(path, Some(65_534), None).unwrap();
+        }
+        let error = Telemetry::create(&theirs.0, &identity("b", 0)).unwrap_err();
+        assert!(error.to_string().contains("belongs to user 65534"), "{error}");
+        let reader = Reader::open(&file).unwrap();
+        assert_eq!(reader.snapshot().identity, identity("a", 0));
+        // It claims a process that is not its owner's.
+        assert!(!reader.is_alive());
+        // Mapped, this would end the reader by SIGBUS.
+        fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(100).unwrap();
+        assert_eq!(reader.snapshot().counts.polls, 0);
+    }
+
+    #[test]
+    fn each_user_has_a_folder_of_his_own() {
+        let default = Path::new(ROOT);
+        match me() {
+            0 => assert_eq!(own(default), default),
+            user => assert_eq!(own(default), PathBuf::from(format!("/dev/shm/apus-{user}"))),
+        }
+        assert_eq!(own(Path::new("/x")), Path::new("/x"));
+    }
+
+    #[test]
+    fn what_stood_there_is_set_aside() {
+        let root = Root::new("aside");
+        let path = root.0.join("apus");
+        fs::write(&path, "theirs").unwrap();
+        set_aside(&path).unwrap();
+        assert!(path.is_dir());
+        let names = Folder::open(&root.0).unwrap().unwrap().names().unwrap();
+        assert_eq!(names.len(), 2);
+        assert_eq!(fs::read_to_string(root.0.join(&names[1])).unwrap(), "theirs");
+    }
+}

@@ -1,0 +1,202 @@
+//! One number of a figure: what the document says, what Apus gives for it, and what that may claim.
+
+/// One number of a figure.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Row {
+    /// The case: `2nd Generation`, `64 octets`.
+    pub case: String,
+    /// What is counted: `average latency`.
+    pub quantity: &'static str,
+    /// The unit: `us`.
+    pub unit: &'static str,
+    /// How closely it is meant to agree.
+    pub kind: Kind,
+    /// What the document says.
+    pub theirs: Theirs,
+    /// What Apus says; `None` where it says nothing, and the explanation says why.
+    pub modelled: Option<f64>,
+    /// What the figure's null model says for the same; `None` if it says nothing of it.
+    pub null: Option<f64>,
+    /// Where the number comes from, and so what it may claim.
+    pub role: Role,
+    /// Why it differs, or is absent.
+    pub explanation: Option<String>,
+}
+
+/// How closely a number is meant to agree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// An average, a median, a rate, a power: within 15 %.
+    Typical,
+    /// A minimum or a maximum: within a factor of 2.
+    Extreme,
+}
+
+/// What a document says of a number.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Theirs {
+    /// So much.
+    Value(f64),
+    /// At least so much; a smaller number differs, by however little.
+    AtLeast(f64),
+    /// At most so much; a larger number differs.
+    AtMost(f64),
+    /// From so much to so much; what lies outside differs.
+    Between(f64, f64),
+    /// It shows no number.
+    Nothing,
+}
+
+/// Where a number comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// The simulated world gave it, and nothing was fitted to it: a prediction.
+    Simulated,
+    /// It follows from the inputs in one line of arithmetic; nothing was simulated.
+    Arithmetic,
+    /// It rests on a value that was chosen for this row, because the document does not state it.
+    Assumption,
+    /// A parameter was set by it: it agrees by construction.
+    Calibrated,
+}
+
+impl Role {
+    /// All, in the order of what they claim.
+    pub const ALL: [Self; 4] = [Self::Simulated, Self::Arithmetic, Self::Assumption, Self::Calibrated];
+
+    /// The name in tables and documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Simulated => "simulated",
+            Self::Arithmetic => "arithmetic",
+            Self::Assumption => "assumption",
+            Self::Calibrated => "calibrated",
+        }
+    }
+}
+
+/// How a number turned out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// As closely as it was meant to.
+    Agrees,
+    /// Further off: the explanation says why.
+    Differs,
+    /// Set by this number.
+    Calibrated,
+    /// One of the two numbers is absent.
+    NotCompared,
+}
+
+/// Averages agree within this many percent.
+pub const TYPICAL_PERCENT: f64 = 15.0;
+/// Extremes agree within this factor.
+pub const EXTREME_FACTOR: f64 = 2.0;
+
+impl Theirs {
+    /// How far `modelled` is off, as a share of what the document says; 0 within its range.
+    pub fn deviation(self, modelled: f64) -> Option<f64> {
+        let off = |theirs: f64| (theirs != 0.0).then(|| (modelled - theirs) / theirs);
+        match self {
+            Self::Value(theirs) => off(theirs),
+            Self::AtLeast(least) | Self::Between(least, _) if modelled < least => off(least),
+            Self::AtMost(most) | Self::Between(_, most) if modelled > most => off(most),
+            Self::AtLeast(_) | Self::AtMost(_) | Self::Between(..) => Some(0.0),
+            Self::Nothing => None,
+        }
+    }
+
+    /// Whether `modelled` is as close as `kind` asks for; a bound holds or does not. `None` without a number.
+    fn agrees(self, kind: Kind, modelled: f64) -> Option<bool> {
+        let percent = self.deviation(modelled)? * 100.0;
+        Some(match (self, kind) {
+            (Self::Value(_), Kind::Typical) => percent.abs() <= TYPICAL_PERCENT,
+            (Self::Value(_), Kind::Extreme) => {
+                (1.0 / EXTREME_FACTOR..=EXTREME_FACTOR).contains(&(1.0 + percent / 100.0))
+            }
+            _ => percent == 0.0,
+        })
+    }
+}
+
+impl Row {
+    /// A row without numbers.
+    pub(super) fn new(
+        role: Role,
+        case: impl Into<String>,
+        quantity: &'static str,
+        unit: &'static str,
+        kind: Kind,
+    ) -> Self {
+        let (theirs, modelled, null, explanation) = (Theirs::Nothing, None, None, None);
+        Self { case: case.into(), quantity, unit, kind, theirs, modelled, null, role, explanation }
+    }
+
+    pub(super) fn theirs(self, theirs: Theirs) -> Self {
+        Self { theirs, ..self }
+    }
+    pub(super) fn modelled(self, modelled: f64) -> Self {
+        Self { modelled: Some(modelled), ..self }
+    }
+    pub(super) fn null(self, null: f64) -> Self {
+        Self { null: Some(null), ..self }
+    }
+    pub(super) fn role(self, role: Role) -> Self {
+        Self { role, ..self }
+    }
+    pub(super) fn because(self, explanation: impl Into<String>) -> Self {
+        Self { explanation: Some(explanation.into()), ..self }
+    }
+
+    /// How far the modelled number is off, in percent of the document's; `None` without either.
+    pub fn deviation_percent(&self) -> Option<f64> {
+        self.theirs.deviation(self.modelled?).map(|share| share * 100.0)
+    }
+
+    /// How it turned out.
+    pub fn verdict(&self) -> Verdict {
+        match self.modelled.and_then(|modelled| self.theirs.agrees(self.kind, modelled)) {
+            None => Verdict::NotCompared,
+            Some(_) if self.role == Role::Calibrated => Verdict::Calibrated,
+            Some(true) => Verdict::Agrees,
+            Some(false) => Verdict::Differs,
+        }
+    }
+
+    /// Whether the null model is as close as the row asks for; `None` if it says nothing, or the document.
+    pub fn null_agrees(&self) -> Option<bool> {
+        self.null.and_then(|null| self.theirs.agrees(self.kind, null))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(kind: Kind, theirs: Theirs, modelled: f64) -> Row {
+        Row::new(Role::Simulated, "x", "y", "us", kind).theirs(theirs).modelled(modelled)
+    }
+
+    #[test]
+    fn verdicts() {
+        use Verdict::{Agrees, Differs};
+        let typical = |modelled| row(Kind::Typical, Theirs::Value(100.0), modelled).verdict();
+        assert_eq!([115.0, 116.0, 85.0, 84.0].map(typical), [Agrees, Differs, Agrees, Differs]);
+        let extreme = |modelled| row(Kind::Extreme, Theirs::Value(100.0), modelled).verdict();
+        assert_eq!([200.0, 201.0, 50.0, 49.0].map(extreme), [Agrees, Differs, Agrees, Differs]);
+        assert_eq!(row(Kind::Extreme, Theirs::AtMost(9.0), 3.0).deviation_percent(), Some(0.0));
+        assert_eq!(row(Kind::Typical, Theirs::Between(10.0, 12.0), 15.0).deviation_percent(), Some(25.0));
+        assert_eq!(row(Kind::Typical, Theirs::Nothing, 1.0).verdict(), Verdict::NotCompared);
+        assert_eq!(row(Kind::Typical, Theirs::Value(1.0), 9.0).role(Role::Calibrated).verdict(), Verdict::Calibrated);
+        assert_eq!(row(Kind::Typical, Theirs::Value(10.0), 99.0).null(11.0).null_agrees(), Some(true));
+    }
+
+    /// "All above 22 us" is missed by 21.9 us: a bound has no tolerance.
+    #[test]
+    fn a_bound_is_judged_as_it_is_stated() {
+        assert_eq!(row(Kind::Extreme, Theirs::AtLeast(22.0), 21.9).verdict(), Verdict::Differs);
+        assert_eq!(row(Kind::Extreme, Theirs::AtLeast(22.0), 22.0).verdict(), Verdict::Agrees);
+        assert_eq!(row(Kind::Extreme, Theirs::AtMost(9.0), 9.1).verdict(), Verdict::Differs);
+        assert_eq!(row(Kind::Typical, Theirs::Between(10.0, 12.0), 12.1).verdict(), Verdict::Differs);
+    }
+}

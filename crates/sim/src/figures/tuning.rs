@@ -1,0 +1,170 @@
+//! Turning one parameter of a figure up and down: how much hangs on it.
+
+use units::{BitRate, Cycles, Nanos};
+
+use crate::hw::spread::Spread;
+use crate::scenario::{Scenario, Worker};
+use crate::units_text::Microvolts;
+
+/// A parameter that a figure's numbers may hang on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Knob {
+    /// The name of the input: a path in a machine's file, or a value of the figure's own.
+    pub parameter: &'static str,
+    /// How it came to its value.
+    pub standing: Standing,
+    /// By how many percent it is turned down and up.
+    pub percent: u32,
+}
+
+/// How a parameter came to its value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// Fitted, to a row of this figure or of another.
+    Fitted,
+    /// Estimated, without a document that states it.
+    Estimate,
+    /// Chosen, because the document does not say what was used.
+    Assumption,
+    /// Stated by a document.
+    Stated,
+}
+
+impl Standing {
+    /// The name in tables and documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fitted => "fitted",
+            Self::Estimate => "estimate",
+            Self::Assumption => "assumption",
+            Self::Stated => "stated",
+        }
+    }
+}
+
+impl Knob {
+    pub(super) const fn fitted(parameter: &'static str) -> Self {
+        Self { parameter, standing: Standing::Fitted, percent: 20 }
+    }
+    pub(super) const fn estimate(parameter: &'static str) -> Self {
+        Self { parameter, standing: Standing::Estimate, percent: 20 }
+    }
+    pub(super) const fn assumption(parameter: &'static str) -> Self {
+        Self { parameter, standing: Standing::Assumption, percent: 20 }
+    }
+    pub(super) const fn stated(parameter: &'static str) -> Self {
+        Self { parameter, standing: Standing::Stated, percent: 20 }
+    }
+}
+
+/// How a figure is made this time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tuning {
+    knob: &'static str,
+    factor: f64,
+    /// Whether a shorter simulation will do: two of them are compared with each other.
+    pub short: bool,
+}
+
+impl Tuning {
+    /// As it stands in the documents and machines.
+    pub const NONE: Self = Self { knob: "", factor: 1.0, short: false };
+    /// The same, simulated for a shorter time.
+    pub const SHORT: Self = Self { short: true, ..Self::NONE };
+
+    /// With one parameter multiplied.
+    pub const fn with(knob: &'static str, factor: f64) -> Self {
+        Self { knob, factor, short: true }
+    }
+
+    /// `full` repetitions, or `short`.
+    pub const fn count(&self, full: u64, short: u64) -> u64 {
+        if self.short { short } else { full }
+    }
+
+    /// What a value of the figure's own is multiplied by.
+    pub fn factor(&self, knob: &str) -> f64 {
+        if self.knob == knob { self.factor } else { 1.0 }
+    }
+
+    /// A span of the figure's own.
+    pub fn nanos(&self, knob: &str, span: Nanos) -> Nanos {
+        scaled(span, self.factor(knob))
+    }
+
+    /// Turns a parameter of the machine.
+    pub fn apply(&self, scenario: &mut Scenario) {
+        let by = self.factor;
+        let host = &mut scenario.host;
+        let cycles = |work: Cycles| Cycles::new((work.count() as f64 * by).round() as u64);
+        let (nic, processor) = (&mut host.nic, &mut host.processor);
+        match self.knob {
+            "nic.phy" => nic.link.latency = scaled(nic.link.latency, by),
+            "nic.bus" => nic.bus = BitRate::new((nic.bus.as_bps() as f64 * by) as u64),
+            "nic.receive" => nic.receive = scaled(nic.receive, by),
+            "nic.transmit" => nic.transmit = scaled(nic.transmit, by),
+            "nic.jitter" => nic.jitter = scaled(nic.jitter, by),
+            "nic.rx_moderation.interval" => nic.rx_moderation.interval = scaled(nic.rx_moderation.interval, by),
+            "processor.delivery.resume" => processor.delivery.resume = cycles(processor.delivery.resume),
+            "processor.delivery.thread" => processor.delivery.thread = cycles(processor.delivery.thread),
+            "processor.idle.C6.exit" => {
+                processor.cstates.states.iter_mut().for_each(|state| state.exit = spread(state.exit, by));
+            }
+            "processor.idle.C6.refill" => {
+                processor.cstates.states.iter_mut().for_each(|state| state.refill = cycles(state.refill));
+            }
+            "processor.pstates.block" => processor.pstates.block = scaled(processor.pstates.block, by),
+            "processor.disturbance.takes" => {
+                if let Some(disturbance) = &mut host.disturbance {
+                    disturbance.takes = spread(disturbance.takes, by);
+                }
+            }
+            "processor.vcpu.signal" => {
+                if let Some(vcpu) = &mut host.vcpu {
+                    vcpu.signal = cycles(vcpu.signal);
+                }
+            }
+            "processor.work.frame" => {
+                if let Worker::User { work, .. } = &mut scenario.worker {
+                    work.frame = cycles(work.frame);
+                }
+            }
+            // The voltage at the base frequency. The core's power there stays, as it is the thermal design power's
+            // share: what switches and what leaks there are made to follow.
+            "processor.power.curve.2" => {
+                let power = &mut processor.power;
+                let least = power.curve[0].voltage.0;
+                let before = power.curve[2].voltage.0;
+                let after = ((before as f64 * by) as u64).max(least);
+                let ratio = before as f64 / after as f64;
+                power.curve[2].voltage = Microvolts(after);
+                power.capacitance_pf = (f64::from(power.capacitance_pf) * ratio.powi(2)).round() as u32;
+                let leakage = power.leakage.as_microwatts() as f64 * ratio.powi(3);
+                power.leakage = units::Microwatts::new(leakage as u64);
+            }
+            // The uncore's share of the thermal design power: the cores have the rest.
+            "processor.power.uncore.1" => {
+                let power = &mut processor.power;
+                let cores = u64::from(power.cores) * power.active(processor.base, 1_000).as_microwatts();
+                let before = power.uncore[1].power.as_microwatts();
+                let more = before as f64 * (by - 1.0);
+                for point in &mut power.uncore {
+                    point.power = units::Microwatts::new((point.power.as_microwatts() as f64 * by) as u64);
+                }
+                let ratio = (cores as f64 - more) / cores as f64;
+                power.capacitance_pf = (f64::from(power.capacitance_pf) * ratio).round() as u32;
+                power.leakage = units::Microwatts::new((power.leakage.as_microwatts() as f64 * ratio) as u64);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn scaled(span: Nanos, by: f64) -> Nanos {
+    Nanos::from_nanos((span.as_nanos() as f64 * by).round() as u64)
+}
+
+fn spread(spread: Spread, by: f64) -> Spread {
+    let excess = spread.typical().saturating_sub(spread.least());
+    Spread::new(scaled(spread.least(), by), scaled(excess, by), scaled(spread.most(), by)).unwrap_or(spread)
+}
