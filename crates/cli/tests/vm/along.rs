@@ -35,7 +35,7 @@ fn pairs(guest: &Guest) {
 }
 
 const CPUFREQ: &str =
-    "cd /sys/devices/system/cpu/cpufreq; grep -rsH '' policy*/scaling_governor ondemand schedutil conservative";
+    "cd /sys/devices/system/cpu/cpufreq; grep -rsH '' policy*/scaling_governor ondemand schedutil conservative; true";
 
 fn tunables(guest: &Guest) {
     for (governor, tunable) in [

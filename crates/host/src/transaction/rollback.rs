@@ -286,7 +286,8 @@ fn drop_past(vault: &Vault, transaction: &Transaction) -> Result<Option<Recovere
     let id = transaction.id;
     let (undone, stays): (Vec<&Entry>, Vec<&Entry>) =
         transaction.open_entries().partition(|entry| entry.ended_with_the_boot());
-    let counts = Recovered::Past { id, undone: undone.len(), stays: stays.len() };
+    let wanted = |entries: &[&Entry]| entries.iter().filter(|entry| entry.intent.along.is_none()).count();
+    let counts = Recovered::Past { id, undone: wanted(&undone), stays: wanted(&stays) };
     if stays.is_empty() {
         journal::close(vault, id)?;
         return Ok(Some(counts));
