@@ -167,15 +167,16 @@ fn is_users(access: &Access) -> bool {
 /// Where a user keeps the state of programs, by the two variables; a relative path counts as none (XDG Base Directory
 /// Specification, "Basics").
 fn home(state: Option<OsString>, home: Option<OsString>) -> Result<String, Error> {
-    let absolute = |path: Option<OsString>| path.and_then(|path| path.into_string().ok()).filter(|path| path.starts_with('/'));
+    let absolute =
+        |path: Option<OsString>| path.and_then(|path| path.into_string().ok()).filter(|path| path.starts_with('/'));
     let trimmed = |path: String| path.trim_end_matches('/').to_owned();
-    absolute(state).map(trimmed).or_else(|| absolute(home).map(|home| trimmed(home) + "/.local/state")).ok_or_else(|| {
-        Error::NotPermitted {
+    absolute(state).map(trimmed).or_else(|| absolute(home).map(|home| trimmed(home) + "/.local/state")).ok_or_else(
+        || Error::NotPermitted {
             what: "keep a journal of changes".into(),
             why: format!("{SYSTEM}/apus is root's, and neither XDG_STATE_HOME nor HOME names a folder of this user"),
             fix: "run as root, or set XDG_STATE_HOME".into(),
-        }
-    })
+        },
+    )
 }
 
 /// Below a folder that is no running machine, the system's own folders may be missing; and a user's, at the first time.
@@ -266,7 +267,8 @@ mod tests {
 
     #[test]
     fn a_user_has_one_of_his_own() {
-        let of = |state: Option<&str>, user: Option<&str>| home(state.map(OsString::from), user.map(OsString::from)).ok();
+        let of =
+            |state: Option<&str>, user: Option<&str>| home(state.map(OsString::from), user.map(OsString::from)).ok();
         assert_eq!(of(Some("/s/"), Some("/home/joe")).as_deref(), Some("/s"));
         assert_eq!(of(Some("relative"), Some("/home/joe")).as_deref(), Some("/home/joe/.local/state"));
         assert_eq!((of(None, None), of(Some(""), Some("joe"))), (None, None));

@@ -224,7 +224,8 @@ impl Session {
             let destination = os::interface_facts(TESTED_PORT)?.mac;
             Instance::start(&instance).map(|instance| (instance, destination))
         })??;
-        let (instance, reader) = running(instance, &telemetry::own(&config.telemetry_root).join(&config.name).join("worker-0"))?;
+        let (instance, reader) =
+            running(instance, &telemetry::own(&config.telemetry_root).join(&config.name).join("worker-0"))?;
         let ports = instance.ports().to_vec();
         let opened = open_tester(config, destination);
         let (device, pool, layout) = match opened {

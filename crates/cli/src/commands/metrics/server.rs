@@ -41,7 +41,8 @@ pub fn serve(
         let now = Instant::now();
         let next = connections.iter().map(|one| one.deadline.saturating_duration_since(now)).min();
         // Rounded up: a wait that ends before the deadline would be followed by one of no time.
-        let wait = next.map(|span| Timespec { tv_sec: span.as_secs() as i64, tv_nsec: i64::from(span.subsec_nanos()) + 1_000 });
+        let wait = next
+            .map(|span| Timespec { tv_sec: span.as_secs() as i64, tv_nsec: i64::from(span.subsec_nanos()) + 1_000 });
         let wait = wait.map(|wait| Timespec { tv_nsec: wait.tv_nsec.min(999_999_999), ..wait });
         match poll(&mut fds, wait.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
