@@ -87,23 +87,76 @@ parameter processor.max_cstate psi psi_cgroup pti random.trust_bootloader random
 parameter rcupdate.rcu_cpu_stall_timeout rcupdate.rcu_expedited rcupdate.rcu_normal rcupdate.rcu_normal_after_boot
 parameter rcutree.blimit rcutree.enable_rcu_lazy rcutree.kthread_prio rcutree.nohz_full_patience_delay rcutree.rcu_idle_gp_delay
 parameter rcutree.use_softirq reboot reg_file_data_sampling relax_domain_level reserve retbleed rodata rootdelay rootfstype
-parameter sched_energy_aware schedstats security selinux skew_tick slab_nomerge slub_debug slub_max_order softlockup_panic
+parameter sched_energy_aware schedstats security selinux skew_tick slab_nomerge slab_debug slub_debug slub_max_order softlockup_panic
 parameter spec_rstack_overflow spec_store_bypass_disable spectre_bhi spectre_v2 spectre_v2_user splash srbds swapaccount swiotlb
 parameter systemd.cpu_affinity systemd.legacy_systemd_cgroup_controller systemd.show_status systemd.unified_cgroup_hierarchy
 parameter thermal.off threadirqs timer_migration topology transparent_hugepage tsa tsc tsc_early_khz tsx tsx_async_abort
 parameter tuned.non_isolcpus usbcore.autosuspend vfio_iommu_type1.allow_unsafe_interrupts vfio_pci.disable_idle_d3
 parameter vfio_pci.disable_vga vfio_pci.ids vga virtio_net.napi_tx watchdog_thresh workqueue.default_affinity_scope
 parameter workqueue.power_efficient workqueue.unbound_cpus xen_nopv
-flag acpi_irq_nobalance acpi_irq_balance allow_mismatched_32bit_el0 alloc_snapshot cpu0_hotplug debug emergency
-flag force_ibs ignore_loglevel initcall_debug intel_idle intel_pstate irqpoll irqfixup isolcpus lapic_timer_c2_ok mce
-flag mitigations mminit_loglevel nmi_watchdog no5lvl no_console_suspend no_file_caps no_hash_pointers no_kvmapf no_kvmclock
-flag no_kvmclock_vsyscall no_scroll no_steal_acc no_timer_check noacpi noapic noapictimer noaliencache nocache noefi nofb nofpu
-flag nofxsr nogbpages nohalt nohibernate nohlt nohpet nohz nohz_full nohugeiomap noinitrd noinvpcid noirqbalance nokaslr
-flag nfsrootdebug nolapic nolapic_timer nomca nomce nomodeset nomodule nompx nomsi noaer nopat nopcid nopku nopti nopvspin noreplace_smp
-flag noresume nortc nosbagart nosep nosgx nosmap nosmep nosmp nosmt nosoftlockup nospec_store_bypass_disable nospectre_bhb
-flag nospectre_v1 nospectre_v2 nosplash notsc nousb nouuid nowatchdog nowb nox2apic noxsave noxsaveopt noxsaves numa_zonelist_order
-flag plymouth pti quiet rcu_nocb_poll rcu_nocbs rescue retain_initrd rhgb ro rootwait rw single skew_tick slab_nomerge splash
-flag slub_debug sysrq_always_enabled text threadirqs tsc verbose x2apic_phys xsave
+flag M68k MTD_Partition MTD_Region accept_memory acpi_apic_instance acpi_backlight acpi_force_32bit_fadt_addr
+flag acpi_force_table_verification acpi_irq_balance acpi_irq_isa acpi_irq_nobalance acpi_irq_pci acpi_mask_gpe
+flag acpi_no_auto_serialize acpi_no_memhotplug acpi_no_static_ssdt acpi_no_watchdog acpi_os_name acpi_osi acpi_pm_good
+flag acpi_rev_override acpi_rsdp acpi_sci acpi_skip_timer_override acpi_sleep acpi_use_timer_override
+flag acpica_no_return_repair add_efi_memmap agp align_va_addr alignment alloc_snapshot allow_mismatched_32bit_el0
+flag amd_dynamic_epp amd_iommu_dump apc apic_extnmi apicpmtimer apm arcrimi ataflop atarimouse autoconf bau baycom_epp
+flag baycom_par baycom_ser_fdx baycom_ser_hdx bdev_allow_write_mounted bert_disable bgrt_disable blkdevparts boot_delay
+flag bootconfig bulk_remove c101 ca_keys cachesize carrier_timeout cca ccw_timeout_log cfi cgroup_favordynmods
+flag cgroup_v1_proc check_pages checkreqprot cio_ignore clk_ignore_unused clock cma_pernuma cmo_free_hint coherent_pool
+flag com20020 com90io com90xx con3215_drop condev conmode console_msg_format coredump_filter cpcihp_generic cpu0_hotplug
+flag cpu_init_udelay crash_kexec_post_notifiers cs89x0_dma cs89x0_media csdlock_debug dasd ddebug_query debug
+flag debug_boot_weak_hash debug_guardpage_minorder debug_locks_verbose debug_objects debug_pagealloc debugfs debugpat
+flag deferred_probe_timeout delayacct dfltcc dhash_entries disable disable_1tb_segments disable_cpu_apicid disable_ddw
+flag disable_ipv6 disable_mtrr_cleanup disable_mtrr_trim disable_radix disable_timer_pin_1 disable_tlbie disableapic
+flag dma_debug dma_debug_driver dma_debug_entries driver_async_probe dt_cpu_ftrs dump_apple_properties dyndbg
+flag early_ioremap_debug early_page_ext edd efi_fake_mem efi_no_storage_paranoia efivar_ssdt eisa_irq_edge ekgdboc
+flag elanfreq elfcorehdr emergency enable_mtrr_cleanup enable_timer_pin_1 erst_disable ether evm fail_make_request
+flag fail_page_alloc fail_skb_realloc fail_usercopy failslab fb_tunnels floppy force_ibs force_pal_cache_flush forcepae
+flag fred ftrace_boot_snapshot ftrace_dump_on_oops ftrace_filter ftrace_graph_filter ftrace_graph_max_depth
+flag ftrace_graph_notrace ftrace_notrace fw_devlink gamma gart_fix_e820 gbpages gcov_persist goldfish gpt
+flag hardened_usercopy hardlockup_all_cpu_backtrace hash_pointers hashdist hcl hd hest_disable hibernate
+flag hibernate_compression_threads highmem hlt hostname hpet_mmap hugepage_alloc_threads hugetlb_cma_only hv_nopvspin
+flag hvc_iucv hvc_iucv_allow hw_protection i2c_bus i2c_touchscreen_props i810 ia32_emulation icn ieee754 ignore_loglevel
+flag ignore_rlimit_data ihash_entries ima ima_appraise ima_appraise_tcb ima_canonical_fmt ima_flush_htable ima_hash
+flag ima_policy ima_tcb ima_template ima_template_fmt indirect_target_selection init init_pkru initcall_blacklist
+flag initcall_debug initramfs_async initramfs_options initrd initrdmem int_pln_enable integrity_audit intel_idle io7
+flag io_delay ip ipcmni_extend irqfixup irqpoll isapnp iucv ivrs_acpihid ivrs_hpet ivrs_ioapic js kasan_multi_shot
+flag keep_bootcon keepinitrd kernelcore kgdbdbgp kgdboc kgdboc_earlycon kgdbwait kho kho_scratch kmac kmemleak
+flag kprobe_event kvm_ kvm_cma_resv_ratio l2cr l3cr lapic_timer_c2_ok liveupdate load_ramdisk lp ltpc machtype machvec
+flag max_addr max_loop md mdacon mem_encrypt memblock memchunk memory_corruption_check_period
+flag memory_corruption_check_size memtest mfgpt_irq mfgptfix mga microcode min_addr mini2440 mminit_loglevel
+flag movable_node movablecore mtdparts mtdset mtrr mtrr_chunk_size mtrr_gran_size mtrr_spare_reg_nr multitce n2 netdev
+flag nfsaddrs nfsroot nfsrootdebug nmi_debug no387 no4lvl no5lvl no_debug_objects no_entry_flush no_file_caps
+flag no_hash_pointers no_kvmapf no_kvmclock no_kvmclock_vsyscall no_scroll no_slb_preload no_steal_acc no_timer_check
+flag no_uaccess_flush no_vmw_sched_clock noacpi noaer noaliencache noalign noaltinstr noapic noapictimer noautogroup
+flag nobats nocache noclflush nodelayacct nodsp noefi noexec noexec32 nofb nofpu nofsgsbase nofxsr nogbpages nohalt
+flag nohibernate nohlt nohpet nohugeiomap nohugevmalloc noinitrd nointremap nointroute noinvpcid noiotrap noirqbalance
+flag noirqdebug noisapnp nojitter nokaslr nolapic nolapic_timer noltlbs nomca nomce nomfgpt nomodeset nomodule nompx
+flag nomsi nonmi_ipi nopat nopcid nopku nopti nopv nopvspin norandmaps nordrand noreplace_smp noresume nortc nosbagart
+flag nosep nosgx nosmap nosmep nosmp nosoftlockup nospec_store_bypass_disable nospectre_bhb nospectre_v1 nospectre_v2
+flag nosplash nosync notsc nousb nouuid novmcoredd nowatchdog nowb nox2apic noxsave noxsaveopt noxsaves nps_mtm_hs_ctr
+flag nptcg nr_uarts numa_cma numa_zonelist_order ohci1394_dma olpc_ec_timeout omap_mux page_owner panic_console_replay
+flag panic_force_cpu panic_on_taint panic_print panic_sys_info parport parport_init_mode pause_on_oops pcbit pcie_pme
+flag pcmv pd_ignore_unused pdcchassis percpu_alloc perf_v4_pmi pirq plip plymouth pm_async pm_debug_messages pmtmr
+flag pmu_override pnp_reserve_dma pnp_reserve_io pnp_reserve_irq pnp_reserve_mem pnpacpi pnpbios ports powersave
+flag ppc_strict_facility_enable ppc_tm print_fatal_signals profile prompt_ramdisk prot_virt quiet r128
+flag radix_hcall_invalidate raid ramdisk_size ramdisk_start randomize_kstack_offset ras rcu_nocb_poll rdinit rdrand rdt
+flag regulator_ignore_unused rescue reserve_mem reservelow reservetop reset_devices resume resume_offset resumedelay
+flag resumewait retain_initrd rhash_entries rhgb ring3mwait riscv_isa_fallback riscv_nousercfi ro root rootflags
+flag rootwait rproc_mem rseq_debug rseq_slice_ext rt_group_sched rw s390_iommu s390_iommu_aperture sa1100ir sbni
+flag sched_debug sched_proxy_exec sched_thermal_decay_shift sched_verbose sdw_mclk_divider serialnumber sev shapers
+flag show_lapic simeth simscsi single slab_debug slab_max_order slab_merge slab_min_objects slab_min_order
+flag slab_strict_numa slram slub_memcg_sysfs slub_merge slub_min_objects slub_min_order slub_nomerge smart2 smt
+flag softlockup_all_cpu_backtrace spia_fio_base spia_io_base spia_peddr spia_pedr split_llc split_lock_detect ssbd
+flag stack_depot_disable stack_depot_max_pools stack_guard_gap stacktrace stacktrace_filter sti sti_font stifb
+flag stress_hpt stress_slb svm switches sysrq_always_enabled tcpmhash_entries tdfx test_suspend text thash_entries
+flag thp_anon thp_shmem tlbi topology_updates tp720 tp_printk tp_printk_stop_on_boot tpm_suspend_pcr trace_buf_size
+flag trace_clock trace_event trace_instance trace_options trace_trigger traceoff_after_boot traceoff_on_warning
+flag transparent_hugepage_shmem transparent_hugepage_tmpfs udbg_immortal uhash_entries unaligned_scalar_speed
+flag unaligned_vector_speed unknown_nmi_panic unwind_debug user_debug userpte vdso vdso32 vector verbose video vm_debug
+flag vmalloc vmcp_cma vmhalt vmpanic vmpoff vmscape vsyscall watchdog writecombine x2apic_phys x86_intel_mid_timer
+flag xen_512gb_limit xen_console_io xen_emul_unplug xen_legacy_crash xen_mc_debug xen_msr_safe xen_no_vector_callback
+flag xen_nopvspin xen_scrub_pages xen_timer_slop xirc2ps_cs xive xmon xsave
 setting CPUAffinity CtrlAltDelBurstAction DefaultCPUAccounting DefaultMemoryAccounting DefaultTasksMax LogLevel NUMAMask
 setting NUMAPolicy RuntimeWatchdogSec DEPLOY_ENABLED ENABLED FOLLOW_ISOLCPUS IRQBALANCE_AFFINITY_MASK IRQBALANCE_ARGS
 setting IRQBALANCE_BANNED_CPULIST IRQBALANCE_BANNED_CPUS IRQBALANCE_BANNED_INTERRUPTS IRQBALANCE_DEBUG IRQBALANCE_ONESHOT
@@ -749,6 +802,7 @@ once lines sys/kernel/mm/ksm/pages_shared
 once lines proc/meminfo
 once swaps proc/swaps
 once mounts proc/mounts
+once mounts proc/self/mounts
 twice lines sys/devices/system/edac/mc/mc*/ce_count
 once lines sys/devices/system/edac/mc/mc*/sdram_scrub_rate
 # Counters

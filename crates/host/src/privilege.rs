@@ -47,12 +47,12 @@ pub fn keep_only(keep: CapabilitySet) -> Result<(), Error> {
     set_no_new_privs(true).map_err(failed)
 }
 
-/// Sets aside the capabilities that the calling thread has, until it [takes them up](resume) again: meanwhile nothing is
-/// done by their rights.
-pub fn rest() -> Result<(), Error> {
+/// Sets aside the capabilities that the calling thread has, but those of `keep`, until it [takes them up](resume) again:
+/// meanwhile nothing is done by their rights.
+pub fn rest(keep: CapabilitySet) -> Result<(), Error> {
     let failed = |e: rustix::io::Errno| Error::of("set capabilities aside", &e.into());
     let now = capabilities(None).map_err(failed)?;
-    set_capabilities(None, CapabilitySets { effective: CapabilitySet::empty(), ..now }).map_err(failed)
+    set_capabilities(None, CapabilitySets { effective: keep & now.permitted, ..now }).map_err(failed)
 }
 
 /// Takes up the capabilities that were set aside.
@@ -94,7 +94,7 @@ mod tests {
             assert_eq!((now.effective, now.permitted), (CapabilitySet::NET_ADMIN, CapabilitySet::NET_ADMIN));
             assert!(!capability_is_in_bounding_set(CapabilitySet::SYS_ADMIN).unwrap());
             assert!(rustix::system::sethostname(b"x").is_err());
-            rest().unwrap();
+            rest(CapabilitySet::empty()).unwrap();
             assert_eq!(capabilities(None).unwrap().effective, CapabilitySet::empty());
             resume().unwrap();
             assert_eq!(capabilities(None).unwrap().effective, CapabilitySet::NET_ADMIN);

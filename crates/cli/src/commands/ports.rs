@@ -25,10 +25,7 @@ pub fn give_up_privileges(restores: bool) -> anyhow::Result<()> {
     let later = if restores { CapabilitySet::NET_ADMIN } else { CapabilitySet::empty() };
     let lasting = live::os::lasting_capabilities();
     privilege::keep_only(lasting | later)?;
-    if lasting.is_empty() {
-        privilege::rest()?;
-    }
-    Ok(())
+    Ok(privilege::rest(lasting)?)
 }
 
 /// Defers the interrupts of `queues` of `interface`, in the calling thread's network namespace, as long as the returned
