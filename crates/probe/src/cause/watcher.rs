@@ -238,7 +238,7 @@ mod tests {
         let cpu = *crate::place::allowed().unwrap().last().unwrap();
         let mut watcher = Watcher::start(Path::new("/"), cpu, "apus-sleeper", Causes::Trace);
         if let Some(why) = watcher.not_traced() {
-            testkit::skip(why.to_string());
+            testkit::skip(why);
             return;
         }
         let (from, to) = std::thread::spawn(move || {

@@ -1,6 +1,6 @@
 //! What a reboot undoes is done again: `enable`, `disable`.
 
-use std::io::{self, Write as _};
+use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -8,7 +8,7 @@ use host::at_boot::{self, AtBoot, Changed};
 
 use super::{machine_to_change, resolve};
 use crate::args::tune::Enable;
-use crate::{Failure, Status};
+use crate::{Failure, Status, terminal};
 
 /// `apus tune enable`
 pub fn enable(typed: &Enable) -> anyhow::Result<Status> {
