@@ -489,9 +489,9 @@ fn not_below_another<'a>(one: &Transaction, known: impl Iterator<Item = &'a Tran
             .find(|entry| one.open_entries().any(|ours| ours.intent.setting == entry.intent.setting));
         if let Some(entry) = shared {
             return Err(Error::Knob(KnobError::Refused {
-                what: format!("take back transaction {}", one.id),
+                what: format!("roll back transaction {}", one.id),
                 why: format!("transaction {} changed {} after it", later.id, entry.intent.setting.label()),
-                fix: format!("take back {} first, or all of them: apus tune rollback", later.id),
+                fix: format!("roll back {} first, or all of them: apus tune rollback", later.id),
             }));
         }
     }
@@ -505,7 +505,7 @@ fn reachable(access: &Access, transaction: &Transaction, forget: bool) -> Result
     match transaction.whereabouts(access) {
         Whereabouts::Elsewhere { name, doubt: Some(_) } if of_network && forget => Ok(Whereabouts::Gone { name }),
         Whereabouts::Elsewhere { name, doubt } if of_network => Err(Error::Knob(KnobError::Refused {
-            what: format!("take back transaction {}", transaction.id),
+            what: format!("roll back transaction {}", transaction.id),
             why: format!(
                 "it was made in the network namespace {name}, and this is {}{}",
                 super::network::network(access).map_or("a folder".into(), |now| now.name),
