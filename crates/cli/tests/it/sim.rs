@@ -191,6 +191,20 @@ fn table(text: &str) -> Vec<std::collections::BTreeMap<String, String>> {
 }
 
 #[test]
+fn seeds_alone_are_a_sweep_of_one_combination() {
+    let root = Root::new();
+    let file = scenario(&root, POISSON);
+    let report = root.0.join("seeds.html").display().to_string();
+    let output = bare(&["sim", "sweep", &file, "--seeds", "3", "--report", &report]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let rows = table(&text(&output.stdout));
+    assert_eq!((rows.len(), rows[0]["seeds"].as_str()), (1, "3"));
+    assert!(!rows[0]["cores_uw_mean_ci95_high"].is_empty(), "{rows:?}");
+    assert!(std::fs::read_to_string(&report).unwrap().contains("One combination, 3 seeds."));
+    assert_eq!(bare(&["sim", "sweep", &file]).status.code(), Some(2), "nothing varies");
+}
+
+#[test]
 fn seeds_have_intervals_in_tables_documents_and_plots() {
     let root = Root::new();
     let file = scenario(&root, POISSON);

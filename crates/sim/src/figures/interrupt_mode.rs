@@ -23,8 +23,10 @@ pub(super) const IDLE_STATES: Plan = Plan {
     knobs: &[
         Knob::fitted("processor.delivery.resume"),
         Knob::estimate("nic.phy"),
-        Knob::estimate("processor.idle.C6.refill"),
+        Knob::stated("processor.idle.C3.exit"),
         Knob::stated("processor.idle.C6.exit"),
+        Knob::estimate("processor.idle.C3.refill"),
+        Knob::estimate("processor.idle.C6.refill"),
     ],
     make: idle_states,
 };

@@ -145,7 +145,10 @@ fn make(seed: u64, tuning: &Tuning) -> Result<Made, FigureError> {
         method: "Ping: a closed loop, one request at a time, of the world's host, which pings, with another that stands for a \
                  delay. The sender's next interrupt cannot come earlier than one interval after its last, so that the round \
                  trip becomes the interval less what the sender needs from a reply to its next request. That delay is \
-                 calibrated on the 10 Gbit/s card's 17 us. Iperf is arithmetic: a window each interval on the 40 Gbit/s \
+                 calibrated on the 10 Gbit/s card's 17 us. A transmit interrupt polls the receive ring, too. At 244 us it \
+                 comes just behind every second receive interrupt (124 us) and finds no reply; with a receive interval \
+                 20 % longer or shorter it comes in between, and every second or third round trip is short \
+                 (sensitivity). Iperf is arithmetic: a window each interval on the 40 Gbit/s \
                  card, what the line carries on the other."
             .into(),
         inputs,
