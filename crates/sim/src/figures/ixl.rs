@@ -95,9 +95,9 @@ fn make(seed: u64, tuning: &Tuning) -> Result<Made, FigureError> {
         row(Role::Assumption, "40G, Linux 4.3", "flood ping, average", Kind::Typical, linux.average)
             .theirs(Theirs::Value(52.0))
             .because(
-                "Dynamic throttling at its lowest latency, which is shorter than the path and does not matter; the menu \
-                 governor on the host that pings, and one exit from C1E on the other: all assumed. What else an untuned \
-                 Linux host does in a round is not stated.",
+                "Assumed: dynamic throttling at its lowest latency, which is shorter than the path and adds nothing; the menu \
+                 governor on the host that pings; one exit from C1E on the other. What else an untuned Linux host does per \
+                 round trip is not stated.",
             ),
         own("40G, FreeBSD, 20 k interrupts/s", 50.0)?,
         own("40G, FreeBSD, 50 k interrupts/s", 20.0)?,
