@@ -115,11 +115,16 @@ fn a_profile_is_enabled_and_disabled() {
     machine.put("etc/systemd/system/other.service", "");
     let before = machine.files();
     let profile = machine.0.join("my profile.toml");
-    std::fs::write(&profile, "summary = \"100 % mine\"\n[sysctl]\n\"vm.stat_interval\" = 9\n").unwrap();
-    for name in ["poll", profile.to_str().unwrap()] {
-        let said = expect(&machine.apus(&["tune", "enable", name, "--isolated", "2-3"]), 0);
+    std::fs::write(
+        &profile,
+        "summary = \"100 % mine\"\n[variables]\nseconds = 5\n[sysctl]\n\"vm.stat_interval\" = \"{seconds}\"\n",
+    )
+    .unwrap();
+    for words in [&["poll"][..], &[profile.to_str().unwrap(), "--set", "seconds=9"]] {
+        let enable = || expect(&machine.apus(&[&["tune", "enable", "--isolated", "2-3"], words].concat()), 0);
+        let said = enable();
         assert!(said.contains("wrote ") && said.contains("apus-tune.service"), "{said}");
-        let said = expect(&machine.apus(&["tune", "enable", name, "--isolated", "2-3"]), 0);
+        let said = enable();
         assert!(said.contains("nothing was written"), "{said}");
         let said = expect(&machine.apus(&["tune", "status"]), 0);
         assert!(said.contains("applied at each boot") && said.contains("--isolated 2-3"), "{said}");
