@@ -192,6 +192,7 @@ function has_key(word,    run, u, l, d) {
 }
 function private(word) {
     if (word ~ /:\/\// || word ~ /[^@]@[^0-9]/ || has_key(word)) return 1
+    if (word ~ /[^@]@[0-9]/ && word !~ /@(0x)?[0-9a-fA-F]+[KMGT]*$/) return 1
     if (word ~ /(^|[:\/@])[0-9][0-9]?[0-9]?\.[0-9][0-9]?[0-9]?\.[0-9][0-9]?[0-9]?\.[0-9][0-9]?[0-9]?([:\/%.]|$)/) return 1
     if (word ~ /^[0-9a-fA-F:]*:[0-9a-fA-F:.]*([\/%]|[:.,]*$)/ && (word ~ /[0-9a-fA-F]::/ || word ~ /::[0-9a-fA-F]/ || count(word, ":") > 6) && count(word, ":") > 2) return 1
     return word ~ /(^|[^0-9a-zA-Z])[0-9a-fA-F]+$/ && match(word, /[0-9a-fA-F]+$/) && RLENGTH > 11 && substr(word, RSTART) ~ /^0|[a-fA-F]/ && substr(word, 1, RSTART - 1) !~ /0x$/
@@ -272,8 +273,13 @@ mode == "settings" {
     at = index($0, "="); name = trimmed(substr($0, 1, at - 1)); value = trimmed(substr($0, at + 1))
     if (!at || name !~ /^[A-Z][A-Za-z_]*$/ || length(name) > 40) next
     if (!keeps("setting", name)) { if (value ~ /[^=]/) print name "=MASKED"; next }
-    n = split(value, words, /[ \t]+/); out = ""
-    for (i = 1; i <= n; i++) out = out (i > 1 ? " " : "") setting(words[i])
+    n = split(value, words, /[ \t]+/); out = ""; argument = 0; line = name ~ /ARGS$/ || name == "OPTIONS"
+    for (i = 1; i <= n; i++) {
+        if (line && words[i] !~ /^-/) word = !argument && words[i] ~ /^[0-9]?[0-9]?[0-9]?$/ ? words[i] : "MASKED"
+        else word = setting(words[i])
+        argument = word == "MASKED" && words[i] ~ /^-/ && !index(words[i], "=")
+        out = out (i > 1 ? " " : "") word
+    }
     print name "=" out
     next
 }
@@ -298,9 +304,10 @@ mode == "config" {
     next
 }
 mode == "messages" {
-    time = ""
+    time = ""; priority = 0
+    if (match($0, /^<[0-9]+>/)) { priority = substr($0, 2, RLENGTH - 2) + 0; $0 = substr($0, RLENGTH + 1) }
     if (match($0, /^\[[ 0-9.]+\] /)) { time = substr($0, 1, RLENGTH); $0 = substr($0, RLENGTH + 1) }
-    if ($0 ~ /^[^ :]+\[[0-9]+\]:/) next
+    if (priority > 7 || $0 ~ /^[^:]*\[[0-9]+\]:/) next
     if ((at = index($0, "ommand line")) && match(substr($0, at), /[:"]/)) {
         from = at + RSTART; head = substr($0, 1, from - 1); rest = substr($0, from); tail = ""
         if (head ~ /"$/ && match(rest, /"[^"]*$/)) { tail = substr(rest, RSTART); rest = substr(rest, 1, RSTART - 1) }
@@ -1077,7 +1084,8 @@ threads() {
 links() { (cd "$root/sys/class/net" 2>/dev/null && for link in *; do [ -d "$link" ] && echo "$link"; done); }
 
 outputs() {
-    dmesg 2>/dev/null | grep -i -E "$messages" | mask messages | put commands/dmesg
+    # The kernel's own, where the tool can tell them from what programs write there.
+    { dmesg -k 2>/dev/null || dmesg 2>/dev/null; } | grep -i -E "$messages" | mask messages | put commands/dmesg
     [ -s "$host/commands/dmesg" ] || rm -f "$host/commands/dmesg"
     # Reading the file gives four octets, the lowest first: microseconds.
     if [ -r /dev/cpu_dma_latency ] && has od; then

@@ -10,6 +10,7 @@ use std::process::Command;
 use rustix::fs::{AtFlags, Mode, OFlags};
 
 use crate::knob::{Access, Error, config};
+use crate::profile::systemd;
 
 /// Which command runs at boot.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,7 +54,7 @@ impl AtBoot {
         }
         let program = self.program.display().to_string();
         let words: Vec<String> = std::iter::once(&program).chain(&self.arguments).map(|text| word(text)).collect();
-        let summary = self.summary.replace('%', "%%").replace(['\n', '\\'], " ");
+        let summary = systemd::value(&self.summary);
         format!(
             "{HEAD}[Unit]\nDescription=Apus: {summary}\nDocumentation=man:systemd.service(5)\nAfter={after}\n{wants}\n\
              [Service]\nType=oneshot\nRemainAfterExit=yes\n\
@@ -172,19 +173,10 @@ fn reloaded(access: &Access, changed: Changed) -> Changed {
     Changed { not_reloaded, ..changed }
 }
 
-/// A word of a command line (systemd.service(5), "Command lines"): `%` and `$` mean something there.
+/// A word of a command line, in quotes where it needs them.
 fn word(text: &str) -> String {
-    let mut escaped = String::new();
-    for c in text.chars() {
-        match c {
-            '\\' | '"' => escaped.extend(['\\', c]),
-            '%' | '$' => escaped.extend([c, c]),
-            '\n' => escaped.push_str("\\n"),
-            c => escaped.push(c),
-        }
-    }
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+".contains(c);
-    if !text.is_empty() && text.chars().all(plain) { escaped } else { format!("\"{escaped}\"") }
+    if !text.is_empty() && text.chars().all(plain) { text.to_owned() } else { systemd::word(text) }
 }
 
 /// A name as a part of a device unit's (systemd-escape(1)).
@@ -242,10 +234,21 @@ mod tests {
             ("5%$X", "\"5%%$$X\""),
             ("a\"\\", "\"a\\\"\\\\\""),
             ("", "\"\""),
+            ("a\rb\nc", "\"a\\x0db\\x0ac\""),
         ] {
             assert_eq!(word(text), word_of);
         }
         assert_eq!(escaped("ens1f0-a.5"), "ens1f0\\x2da.5");
+    }
+
+    /// Before, systemd, for which a carriage return ends a line too, ran `/bin/evil` at each boot.
+    #[test]
+    fn a_summary_adds_no_line() {
+        let unit = AtBoot { summary: "x\rExecStart=/bin/evil\n[Service]\u{2028}y \\".into(), ..at_boot("a\rb") }.unit();
+        let lines: Vec<&str> = unit.split(['\r', '\n']).filter(|line| line.starts_with("ExecStart=")).collect();
+        assert_eq!(lines.len(), 1, "{unit}");
+        assert!(lines[0].ends_with("apply \"a\\x0db\" --yes"), "{unit}");
+        assert!(unit.contains("\nDescription=Apus: x ExecStart=/bin/evil [Service] y\nDocumentation="), "{unit}");
     }
 
     #[test]

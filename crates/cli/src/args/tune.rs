@@ -33,15 +33,15 @@ pub enum Tune {
     Recommend(Show),
     /// Applies a profile and stays: devices and threads that appear later get its settings too.
     ///
-    /// Ctrl-C, or SIGTERM, rolls back all of it.
+    /// Ctrl-C or SIGTERM rolls everything back.
     Follow(Follow),
     /// Shows what was changed: before, and now.
     Diff(Show),
     /// Writes a profile for another engine: tuned, systemd, a kernel command line, OpenShift, Ansible.
     Export(Export),
-    /// Applies a profile at each boot, by a systemd unit; says what it writes. Does not apply it now.
+    /// Applies a profile at each boot by a systemd unit, and prints what it writes. Does not apply it now.
     ///
-    /// A reboot undoes what the kernel keeps; kernel arguments and irqbalance's configuration last.
+    /// A reboot resets what the kernel holds; kernel arguments and irqbalance's configuration survive it.
     Enable(Enable),
     /// Removes what enable wrote. What is applied stays until `apus tune rollback`.
     Disable {
@@ -126,7 +126,7 @@ pub struct Enable {
     /// The machine.
     #[command(flatten)]
     pub target: Target,
-    /// At boot, report what is refused and do the rest.
+    /// At boot, report what is refused and apply the rest.
     #[arg(long)]
     pub keep_going: bool,
 }
@@ -162,7 +162,7 @@ pub struct Rollback {
     /// Keep what someone else changed since, without asking.
     #[arg(long)]
     pub keep: bool,
-    /// Roll back what the good lines of a damaged journal say, before and after the bad ones.
+    /// Roll back what the intact lines of a damaged journal record, before and after the damaged ones.
     #[arg(long)]
     pub damaged: bool,
     /// Forget what cannot be taken back.
@@ -255,7 +255,7 @@ pub struct Guard {
 /// What to do with frequencies.
 #[derive(Subcommand, Debug)]
 pub enum Power {
-    /// Fixes the frequency of cores and of the uncore; apus tune rollback takes it back.
+    /// Fixes the frequency of cores and of the uncore; apus tune rollback undoes it.
     Set(PowerSet),
 }
 

@@ -42,11 +42,11 @@ pub fn end(deferred: Deferred) -> Option<String> {
         Ok(None) => None,
         Ok(Some(back)) if back.closed => None,
         Ok(Some(back)) => Some(format!(
-            "the interrupts' deferral is not taken back whole: apus tune status, apus tune rollback {}",
+            "the interrupts' deferral is not rolled back completely: see apus tune status, then apus tune rollback {}",
             back.id
         )),
         Err(error) => {
-            Some(format!("the interrupts' deferral is not taken back: {error}; apus tune rollback tries again"))
+            Some(format!("the interrupts' deferral is not rolled back: {error}; try again with apus tune rollback"))
         }
     }
 }

@@ -39,8 +39,8 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     if typed.json {
         print_json(&document)?;
     } else {
-        let cut = if document.complete { "" } else { "; cut short at its bound" };
-        let masked = if document.masked { "addresses and serial numbers masked" } else { "nothing but secrets masked" };
+        let cut = if document.complete { "" } else { "; truncated at the size limit" };
+        let masked = if document.masked { "addresses and serial numbers masked" } else { "only secrets masked" };
         let files = document.files;
         writeln!(terminal::out(), "{}: {size} octets, {files} files, {masked}{cut}", document.file)?;
     }
@@ -51,7 +51,7 @@ fn refused(error: WriteError) -> Failure {
     match &error {
         WriteError::Name(path) => Failure::wrong(
             format!("write {}", path.display()),
-            "its name says no packing",
+            "its name ends in none of the known suffixes",
             "name it .tar, .tar.gz or .tar.zst",
         ),
         WriteError::Write { path, error } => {

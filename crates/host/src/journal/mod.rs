@@ -65,7 +65,11 @@ fn name(id: u32) -> String {
 /// The numbers of the transactions that have a journal, the oldest first.
 pub fn ids(vault: &Vault) -> Result<Vec<u32>, Error> {
     let names = vault.names()?;
-    Ok(names.iter().filter_map(|name| name.strip_suffix(SUFFIX)?.parse().ok()).collect())
+    let id = |found: &String| found.strip_suffix(SUFFIX)?.parse().ok().filter(|id| name(*id) == *found);
+    let mut ids: Vec<u32> = names.iter().filter_map(id).collect();
+    // By their names 1000000 comes before 999999.
+    ids.sort_unstable();
+    Ok(ids)
 }
 
 /// Reads the journal of transaction `id`; `None` if there is none.
@@ -129,7 +133,13 @@ fn distrust(file: &File) -> io::Result<Option<String>> {
 impl Journal {
     /// Begins the journal of a new transaction.
     pub fn create(vault: &Vault, begin: Begin) -> Result<Self, Error> {
-        let id = ids(vault)?.last().map_or(1, |last| last + 1);
+        let id = match ids(vault)?.last() {
+            None => 1,
+            Some(last) => last.checked_add(1).ok_or_else(|| Error::System {
+                what: format!("begin a transaction after {}", path(vault, *last)),
+                why: "there is no higher number: roll that one back, or remove it if apus did not write it".into(),
+            })?,
+        };
         let mut journal = Self { file: vault.make(&name(id))?, id, sequence: 0, chain: 0, length: 0 };
         let begun = journal.append(vault, &Record::Begin(begin), Durable::Now).and_then(|()| vault.sync());
         match begun {
@@ -236,6 +246,20 @@ mod tests {
         assert_eq!(find(&vault, 1).unwrap().unwrap().records.len(), 3, "the torn piece is gone");
         close(&vault, 1).unwrap();
         assert_eq!(find(&vault, 1).unwrap(), None);
+    }
+
+    #[test]
+    fn numbers_go_on_beyond_six_digits_and_end() {
+        let folder = Folder::new(&[]);
+        let vault = Vault::create(&folder.access()).unwrap();
+        for other in ["+5.journal", "7.journal", "999999.journal", "1000000.journal"] {
+            vault.make(other).unwrap();
+        }
+        assert_eq!(ids(&vault).unwrap(), [999_999, 1_000_000]);
+        assert_eq!(Journal::create(&vault, begin("a")).unwrap().id(), 1_000_001);
+        vault.make(&name(u32::MAX)).unwrap();
+        let error = Journal::create(&vault, begin("a")).unwrap_err();
+        assert!(error.to_string().contains("no higher number"), "{error}");
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod rivals;
 
 use std::path::Path;
 
+pub(crate) use export::systemd;
 pub use export::{Export, ExportedFile, Format};
 pub use file::{Layer, ProfileFile, Variables};
 pub use library::{Library, variables};

@@ -154,12 +154,14 @@ impl Seen {
             "poll" => "no CPU is isolated for a program that polls, and no program drives a network device".into(),
             "kvm-host" if self.guests.is_none() => "no virtual machine runs".into(),
             "kvm-host" => "no CPU is isolated for virtual CPUs".into(),
-            "interrupt" if self.interfaces.is_empty() => "no network interface of the kernel's has a device".into(),
+            "interrupt" if self.interfaces.is_empty() => "no kernel network interface has a device".into(),
             "interrupt" if self.battery.is_some() => "it keeps all CPUs of a machine with a battery awake".into(),
             "interrupt" => {
-                "it keeps all CPUs fast, where isolated ones or a program's own device are for the latency".into()
+                "it speeds up all CPUs, but here isolated CPUs or a program's own device do the latency-sensitive work"
+                    .into()
             }
-            _ => "packets wait for deep sleep and moderated interrupts: fits where no latency is asked for".into(),
+            _ => "packets wait for deep idle states and interrupt moderation: only for hosts without a latency goal"
+                .into(),
         }
     }
 }

@@ -122,14 +122,13 @@ impl Collector<'_> {
     fn recorded_outputs(&mut self) {
         for place in ["", "again/"] {
             for folder in ["commands", "tasks", "msr"] {
-                let folder = format!("{place}{folder}");
-                for name in self.root.list(&folder).into_value().unwrap_or_default() {
-                    let path = format!("{folder}/{name}");
+                let at = format!("{place}{folder}");
+                for name in self.root.list(&at).into_value().unwrap_or_default() {
+                    let path = format!("{at}/{name}");
                     let Some(text) = self.root.text_up_to(&path, SIZE_LIMIT).into_value() else { continue };
-                    let masked = match folder.ends_with("commands") {
-                        true if name == "dmesg" => Some(messages(&text)),
-                        true => mask::output(&name, &text),
-                        false => Some(text),
+                    let masked = match folder == "commands" && name == "dmesg" {
+                        true => Some(messages(&text)),
+                        false => mask::recorded(folder, &name, &text),
                     };
                     if let Some(text) = masked {
                         self.text(&path, text);

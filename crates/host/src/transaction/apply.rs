@@ -389,5 +389,5 @@ fn unmoved(item: &Item, now: &Value, why: Option<String>) -> KnobError {
 fn left_over(id: Option<u32>, left: &[(AnySetting, Outcome)]) -> Option<String> {
     let id = id.filter(|_| !left.is_empty())?;
     let names: Vec<String> = left.iter().map(|(setting, outcome)| format!("{} ({outcome})", setting.label())).collect();
-    Some(format!("not taken back: {}; apus tune rollback {id} tries again", names.join(", ")))
+    Some(format!("not rolled back: {}; try again with apus tune rollback {id}", names.join(", ")))
 }

@@ -9,7 +9,7 @@ use super::entry::{Entry, State, Transaction, all};
 use super::network::Whereabouts;
 use crate::journal::{self, Durable, Journal, Lease, Lock, Record, Rest};
 use crate::knob::interface::{self, Place};
-use crate::knob::{Access, AnySetting, Error as KnobError, Knob, Restored, Setting as _, Theirs, Value};
+use crate::knob::{Access, AnySetting, Error as KnobError, IrqAffinity, Knob, Restored, Setting as _, Theirs, Value};
 use crate::vault::Vault;
 
 /// Which transactions are taken back.
@@ -313,6 +313,10 @@ fn one(
     let mut entries: Vec<(Entry, Outcome)> = Vec::new();
     let mut companions = Companions { transaction, theirs: BTreeMap::new() };
     for entry in transaction.open_entries().rev() {
+        let cause = cause(entry, &entries).cloned();
+        if let Some(cause) = &cause {
+            note(vault, &mut journal, &Record::InDoubt { number: cause.intent.number });
+        }
         let outcome = match () {
             () if transaction.is_past && entry.ended_with_the_boot() => Outcome::Past,
             () if entry.ended_with(place) => Outcome::NamespaceGone,
@@ -342,6 +346,9 @@ fn one(
         if outcome.is_settled() {
             undone(vault, &mut journal, entry);
         }
+        if let Some(cause) = &cause {
+            undone(vault, &mut journal, cause);
+        }
         entries.push((entry.clone(), outcome));
     }
     let first: Vec<bool> = entries.iter().map(|(_, outcome)| outcome.is_settled()).collect();
@@ -366,6 +373,15 @@ fn one(
         torn: transaction.rest == Rest::Torn,
         left_alone: None,
     })
+}
+
+/// The change, restored before, that is written twice to restore `entry`, an effect of it: killed in between, its setting is
+/// neither as it was nor as anyone wanted.
+fn cause<'a>(entry: &Entry, restored: &'a [(Entry, Outcome)]) -> Option<&'a Entry> {
+    let AnySetting::IrqEffective(effect) = &entry.intent.setting else { return None };
+    let mask = IrqAffinity::new(effect.irq).into();
+    let is_it = |(other, outcome): &&(Entry, Outcome)| other.intent.setting == mask && outcome.is_settled();
+    restored.iter().find(is_it).map(|(other, _)| other)
 }
 
 /// Notes that a change was taken back. Going on without is right: a full disk must not keep the rest from being taken back, and
@@ -473,9 +489,9 @@ fn not_below_another<'a>(one: &Transaction, known: impl Iterator<Item = &'a Tran
             .find(|entry| one.open_entries().any(|ours| ours.intent.setting == entry.intent.setting));
         if let Some(entry) = shared {
             return Err(Error::Knob(KnobError::Refused {
-                what: format!("take back transaction {}", one.id),
+                what: format!("roll back transaction {}", one.id),
                 why: format!("transaction {} changed {} after it", later.id, entry.intent.setting.label()),
-                fix: format!("take back {} first, or all of them: apus tune rollback", later.id),
+                fix: format!("roll back {} first, or all of them: apus tune rollback", later.id),
             }));
         }
     }
@@ -489,7 +505,7 @@ fn reachable(access: &Access, transaction: &Transaction, forget: bool) -> Result
     match transaction.whereabouts(access) {
         Whereabouts::Elsewhere { name, doubt: Some(_) } if of_network && forget => Ok(Whereabouts::Gone { name }),
         Whereabouts::Elsewhere { name, doubt } if of_network => Err(Error::Knob(KnobError::Refused {
-            what: format!("take back transaction {}", transaction.id),
+            what: format!("roll back transaction {}", transaction.id),
             why: format!(
                 "it was made in the network namespace {name}, and this is {}{}",
                 super::network::network(access).map_or("a folder".into(), |now| now.name),

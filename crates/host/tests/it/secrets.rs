@@ -44,7 +44,7 @@ const PLANTED: &[(&str, &str)] = &[
     (
         "etc/sysconfig/irqbalance",
         "# PASSWORD=⟦commented1⟧\nIRQBALANCE_BANNED_CPULIST=2-7\nDB_PASSWORD=⟦envpass55⟧\nexport API_KEY=\"⟦sk-live-51Habcdef⟧\"\n\
-         IRQBALANCE_ARGS=\"--policyscript=/root/⟦policy-joe⟧ --banirq=5 ⟦strayword⟧\"\n⟦bG9vc2UgYmFzZTY0IGxpbmU=⟧\n",
+         IRQBALANCE_ARGS=\"--policyscript=/root/⟦policy-joe⟧ --banirq=5 ⟦strayword⟧ --token ⟦87654321⟧ -p ⟦cafebabe⟧\"\n⟦bG9vc2UgYmFzZTY0IGxpbmU=⟧\n",
     ),
     (
         "etc/systemd/system.conf",
@@ -122,6 +122,23 @@ const PLANTED: &[(&str, &str)] = &[
     ("proc/71/stat", "71 (irq/55-enx⟦0a1b2c3d⟧) S 1 71 71 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 5\n"),
 ];
 
+/// What others may have put into the folders of a recording that hold no files of a host: no rule reads it.
+const FOREIGN: &[(&str, &str)] = &[
+    ("tasks/environ", "DB_PASSWORD=⟦foreignenv⟧\n"),
+    ("tasks/cmdline", "psql --password ⟦foreigncmd⟧\n"),
+    ("again/tasks/status", "Name:\tx\nKey:\t⟦foreignkey⟧\n"),
+    ("msr/tpm", "⟦foreigntpm⟧\n"),
+    ("msr/0xe2", "0 0x1\n1 ⟦foreignmsr⟧\n"),
+    ("commands/env", "AWS_SECRET_ACCESS_KEY=⟦foreignaws⟧\n"),
+    ("commands/kubectl_config_view_--raw", "client-key-data: ⟦foreignkube⟧\n"),
+    ("commands/wg_showconf_wg0", "PrivateKey = ⟦foreignwg⟧\n"),
+    ("commands/ethtool_-m_eth0", "\tVendor SN : ⟦AVD12345⟧\n"),
+    ("commands/ethtool_-e_eth0", "0x0000:\t\t⟦00 1b 21 aa bb cc⟧\n"),
+    ("commands/ethtool_eth0", "\tSpeed: 10Mb/s\n\tSecureOn password: ⟦0a:12:23:34:45:56⟧\n"),
+    ("commands/ethtool_-u_eth0", "\tDest IP addr: ⟦198.51.100.9⟧\n"),
+    ("commands/cpu_dma_latency_holders", "db --password ⟦foreignhold⟧\n"),
+];
+
 /// What commands print: of the recording for the program, of programs in PATH for the script.
 const PRINTED: &[(&str, &str)] = &[
     (
@@ -132,7 +149,11 @@ const PRINTED: &[(&str, &str)] = &[
          [    1.000000] mlx5_core 0000:3b:00.0: tsc Port GUID: ⟦0x0002c90300ef5a22⟧ mac ⟦b8cef6aabbcc⟧ or ⟦b8ce.f6aa.bbcd⟧ or ⟦B8-CE-F6-AA-BB-CE⟧\n\
          [    2.000000] clocksource: server ⟦10.20.30.40⟧ and ⟦fe80::211:22ff:fe33:4455⟧ and ⟦2001:db8::1:2:3⟧ key=⟦dmesgkey⟧ tsc\n\
          [    3.000000] systemd[1]: Hostname set to ⟦dmesghost.corp⟧, nohz_full\n\
-         [    4.000000] tsc: see https://⟦joe⟧:⟦dmesgurlpw⟧@h/ or ⟦joe@corp.example⟧ ⟦AKIAJ4567QWERTYUIOPA⟧\n",
+         [    4.000000] tsc: see https://⟦joe⟧:⟦dmesgurlpw⟧@h/ or ⟦joe@corp.example⟧ ⟦AKIAJ4567QWERTYUIOPA⟧\n\
+         [    5.000000] tsc: ⟦snmpuser:authpw@10host.example⟧ ⟦root@3com.example⟧\n\
+         [    6.000000] my daemon[71]: tsc CHAP ⟦chapsecret1⟧\n\
+         <30>[    7.000000] radiusd: tsc shared ⟦radiussecret1⟧\n\
+         <6>[    8.000000] wg[72]: tsc ⟦wireguardkey1⟧\n",
     ),
     (
         "dmidecode",
@@ -154,7 +175,10 @@ fn plain(text: &str) -> String {
 }
 
 fn secrets() -> Vec<String> {
-    let texts = PLANTED.iter().flat_map(|(path, text)| [*path, *text]).chain(PRINTED.iter().map(|(_, text)| *text));
+    let texts = PLANTED
+        .iter()
+        .flat_map(|(path, text)| [*path, *text])
+        .chain(PRINTED.iter().chain(FOREIGN).map(|(_, text)| *text));
     let mut all: Vec<String> =
         texts.flat_map(|text| text.split('⟦').skip(1).map(|rest| rest.split('⟧').next().unwrap().to_owned())).collect();
     all.sort();
@@ -256,6 +280,9 @@ fn none_is_in_a_snapshot_of_the_program() {
             _ => "ethtool_-n_eth0",
         };
         place.write(format!("commands/{name}"), plain(text));
+    }
+    for (path, text) in FOREIGN {
+        place.write(path, plain(text));
     }
     place.write("tasks/stat", "71 (login=⟦taskname1⟧) S 1 71 71 0 -1\n".replace(['⟦', '⟧'], ""));
     let snapshot = Snapshot::of(&Root::open(place.path()).unwrap(), Plan::default());

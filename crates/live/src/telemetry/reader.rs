@@ -338,30 +338,59 @@ pub fn instances(root: &Path) -> Result<(Vec<Reader>, Vec<Leftover>), Error> {
     let (mut living, mut leftovers) = (Vec::<(String, u32, Reader)>::new(), Vec::new());
     for folder in folder::all(root).map_err(failed)? {
         let usual = folder.owner() == 0 || folder.owner() == me() || root != Path::new(super::ROOT);
-        for instance in folder.names().map_err(failed)? {
-            // No folder of this owner's: nothing of ours.
-            let Ok(Some(directory)) = folder.inner(&instance) else { continue };
-            let prefix = (!usual || living.iter().any(|(name, ..)| *name == instance)).then_some(folder.owner());
-            let shown = prefix.map_or_else(|| instance.clone(), |user| format!("{user}/{instance}"));
-            let mut found = Vec::new();
-            for (number, name) in worker_files(&directory).map_err(failed)? {
-                let path = directory.path().join(&name);
-                match Reader::within(&directory, &name) {
-                    Ok(reader) if reader.is_alive() => found.push((shown.clone(), number, Reader { prefix, ..reader })),
-                    Ok(reader) => {
-                        let why = format!("its process {} is gone", reader.process.pid);
-                        leftovers.push(Leftover { path, why });
-                    }
-                    // A worker that ends while we look.
-                    Err(Error::System { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
-                    Err(error) => leftovers.push(Leftover { path, why: error.to_string() }),
-                }
-            }
-            living.extend(found);
-        }
+        look_into(&folder, usual, if usual { usize::MAX } else { MOST_OF_OTHERS }, &mut living, &mut leftovers)
+            .map_err(failed)?;
     }
     living.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
     Ok((living.into_iter().map(|(_, _, reader)| reader).collect(), leftovers))
+}
+
+/// No more folders and files than this are opened of a user who is neither root nor the reader: whatever he makes there, a
+/// reader of root's keeps its time and its descriptors.
+const MOST_OF_OTHERS: usize = 128;
+
+/// Looks into a user's folder; `usual` is one whose instances go by their own names. Of more than `most` folders and files
+/// the rest is left out, and said.
+fn look_into(
+    folder: &Folder,
+    usual: bool,
+    most: usize,
+    living: &mut Vec<(String, u32, Reader)>,
+    leftovers: &mut Vec<Leftover>,
+) -> io::Result<()> {
+    let mut opened = 0;
+    for instance in folder.names()? {
+        let mut found = Vec::new();
+        let prefix = (!usual || living.iter().any(|(name, ..)| *name == instance)).then_some(folder.owner());
+        let shown = prefix.map_or_else(|| instance.clone(), |user| format!("{user}/{instance}"));
+        opened += 1;
+        // No folder of this owner's: nothing of ours.
+        let directory = folder.inner(&instance).ok().flatten();
+        let names = directory.as_ref().map_or(Ok(Vec::new()), worker_files)?;
+        opened += names.len();
+        if opened > most {
+            let why =
+                format!("user {} has more than {most} folders and files there: the rest is not read", folder.owner());
+            leftovers.push(Leftover { path: folder.path().to_owned(), why });
+            return Ok(());
+        }
+        let Some(directory) = directory else { continue };
+        for (number, name) in names {
+            let path = directory.path().join(&name);
+            match Reader::within(&directory, &name) {
+                Ok(reader) if reader.is_alive() => found.push((shown.clone(), number, Reader { prefix, ..reader })),
+                Ok(reader) => {
+                    let why = format!("its process {} is gone", reader.process.pid);
+                    leftovers.push(Leftover { path, why });
+                }
+                // A worker that ends while we look.
+                Err(Error::System { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => leftovers.push(Leftover { path, why: error.to_string() }),
+            }
+        }
+        living.extend(found);
+    }
+    Ok(())
 }
 
 /// Removes what the calling user's workers whose process is gone left under `root`; returns what it removed.
@@ -538,6 +567,21 @@ mod tests {
         let _ = (snapshot.counts.lateness.count(), snapshot.counts.lateness.mean(), reader.gaps_between(at(0), at(1)));
         assert!(!reader.is_alive());
         assert!(Reader::open(&root.0).is_err());
+    }
+
+    /// Before, a user with a thousand folders took all descriptors of root's `apus metrics`.
+    #[test]
+    fn of_others_only_so_much_is_opened() {
+        let root = Root::new("most");
+        let workers: Vec<_> =
+            ["a", "b", "c"].map(|name| Telemetry::create(&root.0, &identity(name, 0)).unwrap()).into();
+        let folder = Folder::open(&root.0).unwrap().unwrap();
+        for (most, shown) in [(6, 3), (5, 2), (4, 2), (3, 1), (0, 0)] {
+            let (mut living, mut leftovers) = (Vec::new(), Vec::new());
+            look_into(&folder, false, most, &mut living, &mut leftovers).unwrap();
+            assert_eq!((living.len(), leftovers.len()), (shown, usize::from(shown < workers.len())), "{most}");
+            assert!(leftovers.iter().all(|one| one.path == root.0 && one.why.contains("is not read")), "{leftovers:?}");
+        }
     }
 
     #[test]

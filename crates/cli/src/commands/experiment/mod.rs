@@ -98,7 +98,7 @@ fn conduct(
             && !back.closed
         {
             let id = back.id;
-            let why = "a setting could not be taken back, or someone else changed it meanwhile".to_owned();
+            let why = "a setting could not be rolled back, or someone else changed it meanwhile".to_owned();
             return Err(Failure::lacking("go on", why, format!("apus tune status, apus tune rollback {id}")).into());
         }
         experiment.record(value, now());

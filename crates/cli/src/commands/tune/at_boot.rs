@@ -34,6 +34,9 @@ pub fn enable(typed: &Enable) -> anyhow::Result<Status> {
     for interface in &typed.target.interfaces {
         arguments.extend(["--interface".into(), interface.clone()]);
     }
+    for variable in &typed.target.variables {
+        arguments.extend(["--set".into(), variable.clone()]);
+    }
     let at_boot = AtBoot {
         program: std::env::current_exe()?,
         arguments,

@@ -45,9 +45,12 @@ pub fn apply(typed: &Apply) -> anyhow::Result<Status> {
     };
     let applied = apply_plan(&access, &resolved.plan, &options)?;
     if let Some(id) = interrupted(&signals, &access, &applied)? {
-        return Err(
-            Failure::wrong("apply", format!("interrupted; transaction {id} is taken back"), "apply it again").into()
-        );
+        return Err(Failure::wrong(
+            "apply",
+            format!("interrupted; transaction {id} was rolled back"),
+            "apply it again",
+        )
+        .into());
     }
     if let (Some(guard), Some(id)) = (guard, applied.id)
         && let Err(error) = guard.keep(id)
@@ -90,7 +93,7 @@ pub fn power(typed: &PowerSet) -> anyhow::Result<Status> {
     if let Some(id) = interrupted(&signals, &access, &applied)? {
         return Err(Failure::wrong(
             "power set",
-            format!("interrupted; transaction {id} is taken back"),
+            format!("interrupted; transaction {id} was rolled back"),
             "set it again",
         )
         .into());

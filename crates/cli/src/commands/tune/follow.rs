@@ -44,30 +44,40 @@ pub fn run(typed: &Follow) -> anyhow::Result<Status> {
     let every = Duration::from_nanos(typed.every.as_nanos());
     let mut known: HashSet<Key> = HashSet::new();
     let mut ours: Vec<u32> = Vec::new();
+    let mut first = true;
     loop {
-        let first = known.is_empty();
-        match look(&access, typed, &mut known, &options) {
-            Ok(Some(applied)) => ours.extend(applied.id),
-            Ok(None) => {}
-            // A profile that cannot be applied at all ends it; a device that refuses does not.
-            Err(error) if first => return Err(error),
+        let looked = look(&access, typed, &mut known, &options, first);
+        // Before a word of it is said: what cannot be said must still be rolled back.
+        ours.extend(looked.as_ref().ok().and_then(|(applied, _)| applied.as_ref()?.id));
+        let said = looked.and_then(|(applied, notes)| match applied {
+            Some(applied) => Ok(say::applied(&access, &applied, &notes, &mut terminal::out())?),
+            None => Ok(()),
+        });
+        match said {
+            Ok(()) => {}
+            // A profile that cannot be applied, or an output that takes nothing, ends it; a device that refuses does not.
+            Err(error) if first => {
+                end(&access, &ours)?;
+                return Err(error);
+            }
             Err(error) => drop(writeln!(terminal::err(), "{error:#}")),
         }
+        first = false;
         if signals.wait(every).is_some() {
             return end(&access, &ours);
         }
     }
 }
 
-/// Applies what is new.
+/// Applies what is new, and returns what a person should know of it.
 fn look(
     access: &Access,
     typed: &Follow,
     known: &mut HashSet<Key>,
     options: &ApplyOptions,
-) -> anyhow::Result<Option<Applied>> {
+    first: bool,
+) -> anyhow::Result<(Option<Applied>, Vec<String>)> {
     let (_, resolved) = resolve(access, &typed.profile, &typed.target)?;
-    let first = known.is_empty();
     let mut plan = Plan::new(&resolved.plan.name);
     for item in resolved.plan.items {
         if known.insert((item.setting.clone(), item.setting.identity(access)?)) {
@@ -75,17 +85,16 @@ fn look(
         }
     }
     if plan.items.is_empty() && !first {
-        return Ok(None);
+        return Ok((None, Vec::new()));
     }
     let applied = apply(access, &plan, options)?;
-    let notes = if first { &resolved.notes[..] } else { &[] };
-    say::applied(access, &applied, notes, &mut terminal::out())?;
-    Ok(Some(applied))
+    Ok((Some(applied), if first { resolved.notes } else { Vec::new() }))
 }
 
-/// Rolls back what was applied.
+/// Rolls back what was applied. What fails, or cannot be said, does not keep the rest from it.
 fn end(access: &Access, ours: &[u32]) -> anyhow::Result<Status> {
     let mut all_closed = true;
+    let mut failed = None;
     for id in ours.iter().rev() {
         let mut decide = |_: &AnySetting, _: &Value, _: &Value| Theirs::Keep;
         let mut options = RollbackOptions {
@@ -96,9 +105,15 @@ fn end(access: &Access, ours: &[u32]) -> anyhow::Result<Status> {
             forget: false,
             decide: &mut decide,
         };
-        let rolled_back = rollback(access, Which::One(*id), &mut options)?;
-        say::rolled_back(&rolled_back, &mut terminal::out())?;
-        all_closed &= rolled_back.iter().all(|one| one.closed);
+        let back =
+            rollback(access, Which::One(*id), &mut options).map_err(anyhow::Error::from).and_then(|rolled_back| {
+                all_closed &= rolled_back.iter().all(|one| one.closed);
+                Ok(say::rolled_back(&rolled_back, &mut terminal::out())?)
+            });
+        failed = failed.or(back.err());
+    }
+    if let Some(error) = failed {
+        return Err(error);
     }
     Ok(if all_closed { Status::Good } else { Status::Findings })
 }

@@ -100,7 +100,7 @@ pub fn applied(access: &Access, applied: &Applied, notes: &[String], out: &mut i
         writeln!(out, "note: {note}")?;
     }
     if let Some(id) = applied.id {
-        writeln!(out, "take it back: apus tune rollback {id}")?;
+        writeln!(out, "to undo: apus tune rollback {id}")?;
     }
     out.flush()
 }
@@ -124,7 +124,7 @@ pub fn recovered(one: &Recovered) -> String {
 /// What was taken back.
 pub fn rolled_back(rolled_back: &[RolledBack], out: &mut impl Write) -> io::Result<()> {
     if rolled_back.is_empty() {
-        writeln!(out, "there is nothing to take back")?;
+        writeln!(out, "nothing to roll back")?;
     }
     for one in rolled_back {
         let torn = if one.torn { "; its last record was torn: that change was not begun" } else { "" };
@@ -144,7 +144,7 @@ pub fn rolled_back(rolled_back: &[RolledBack], out: &mut impl Write) -> io::Resu
             let id = one.id;
             writeln!(
                 out,
-                "not all of it could be taken back; try again: apus tune rollback {id} [--overwrite | --forget]"
+                "some settings could not be rolled back; try again: apus tune rollback {id} [--overwrite | --forget]"
             )?;
         }
     }
@@ -194,7 +194,7 @@ fn heading(one: &OpenTransaction, out: &mut impl Write) -> io::Result<()> {
     if one.past {
         marks.push("of an earlier boot".to_owned());
     } else if one.abandoned {
-        marks.push("ABANDONED: apus tune rollback --abandoned takes it back".to_owned());
+        marks.push("ABANDONED: apus tune rollback --abandoned undoes it".to_owned());
     }
     if one.namespace_gone {
         marks.push(format!("its network namespace exists no more: apus tune rollback {} ends it", one.transaction));

@@ -453,6 +453,21 @@ fn what_appears_later_is_followed() {
     std::fs::remove_file(sleeper).unwrap();
 }
 
+/// Before, it ended with the settings applied, and left them to the next transaction.
+#[test]
+fn what_cannot_be_told_is_not_followed() {
+    let Some(bed) = Bed::new("untold") else { return };
+    let somaxconn = || text(&bed.within("sysctl", &["-n", "net.core.somaxconn"]).stdout).trim().to_owned();
+    let before = somaxconn();
+    let profile = Profile::new("untold", "[sysctl]\n\"net.core.somaxconn\" = 333\n");
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let words = ["tune", "follow", profile.path()];
+    let output = bed.command(env!("CARGO_BIN_EXE_apus"), &words).stdout(full).output().unwrap();
+    assert!(!output.status.success(), "{output:?}");
+    assert_eq!(somaxconn(), before);
+    assert!(expect(&bed.apus(&["tune", "status"]), 0).contains("nothing is applied"));
+}
+
 /// A port that was renamed gets its settings back; another one that has its name now keeps its own.
 #[test]
 fn a_renamed_port_is_not_mistaken() {

@@ -145,18 +145,20 @@ fn message(record: &str) -> Option<String> {
     Some(format!("[{:5}.{:06}] {text}\n", micros / 1_000_000, micros % 1_000_000))
 }
 
+/// Of a thread's `status`, what readers ask for.
+pub(crate) const THREAD_STATUS: [&str; 8] = [
+    "Name",
+    "Tgid",
+    "Pid",
+    "VmLck",
+    "HugetlbPages",
+    "Cpus_allowed_list",
+    "voluntary_ctxt_switches",
+    "nonvoluntary_ctxt_switches",
+];
+
 /// `stat`, `status` (of it, what readers ask for) and `cgroup` of all threads, one after the other.
 pub(crate) fn thread_files() -> Vec<(&'static str, String)> {
-    const WANTED: [&str; 8] = [
-        "Name",
-        "Tgid",
-        "Pid",
-        "VmLck",
-        "HugetlbPages",
-        "Cpus_allowed_list",
-        "voluntary_ctxt_switches",
-        "nonvoluntary_ctxt_switches",
-    ];
     let [mut stats, mut statuses, mut groups] = [const { String::new() }; 3];
     let mut pids: Vec<u32> = processes().collect();
     pids.sort_unstable();
@@ -171,7 +173,8 @@ pub(crate) fn thread_files() -> Vec<(&'static str, String)> {
             // A name can hold a line's end, which is written as such in one file and not in the other.
             stats.push_str(&stat.trim_end().replace('\n', " "));
             stats.push('\n');
-            let kept = status.lines().filter(|line| line.split_once(':').is_some_and(|(key, _)| WANTED.contains(&key)));
+            let kept =
+                status.lines().filter(|line| line.split_once(':').is_some_and(|(key, _)| THREAD_STATUS.contains(&key)));
             kept.for_each(|line| statuses.push_str(&format!("{line}\n")));
         }
         if stats.len() > MAX_THREAD_TEXT {

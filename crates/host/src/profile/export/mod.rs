@@ -6,7 +6,7 @@ mod ansible;
 mod openshift;
 mod shell;
 mod steps;
-mod systemd;
+pub(crate) mod systemd;
 mod tuned;
 mod tuned_object;
 

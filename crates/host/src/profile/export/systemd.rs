@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use super::shell::{Command, quoted};
 use super::steps::{Step, steps};
-use super::{Export, ExportedFile};
+use super::{Export, ExportedFile, one_line};
 use crate::knob::{Access, Error, Setting as _};
 use crate::profile::Resolved;
 use crate::transaction::OnRefusal;
@@ -63,7 +63,7 @@ pub(super) fn export(resolved: &Resolved, access: &Access, summary: &str) -> Res
 
 /// A word of an ExecStart= line (systemd.service(5), "Command lines"): `%` and `$` mean something there, and a backslash
 /// begins an escape.
-fn word(text: &str) -> String {
+pub(crate) fn word(text: &str) -> String {
     let mut escaped = String::from("\"");
     for c in text.chars() {
         match c {
@@ -78,7 +78,8 @@ fn word(text: &str) -> String {
     escaped + "\""
 }
 
-/// The value of a key (systemd.syntax(7)): `%` begins a specifier, and a backslash at the end of a line continues it.
-fn value(text: &str) -> String {
-    text.replace('%', "%%").replace('\\', "/")
+/// The value of a key (systemd.syntax(7)), in one line: `%` begins a specifier, and a backslash at the end of a line
+/// continues it.
+pub(crate) fn value(text: &str) -> String {
+    one_line(text).replace('%', "%%").replace('\\', "/")
 }

@@ -33,7 +33,7 @@ impl Work<'_> {
             None => found.retain(|interface| pattern::matches(name, interface)),
         }
         if found.is_empty() && name != "*" {
-            self.resolved.notes.push(format!("{}, [network.\"{name}\"]: no interface is meant by it now", layer.name));
+            self.resolved.notes.push(format!("{}, [network.\"{name}\"]: no interface matches now", layer.name));
         }
         for interface in found {
             self.interface(layer, &interface, section, true)?;

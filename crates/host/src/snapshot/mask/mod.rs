@@ -4,6 +4,7 @@
 //! `tools/apus-snapshot.sh` does the same with awk; tests/it/secrets.rs has both tried on the same texts.
 
 mod line;
+mod printed;
 mod scrub;
 mod settings;
 
@@ -11,10 +12,11 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 pub(super) use line::{command_line, loader};
+pub(super) use printed::recorded;
 pub(super) use scrub::prose;
 pub(super) use settings::{
-    config, counted, cpu_info, cpu_manager, kubelet, limits, message, modules, mounts, names, output, packed_config,
-    path, settings, swaps,
+    config, counted, cpu_info, cpu_manager, kubelet, limits, message, modules, mounts, names, packed_config, path,
+    settings, swaps,
 };
 
 const MASK: &str = "MASKED";

@@ -128,8 +128,11 @@ pub fn is_private(word: &str) -> bool {
 
 /// `user@host`; a size at an address, as `memmap=64M@0x18000000` has it, is none.
 fn at_place(word: &str) -> bool {
-    word.split_once('@')
-        .is_some_and(|(user, place)| !user.is_empty() && !place.starts_with(|c: char| c.is_ascii_digit()))
+    let number = |place: &str| {
+        let digits = place.strip_prefix("0x").unwrap_or(place).trim_end_matches(['K', 'M', 'G', 'T']);
+        place.starts_with(|c: char| c.is_ascii_digit()) && digits.bytes().all(|c| c.is_ascii_hexdigit())
+    };
+    word.split_once('@').is_some_and(|(user, place)| !user.is_empty() && !number(place))
 }
 
 /// An IPv4 or IPv6 address, with a port or a length of its prefix.
@@ -199,6 +202,8 @@ mod tests {
         for private in [
             "https://u:p@h/",
             "me@example.com",
+            "root@3com.example",
+            "user:pass@10host",
             "10.0.0.1/24",
             "fe80::211:22ff:fe33:4455%eth0",
             "AKIAIOSFODNN7EXAMPLE",

@@ -27,7 +27,16 @@ fn setting(line: &str) -> Option<String> {
         // `SECRET=`, of a packed text that ends so, is no name.
         return (!value.trim_matches('=').is_empty()).then(|| format!("{name}={MASK}"));
     }
-    let words: Vec<&str> = value.split_whitespace().map(|word| if is_setting(word) { word } else { MASK }).collect();
+    let mut words = Vec::new();
+    let (mut is_argument, is_command_line) = (false, name.ends_with("ARGS") || name == "OPTIONS");
+    for word in value.split_whitespace() {
+        // What follows a masked option is its argument; what follows another is a small number.
+        let argument = is_command_line && !word.starts_with('-');
+        let small = word.len() < 4 && word.bytes().all(|c| c.is_ascii_digit());
+        let kept = if argument { small && !is_argument } else { is_setting(word) };
+        is_argument = !kept && word.starts_with('-') && !word.contains('=');
+        words.push(if kept { word } else { MASK });
+    }
     Some(format!("{name}={}", words.join(" ")))
 }
 
@@ -209,16 +218,19 @@ pub fn counted(text: &str) -> String {
 /// such; of `name=value` numbers are kept, and what the kernel says of an error's kind.
 pub fn message(line: &str) -> Option<String> {
     const WORDS: [&str; 3] = ["severity", "type", "id"];
+    // `dmesg --raw` has the priority before it: that of a program is one with a facility.
+    let raw = line.strip_prefix('<').and_then(|line| line.split_once('>'));
+    let (priority, line) = raw.map_or((0, line), |(priority, line)| (priority.parse().unwrap_or(u32::MAX), line));
     let (time, text) = match line.find("] ") {
         Some(at) if line.starts_with('[') => line.split_at(at + 2),
         _ => ("", line),
     };
     let by_program = text.split_once(':').is_some_and(|(name, _)| {
-        name.strip_suffix(']').and_then(|name| name.split_once('[')).is_some_and(|(name, pid)| {
-            !name.contains(' ') && !pid.is_empty() && pid.bytes().all(|c| c.is_ascii_digit())
-        })
+        name.strip_suffix(']')
+            .and_then(|name| name.rsplit_once('['))
+            .is_some_and(|(_, pid)| !pid.is_empty() && pid.bytes().all(|c| c.is_ascii_digit()))
     });
-    if by_program {
+    if by_program || priority > 7 {
         return None;
     }
     if let Some(at) = text.find("ommand line") {
@@ -237,25 +249,6 @@ pub fn message(line: &str) -> Option<String> {
     };
     let text: Vec<String> = text.split(' ').map(word).collect();
     Some(format!("{time}{}", prose(&text.join(" "))))
-}
-
-/// What a command of another snapshot printed; `None` of one that no rule reads.
-pub fn output(name: &str, text: &str) -> Option<String> {
-    let starts = |words: &[&str]| words.iter().any(|word| name.starts_with(word));
-    let lines = |line: &dyn Fn(&str) -> Option<String>| text.lines().filter_map(line).map(|line| line + "\n").collect();
-    match () {
-        () if starts(&["dmidecode"]) => Some(memory_modules(text)),
-        // The rules themselves name addresses.
-        () if starts(&["ethtool_-n"]) => Some(lines(&|line| line.contains("Total").then(|| line.to_owned()))),
-        () if starts(&["ethtool_-x"]) => Some(text.split("RSS hash key").next().unwrap_or_default().to_owned()),
-        // Behind the state are descriptions.
-        () if starts(&["systemctl"]) => Some(lines(&|line| {
-            let words = line.split_whitespace().skip_while(|word| !word.contains('.')).take(4);
-            Some(path(&words.collect::<Vec<_>>().join(" ")))
-        })),
-        () if starts(&["ethtool", "tc_qdisc", "netdev", "cpu_dma_latency"]) => Some(text.to_owned()),
-        () => None,
-    }
 }
 
 /// A file's contents at the end: names of groups, threads and interfaces in it.
@@ -288,7 +281,7 @@ pub fn names(path_of: &str, contents: Vec<u8>) -> Vec<u8> {
 }
 
 /// A thread's name, which a program gives itself.
-fn thread(name: &str) -> String {
+pub(super) fn thread(name: &str) -> String {
     match name.split_once('=') {
         Some((name, _)) => format!("{name}={MASK}"),
         None if scrub::is_private(name) => MASK.to_owned(),
@@ -342,12 +335,13 @@ mod tests {
     fn settings_keep_names_and_known_values() {
         let text = "# x=1\n[Manager]\nCPUAffinity=0 1-3\nDefaultEnvironment=TOKEN=x\nIRQBALANCE_BANNED_CPUS=000000fc,ffffffff\n\
                     IRQBALANCE_ARGS=\"--banirq=5 --policyscript=/root/hunter2 --hintpolicy=exact hunter2\"\nDB_PASSWORD='hunter2'\n\
-                    IRQBALANCE_BANNED_CPULIST=\nSECRET=\nIRQBALANCE_ONESHOT=hunter2\nc2VjcmV0==\n";
+                    IRQBALANCE_BANNED_CPULIST=\nSECRET=\nIRQBALANCE_ONESHOT=hunter2\nc2VjcmV0==\n\
+                    OPTIONS=-t 10 --token 87654321 --pin 77 -p cafebabe\n";
         assert_eq!(
             settings(text),
             "[Manager]\nCPUAffinity=0 1-3\nDefaultEnvironment=MASKED\nIRQBALANCE_BANNED_CPUS=000000fc,ffffffff\n\
              IRQBALANCE_ARGS=--banirq=5 MASKED --hintpolicy=exact MASKED\nDB_PASSWORD=MASKED\nIRQBALANCE_BANNED_CPULIST=\n\
-             IRQBALANCE_ONESHOT=MASKED\n"
+             IRQBALANCE_ONESHOT=MASKED\nOPTIONS=-t 10 MASKED MASKED MASKED MASKED -p MASKED\n"
         );
     }
 
@@ -416,7 +410,15 @@ mod tests {
         ] {
             assert_eq!(message(given).as_deref(), Some(masked));
         }
-        assert_eq!(message("[    3.0] dracut-cmdline[250]: Using kernel command line parameters: tsc=x"), None);
+        for program in [
+            "[    3.0] dracut-cmdline[250]: Using kernel command line parameters: tsc=x",
+            "[    3.0] my prog[12]: tsc hunter2",
+            "<6>[    3.0] sshd[12]: tsc hunter2",
+            "<30>[    3.0] sudo: tsc hunter2",
+        ] {
+            assert_eq!(message(program), None);
+        }
+        assert_eq!(message("<6>[    1.0] tsc: x").as_deref(), Some("[    1.0] tsc: x"));
     }
 
     #[test]

@@ -193,3 +193,32 @@ fn what_goes_along_is_listed_for_each_kind() {
     }
     assert_eq!(of(Sysctl::new("vm.swappiness").into()), "");
 }
+
+/// Ends what is done before the mask of an interrupt is written for the third time, as SIGKILL would.
+struct KillAtThird(std::sync::atomic::AtomicU32);
+
+impl Gate for KillAtThird {
+    fn before(&self, act: &Act) {
+        let is_mask = act.operation == "rename" && act.object.ends_with("/smp_affinity_list");
+        let so_far = self.0.fetch_add(u32::from(is_mask), std::sync::atomic::Ordering::Relaxed);
+        assert!(!is_mask || so_far < 2, "killed");
+    }
+}
+
+/// Before, the mask stayed at the one CPU to which the interrupt was being moved back, and nothing was left to restore it.
+#[test]
+fn a_mask_that_is_narrowed_to_move_an_interrupt_is_widened_again() {
+    let folder = folder();
+    folder.put("proc/irq/24/smp_affinity_list", "0-1\n");
+    folder.put("proc/irq/24/effective_affinity_list", "1\n");
+    let plan = Plan::new("p").with(crate::knob::IrqAffinity::new(24), Value::text("0"));
+    apply(&folder.access(), &plan, &options()).unwrap();
+    folder.put("proc/irq/24/effective_affinity_list", "0\n");
+    let killed = folder.access().with_gate(Arc::new(KillAtThird(0.into())));
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| back(&killed, Theirs::Keep))).unwrap_err();
+    assert_eq!(folder.read("proc/irq/24/smp_affinity_list").trim(), "1", "killed in between");
+    folder.put("proc/irq/24/effective_affinity_list", "1\n");
+    let rolled_back = back(&folder.access(), Theirs::Keep);
+    assert!(rolled_back[0].closed, "{rolled_back:?}");
+    assert_eq!(folder.read("proc/irq/24/smp_affinity_list").trim(), "0-1");
+}
