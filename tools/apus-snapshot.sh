@@ -533,6 +533,7 @@ once lines sys/devices/system/cpu/cpufreq/policy*/scaling_max_freq
 once lines sys/devices/system/cpu/cpufreq/policy*/cpuinfo_min_freq
 once lines sys/devices/system/cpu/cpufreq/policy*/cpuinfo_max_freq
 once lines sys/devices/system/cpu/cpufreq/policy*/cpuinfo_transition_latency
+once lines sys/devices/system/cpu/cpufreq/policy*/bios_limit
 once register sys/devices/system/cpu/cpufreq/policy*/scaling_cur_freq
 once register sys/devices/system/cpu/cpufreq/policy*/base_frequency
 once register sys/devices/system/cpu/cpufreq/policy*/energy_performance_preference
