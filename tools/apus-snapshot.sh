@@ -334,6 +334,7 @@ mode == "swaps" {
     print; next
 }
 mode == "mounts" {
+    if ($2 == "/") { print "none / MASKED MASKED 0 0"; next }
     if ($3 !~ /^(hugetlbfs|resctrl|cgroup2?|debugfs|tracefs|bpf)$/) next
     if ($1 != $3) $1 = "none"
     if ($2 !~ /^\/(dev|sys|proc|run)\// && $2 !~ /^\/(mnt\/huge|hugepages)/ || prose($2) != $2) $2 = "/MASKED"

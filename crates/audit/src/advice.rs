@@ -249,10 +249,14 @@ impl<'a> Advised<'a> {
         }
     }
 
-    /// What it costs, of each of its rules once.
+    /// What it costs, of each of its rules once: first of the worst finding of each cause, so that no cause is forgotten
+    /// where only some are shown.
     pub fn costs(&self) -> Vec<&'static str> {
+        let mut causes = BTreeSet::new();
+        let (first, more): (Vec<&Finding>, Vec<&Finding>) =
+            self.from.iter().copied().partition(|finding| causes.insert(finding.cause()));
         let mut costs: Vec<&'static str> = Vec::new();
-        for finding in &self.from {
+        for finding in first.iter().chain(&more) {
             if !costs.contains(&finding.rule.cost) {
                 costs.push(finding.rule.cost);
             }
@@ -397,6 +401,13 @@ mod tests {
         assert!(advice.actions.len() <= Advice::MOST);
         for action in &advice.actions {
             assert!(!action.lines().is_empty() && !action.costs().is_empty(), "{action:?}");
+            // The first costs are of different causes: none is hidden behind those of another.
+            let of = |cost: &str| -> BTreeSet<Cause> {
+                action.from.iter().filter(|finding| finding.rule.cost == cost).map(|finding| finding.cause()).collect()
+            };
+            let shown = action.costs().into_iter().take(action.causes().len());
+            let named: BTreeSet<Cause> = shown.flat_map(of).collect();
+            assert_eq!(named, action.causes(), "{:?}", action.costs());
         }
     }
 

@@ -130,7 +130,7 @@ impl Cause {
                 ("idle-states", "CPUs may enter deep idle states", "Keep the CPUs out of deep idle states")
             }
             Self::IdlePoll => {
-                ("idle-poll", "Idle CPUs spin instead of sleeping", "Let the housekeeping CPUs sleep again")
+                ("idle-poll", "Idle CPUs spin instead of sleeping", "Keep only the application's CPUs awake")
             }
             Self::CoreFrequency => {
                 ("core-frequency", "The core frequency follows the load", "Hold the core frequency up")
@@ -257,7 +257,7 @@ impl Cause {
                 "The kernel's network stack drops or delays packets",
                 "Tune the kernel's network stack",
             ),
-            Self::Rdma => ("rdma", "RDMA is loaded and unused", "Unload RDMA where nothing uses it"),
+            Self::Rdma => ("rdma", "The RDMA driver takes interrupts on all CPUs", "Unload RDMA where nothing uses it"),
             Self::Cache => (
                 "cache",
                 "Neighbours evict the application's cache lines",

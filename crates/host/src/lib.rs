@@ -11,6 +11,7 @@
 #![allow(clippy::result_large_err)]
 
 pub mod at_boot;
+mod below;
 pub mod facts;
 pub mod journal;
 pub mod knob;

@@ -39,7 +39,7 @@ fn is_silent(line: &CommandLine) -> bool {
 pub(super) const CAUTIONS: &[Caution] = &[
     Caution {
         name: "mce",
-        of: |parameter, line| has(parameter, "off") && !line.has_value("mce", "ignore_ce"),
+        of: |parameter, _| has(parameter, "off"),
         why: "it switches machine checks off: uncorrected memory errors are not handled, and no error is reported",
         instead: Some("mce=ignore_ce"),
         source: "Linux Documentation/arch/x86/x86_64/boot-options.rst, Machine check (newer kernels: kernel-parameters.txt, mce)",
@@ -65,6 +65,27 @@ pub(super) const CAUTIONS: &[Caution] = &[
         why: "it does not switch ASPM off: the kernel leaves the links as the firmware set them, and they may still sleep",
         instead: Some("pcie_aspm.policy=performance"),
         source: "Linux Documentation/admin-guide/kernel-parameters.txt, pcie_aspm",
+    },
+    Caution {
+        name: "clocksource",
+        of: |parameter, _| ["hpet", "acpi_pm", "jiffies"].iter().any(|slow| has(parameter, slow)),
+        why: "each time stamp reads a device (about 1 us) or is as coarse as the tick, where the TSC takes some 20 ns",
+        instead: Some("clocksource=tsc"),
+        source: "Linux Documentation/admin-guide/kernel-parameters.txt, clocksource; Documentation/timers/timekeeping.rst",
+    },
+    Caution {
+        name: "pci",
+        of: |parameter, _| has(parameter, "nomsi"),
+        why: "without MSI-X a NIC has one interrupt, mostly shared, in place of one for each queue",
+        instead: None,
+        source: "Linux Documentation/admin-guide/kernel-parameters.txt, pci=nomsi; Documentation/PCI/msi-howto.rst",
+    },
+    Caution {
+        name: "ftrace",
+        of: |parameter, _| parameter.value.as_deref().is_some_and(|value| value.starts_with("function")),
+        why: "each function of the kernel is traced from boot on, which slows all of it",
+        instead: None,
+        source: "Linux Documentation/trace/ftrace.rst, function tracer",
     },
     Caution {
         name: "crashkernel",

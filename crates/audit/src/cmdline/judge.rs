@@ -227,14 +227,19 @@ fn cautions(line: &CommandLine) -> Vec<Remark> {
 
 /// Which parameters take all CPUs of the host, so that none is left for housekeeping?
 fn none_left(line: &CommandLine, present: Option<&CpuSet>) -> Vec<Remark> {
-    let Some(present) = present.filter(|present| !present.is_empty()) else { return Vec::new() };
+    let present = present.filter(|present| !present.is_empty());
     let one = |name: &str| {
         let parameter = line.last(name)?;
-        let set = parameter.cpu_set(present).ok()?;
-        present.is_subset(&set).then(|| Remark {
+        let takes_all = match present {
+            Some(present) => present.is_subset(&parameter.cpu_set(present).ok()?),
+            // Whatever the host has (lib/bitmap-str.c, bitmap_parselist).
+            None => parameter.parts().any(|part| matches!(part, "all" | "0-N")),
+        };
+        let host = present.map(|present| format!(" ({present})")).unwrap_or_default();
+        takes_all.then(|| Remark {
             kind: Kind::SetsDiffer,
             parameter: parameter.to_string(),
-            text: format!("it takes all CPUs of the host ({present}) and leaves none for housekeeping"),
+            text: format!("it takes all CPUs of the host{host} and leaves none for housekeeping"),
             instead: None,
             source: "Linux Documentation/admin-guide/cpu-isolation.rst",
         })
@@ -473,9 +478,21 @@ mod tests {
             alone("nohz=off nohz_full=2-3 rcu_nocbs=2-3")
                 .contains(&(Kind::Contradiction, "nohz=off nohz_full=2-3".into()))
         );
+        let contradicts = |line: &str| alone(line).iter().any(|(kind, _)| *kind == Kind::Contradiction);
+        assert!(contradicts("mitigations=off spectre_v2=on") && !contradicts("mitigations=off spectre_v2=off"));
+        // isolcpus=nohz does what nohz_full= does, and implies the offloading of RCU callbacks as that does.
+        for name in ["nohz_full", "rcu_nocbs"] {
+            let asks = |line: &str| alone(line).iter().any(|(_, what)| what.starts_with(name));
+            assert!(asks("isolcpus=domain,managed_irq,2-7") && !asks("isolcpus=nohz,domain,managed_irq,2-7"));
+        }
+        let all = alone("isolcpus=domain,managed_irq,all nohz_full=all");
+        assert_eq!(all.iter().filter(|(kind, _)| *kind == Kind::SetsDiffer).count(), 2, "{all:?}");
         assert!(alone("intel_idle.max_cstate=0").contains(&(Kind::Missing, "processor.max_cstate=1".into())));
         assert!(alone("isolcpus=managed_irq,2-3").iter().any(|(kind, _)| *kind == Kind::Missing));
-        assert_eq!(alone("quiet ro root=/dev/sda1"), []);
+        assert_eq!(alone("quiet ro root=/dev/sda1 rhgb default_hugepagesz=1GB"), []);
+        for line in ["clocksource=hpet", "pci=noaer,nomsi", "ftrace=function_graph", "mce=off mce=ignore_ce"] {
+            assert!(alone(line).iter().any(|(kind, _)| *kind == Kind::Caution), "{line}");
+        }
         let wants = of("quiet", &isolated("2-7"));
         assert!(wants.contains(&(Kind::Missing, "nohz_full=2-7".into())), "{wants:?}");
     }

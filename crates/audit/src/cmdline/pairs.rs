@@ -20,21 +20,27 @@ pub(super) struct Contradiction {
 pub(super) struct Part {
     pub name: &'static str,
     pub value: Option<&'static str>,
+    /// Another value than `value`?
+    pub other: bool,
 }
 
 const fn any(name: &'static str) -> Part {
-    Part { name, value: None }
+    Part { name, value: None, other: false }
 }
 
 const fn with(name: &'static str, value: &'static str) -> Part {
-    Part { name, value: Some(value) }
+    Part { name, value: Some(value), other: false }
+}
+
+const fn other_than(name: &'static str, value: &'static str) -> Part {
+    Part { name, value: Some(value), other: true }
 }
 
 impl Part {
     /// The parameter as it stands on the line, if it does.
     pub(super) fn on(&self, line: &CommandLine) -> Option<String> {
         let matches = |parameter: &&host::facts::Parameter| match self.value {
-            Some(value) => parameter.parts().any(|part| part == value),
+            Some(value) => parameter.parts().any(|part| part == value) != self.other,
             None => true,
         };
         line.all(self.name).rfind(matches).map(ToString::to_string)
@@ -140,7 +146,7 @@ pub(super) const CONTRADICTIONS: &[Contradiction] = &[
     },
     Contradiction {
         first: with("mitigations", "off"),
-        second: any("spectre_v2"),
+        second: other_than("spectre_v2", "off"),
         why: "mitigations=off switches them all off, one of them is asked for",
         fix: "say which one is meant",
         source: PARAMETERS,
@@ -201,14 +207,14 @@ pub(super) const COMPANIONS: &[Companion] = &[
     },
     Companion {
         missing: |line, context| {
-            isolates(line, context) && !line.has("nohz_full") && !is_only(context, Workload::Interrupt)
+            isolates(line, context) && !stops_ticks(line) && !is_only(context, Workload::Interrupt)
         },
         add: "nohz_full={isolated}",
         why: "isolated CPUs keep their tick: 100 to 1000 interruptions a second",
         source: "Linux Documentation/timers/no_hz.rst",
     },
     Companion {
-        missing: |line, context| isolates(line, context) && !line.has("rcu_nocbs") && !line.has("nohz_full"),
+        missing: |line, context| isolates(line, context) && !line.has("rcu_nocbs") && !stops_ticks(line),
         add: "rcu_nocbs={isolated}",
         why: "RCU callbacks run on the isolated CPUs; nohz_full would imply the offloading",
         source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst",
@@ -253,6 +259,7 @@ pub(super) const COMPANIONS: &[Companion] = &[
         missing: |line, context| {
             let full = match line.has("nohz_full") {
                 true => set_of(line, "nohz_full").unwrap_or_default(),
+                false if stops_ticks(line) => set_of(line, "isolcpus").unwrap_or_default(),
                 false if is_only(context, Workload::Interrupt) => CpuSet::new(),
                 false => intended(line, context),
             };
@@ -283,6 +290,13 @@ pub(super) fn intended(line: &CommandLine, context: &Context) -> CpuSet {
     }
     let of = |name: &str| line.last(name).and_then(|parameter| parameter.cpu_set(&CpuSet::new()).ok());
     ["isolcpus", "nohz_full", "rcu_nocbs"].into_iter().filter_map(of).find(|set| !set.is_empty()).unwrap_or_default()
+}
+
+/// Does the line ask for full dynamic ticks? `isolcpus=nohz,LIST` calls tick_nohz_full_setup() as `nohz_full=` does
+/// (kernel/sched/isolation.c), and the kernel offloads RCU callbacks of these CPUs either way (kernel/rcu/tree_nocb.h,
+/// rcu_init_nohz).
+fn stops_ticks(line: &CommandLine) -> bool {
+    line.has("nohz_full") || line.last("isolcpus").is_some_and(|parameter| parameter.flags().any(|flag| flag == "nohz"))
 }
 
 /// The CPUs that a parameter names.

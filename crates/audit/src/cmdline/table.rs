@@ -318,6 +318,8 @@ pub const KNOWN: &[Known] = &[
     known("rw", Values::Flag),
     known("quiet", Values::Flag),
     known("splash", Values::Any),
+    // Of Plymouth (plymouth(8)), on all that comes from Fedora.
+    known("rhgb", Values::Any),
     known("debug", Values::Flag),
     known("ignore_loglevel", Values::Flag),
     known("loglevel", Values::Number(0, 8)),
@@ -473,8 +475,9 @@ fn bad_list(parameter: &Parameter) -> Option<String> {
     }
 }
 
-/// A number with K, M, G or T (lib/cmdline.c, `memparse`).
+/// A number with K, M, G or T (lib/cmdline.c, `memparse`, which reads no further: `1GB` is `1G`).
 fn size(text: &str) -> Option<u64> {
+    let text = text.strip_suffix(['B', 'b']).unwrap_or(text);
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match text[digits.len()..].to_ascii_uppercase().as_str() {
         "" => 0,

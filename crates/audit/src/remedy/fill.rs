@@ -57,12 +57,14 @@ impl<'a> Values<'a> {
     }
 
     /// A frequency that all of these CPUs can keep: the lowest of their base frequencies; where the driver does not say
-    /// what that is, of the highest that they may have.
+    /// what that is, of those in their names, or of the highest that they may have. Never more than the firmware allows.
     fn steady(&self, cpus: &CpuSet) -> Option<String> {
+        let named = self.facts.cpus.model_name.value().and_then(|name| nominal(name));
         let of_cpu = |id: u32| -> Option<Hertz> {
             let frequency = &self.facts.cpus.cpu(id)?.frequency;
-            let most = frequency.hardware_max.get().or(frequency.scaling_max.get());
-            match (frequency.base.get(), most) {
+            let most = [frequency.hardware_max.get().or(frequency.scaling_max.get()), frequency.firmware_max.get()];
+            let most = most.into_iter().flatten().min();
+            match (frequency.base.get().or(named), most) {
                 (Some(base), Some(most)) => Some(base.min(most)),
                 (base, most) => base.or(most),
             }
@@ -107,9 +109,56 @@ impl<'a> Values<'a> {
     }
 }
 
+/// The frequency without turbo that a processor's name ends with, as in `Xeon(R) D-2146NT CPU @ 2.30GHz` (Intel SDM volume
+/// 2A, CPUID, The Processor Brand String Method: the maximum frequency that the processor is qualified for).
+fn nominal(name: &str) -> Option<Hertz> {
+    let (_, frequency) = name.rsplit_once(" @ ")?;
+    let gigahertz: f64 = frequency.trim().strip_suffix("GHz")?.parse().ok()?;
+    // In steps of 10 MHz, as it is written.
+    (gigahertz > 0.0).then(|| Hertz::new((gigahertz * 100.0).round() as u64 * 10_000_000))
+}
+
 /// What `pm_qos_resume_latency_us` is to hold: the exit latency that the goal leaves to one cause, and never more than
 /// without a goal, for other causes need their part of it. Zero is written `n/a` (power/pm_qos_interface.rst).
 fn idle_limit(context: &Context) -> String {
     let limit = context.budget().min(Context::DEFAULT_BUDGET);
     host::knob::ResumeLatency::AtMost(limit).value().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::host;
+
+    /// The fix of `cpu.freq-span` for a CPU of this name, with these files of its policy.
+    fn steady(model: &str, files: &[(&str, &str)]) -> String {
+        let policy = "/sys/devices/system/cpu/cpufreq/policy2";
+        let host = files.iter().fold(host(), |host, (name, text)| host.file(&format!("{policy}/{name}"), text));
+        let (mut facts, context) = (host.facts(), Context::default());
+        facts.cpus.model_name = host::facts::Fact::known(model.into(), "/proc/cpuinfo");
+        let (subject, housekeeping) = (Subject::Cpus([2].into()), CpuSet::new());
+        let values = Values::new(&subject, &context, &housekeeping, &facts);
+        values.fill("{steady}").unwrap()
+    }
+
+    #[test]
+    fn a_steady_frequency_is_one_that_the_firmware_allows_and_no_turbo() {
+        // skld0, bdwde0: intel_cpufreq has no base_frequency, and the highest is turbo.
+        let turbo = [("related_cpus", "2"), ("cpuinfo_max_freq", "3000000")];
+        assert_eq!(steady("Intel(R) Xeon(R) D-2146NT CPU @ 2.30GHz", &turbo), "2300MHz");
+        // icx2s0: the name says 2.4 GHz, the driver knows better.
+        let based = [("related_cpus", "2"), ("cpuinfo_max_freq", "3500000"), ("base_frequency", "2100000")];
+        assert_eq!(steady("Intel(R) Xeon(R) Platinum 8360Y CPU @ 2.40GHz", &based), "2100MHz");
+        // genoa0: acpi-cpufreq refuses what lies above bios_limit.
+        let limited = [("related_cpus", "2"), ("cpuinfo_max_freq", "3800241"), ("bios_limit", "3250000")];
+        assert_eq!(steady("AMD EPYC 9354 32-Core Processor", &limited), "3250MHz");
+        assert_eq!(steady("no name", &turbo), "3000MHz");
+    }
+
+    #[test]
+    fn names_with_a_frequency() {
+        assert_eq!(nominal("Intel(R) Xeon(R) CPU D-1541 @ 2.10GHz"), Some(Hertz::new(2_100_000_000)));
+        assert_eq!(nominal("Intel(R) Xeon(R) 6980P"), None);
+        assert_eq!(nominal("x @ 0.00GHz"), None);
+    }
 }

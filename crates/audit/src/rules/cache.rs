@@ -208,6 +208,9 @@ mod tests {
         Case::pass("rdt.available", || cpu("cat_l3").file("/proc/mounts", "resctrl /sys/fs/resctrl resctrl rw 0 0\n")),
         Case::warn("rdt.available", || cpu("cat_l3").file("/proc/mounts", "none / ext4 rw 0 0\n")),
         Case::unknown("rdt.available", || host().isolated("2-7")),
+        Case::unknown("rdt.available", || {
+            cpu("cat_l3").file("/proc/mounts", "debugfs /sys/kernel/debug debugfs rw 0 0\n")
+        }),
         Case::not_applicable("rdt.available", || cpu("tsc").file("/proc/mounts", "none / ext4 rw 0 0\n")),
         Case::pass("rdt.partition", || resctrl("L3:0=00f\n", "L3:0=1f0\n")),
         Case::warn("rdt.partition", || resctrl("L3:0=7ff\n", "L3:0=1f0\n")),

@@ -13,34 +13,35 @@ pub enum Sim {
     ///
     /// Exit status 1 if the scenario has a goal and it was not held.
     Run(Run),
-    /// Simulates several scenarios, and puts them beside each other.
+    /// Simulates several scenarios and compares them side by side.
     ///
-    /// Exit status 1 if any of them has a goal that it did not hold.
+    /// Exit status 1 if any of them missed its goal.
     Compare(Compare),
     /// Simulates a scenario once for each combination of values, on all cores.
     ///
-    /// With -o each finished case is kept in a CSV file, one row a case; if that is there already, the cases
-    /// in it are not simulated again. What is empty there is not known. A goal that a case misses is a
-    /// result like any other: the exit status is 0. It is 1 if Ctrl-C ends it before all cases are done.
+    /// With -o each finished case is kept in a CSV file, one row per case; the same command continues an existing file
+    /// and simulates only what is missing. An empty cell means unknown. The exit status is 0 even if cases miss their
+    /// goal, and 1 if Ctrl-C stops the sweep early.
     ///
-    /// With --seeds above 1, statistics over the seeds of each combination are written too: mean and median, each with its
-    /// 95 % confidence interval (Student's t from 2 seeds on; order statistics from 6 on). They go to FILE.seeds.csv beside
-    /// FILE.csv, to standard output without -o, and into the plots of --report.
+    /// With --seeds above 1, it also writes statistics over the seeds of each combination: mean and median, each with its
+    /// 95 % confidence interval (Student's t, from 2 seeds; order statistics, from 6 seeds). They go to FILE.seeds.csv next
+    /// to FILE.csv, to standard output without -o, and into the plots of --report.
     Sweep(Sweep),
-    /// Puts the figures of the documents that Apus follows beside what the simulator says.
+    /// Compares the figures of the documents that Apus follows with what the simulator gives.
     ///
-    /// Each number is simulated, arithmetic, an assumption, or calibrated on. Averages agree within 15 %, extremes
-    /// within a factor of 2, bounds as stated; what differs is explained. Beside each prediction stands a null model,
-    /// a rule of one line; below each table, what becomes of it if a parameter is turned by 20 %.
+    /// Each number is marked as simulated, arithmetic, assumption or calibrated. Averages agree if within 15 %, extremes
+    /// if within a factor of 2, bounds as stated; every difference is explained. Next to each prediction stands a null
+    /// model, a one-line rule; below each table, how the rows change if a parameter changes by 20 %.
     Figures(Figures),
-    /// Lists the machines that a scenario can name, or shows one: each value with its source.
+    /// Lists the machines that a scenario can name, or shows one with the source of each value.
     ///
-    /// FILE.toml checks a machine file of your own; exit status 2 names the line, the key and what is allowed.
+    /// Given FILE.toml, it checks a machine file of your own: for a mistake it prints the line, the key and what is
+    /// allowed, with exit status 2.
     Machines(Machines),
-    /// Which way of waiting holds a latency goal with the least power, on named machines.
+    /// Shows which waiting mode holds a latency goal with the least power, on several machines.
     ///
-    /// Polling, l3fwd-power's scheme, backoff, interrupts and adaptive, at goals of 20, 50 and 100 us (p99.9) and loads
-    /// of 1, 10, 50 and 90 % of what a core forwards. Takes some minutes. Exit status 1 if anywhere another way holds a
+    /// Compares polling, l3fwd-power's scheme, backoff, interrupts and adaptive, at goals of 20, 50 and 100 us (p99.9) and
+    /// loads of 1, 10, 50 and 90 % of what a core can forward. Takes some minutes. Exit status 1 if another mode holds a
     /// goal that adaptive misses, or holds it with less power.
     Goals(Goals),
 }
@@ -94,25 +95,25 @@ pub struct Compare {
 pub struct Sweep {
     /// The scenario, a TOML file.
     pub scenario: PathBuf,
-    /// A key and its values, such as traffic.rate=1kpps,10kpps; given several times, all combinations.
-    #[arg(long, required = true, value_name = "KEY=A,B,C")]
+    /// A key and its values, such as traffic.rate=1kpps,10kpps; several keys give all combinations. Optional with --seeds.
+    #[arg(long, required_unless_present = "seeds", value_name = "KEY=A,B,C")]
     pub vary: Vec<Vary>,
     /// What stands in for what the scenario says.
     #[command(flatten)]
     pub instead: Instead,
-    /// Seeds for each combination: the scenario's, and as many after it.
+    /// Seeds per combination: the scenario's seed and the N - 1 that follow it.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub seeds: u64,
-    /// Cases that are simulated at once [default: as many as there are CPUs].
+    /// Cases to simulate at a time [default: the number of CPUs].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
     /// Print one JSON document (schema apus.sim.sweep/1) in place of CSV.
     #[arg(long, conflicts_with = "output")]
     pub json: bool,
-    /// Keep the finished cases in this CSV file, and go on from those that it has.
+    /// Keep the finished cases in this CSV file, and continue from those already in it.
     #[arg(short, long, value_name = "FILE.csv", value_parser = csv_file)]
     pub output: Option<PathBuf>,
-    /// Write a report with plots of the combinations, with error bars over the seeds: one HTML file.
+    /// Write a report, one HTML file, that plots the combinations with error bars over the seeds.
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
 }
@@ -123,7 +124,7 @@ pub struct Machines {
     /// The machine to show: a name from the list, or a file FILE.toml [default: list all].
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
-    /// Print the machine's file, to begin one of your own with.
+    /// Print the machine's file, as a start for one of your own.
     #[arg(long, requires = "name", conflicts_with = "json")]
     pub toml: bool,
     /// Print one JSON document (schema apus.sim.machines/1).
@@ -166,10 +167,10 @@ pub struct Figures {
     /// Figures to show, such as s0.4 or s3.5-native [default: all].
     #[arg(value_name = "FIGURE", value_parser = figure)]
     pub figures: Vec<&'static str>,
-    /// Seed of all that is random in the models: the same seed gives the same bytes.
+    /// Random seed: the same seed gives the same bytes.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// List the parameters that went in, each with its source.
+    /// List the input parameters, each with its source.
     #[arg(long)]
     pub inputs: bool,
     /// Print one JSON document (schema apus.sim.figures/2).

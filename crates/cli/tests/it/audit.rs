@@ -337,7 +337,13 @@ fn the_line_of_a_host_is_judged_whole() {
         .iter()
         .map(|remark| (remark["kind"].as_str().unwrap(), remark["parameter"].as_str().unwrap()))
         .collect();
-    assert_eq!(remarks, [("not-mainline", "kthread_cpus=0"), ("missing", "isolcpus=managed_irq,domain,1-55")]);
+    let said = [
+        ("caution", "idle=poll"),
+        ("caution", "crashkernel=auto"),
+        ("not-mainline", "kthread_cpus=0"),
+        ("missing", "isolcpus=managed_irq,domain,1-55"),
+    ];
+    assert_eq!(remarks, said);
     // As the text of the slides and of guides has it: without underscores these are words that nobody reads.
     let lost = json(&bare(&["audit", "cmdline", "isolcpus=20-22 rcu nocbs=20-22 nohz full=20-22", "--json"]));
     let instead: Vec<&str> =

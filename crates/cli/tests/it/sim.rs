@@ -190,6 +190,47 @@ fn table(text: &str) -> Vec<std::collections::BTreeMap<String, String>> {
     reader.deserialize().map(|row| row.unwrap()).collect()
 }
 
+/// What the comment of a scenario says to type can be typed.
+#[test]
+fn the_commands_in_the_scenarios_comments_work() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut commands = 0;
+    for entry in std::fs::read_dir(root.join("scenarios")).unwrap() {
+        let file = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        for line in file.lines().filter_map(|line| line.trim_start_matches(['#', ' ']).strip_prefix("apus ")) {
+            let mut words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            words.iter_mut().filter(|word| word.starts_with("scenarios/")).for_each(|word| {
+                *word = root.join(&*word).display().to_string();
+            });
+            if let Some(seeds) = words.iter().position(|word| word == "--seeds") {
+                words[seeds + 1] = "1".into();
+            }
+            words.extend(["--set", "duration=2ms", "--set", "warm_up=1ms"].map(str::to_owned));
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            let output = bare(&words);
+            // 1: too few packets to tell whether a goal was held.
+            assert!(matches!(output.status.code(), Some(0 | 1)), "{words:?}: {}", text(&output.stderr));
+            commands += 1;
+        }
+    }
+    assert!(commands >= 4, "{commands}");
+}
+
+#[test]
+fn seeds_alone_are_a_sweep_of_one_combination() {
+    let root = Root::new();
+    let file = scenario(&root, POISSON);
+    let report = root.0.join("seeds.html").display().to_string();
+    let output = bare(&["sim", "sweep", &file, "--seeds", "3", "--report", &report]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let rows = table(&text(&output.stdout));
+    assert_eq!((rows.len(), rows[0]["seeds"].as_str()), (1, "3"));
+    assert!(!rows[0]["cores_uw_mean_ci95_high"].is_empty(), "{rows:?}");
+    assert!(std::fs::read_to_string(&report).unwrap().contains("One combination, 3 seeds."));
+    assert!(text(&output.stderr).contains("report: "), "not on standard output, where the table is");
+    assert_eq!(bare(&["sim", "sweep", &file]).status.code(), Some(2), "nothing varies");
+}
+
 #[test]
 fn seeds_have_intervals_in_tables_documents_and_plots() {
     let root = Root::new();

@@ -197,6 +197,8 @@ pub struct Frequency {
     pub hardware_max: Fact<Hertz>,
     /// Highest frequency without turbo (`base_frequency`).
     pub base: Fact<Hertz>,
+    /// Highest frequency that the firmware allows (`bios_limit`, ACPI's _PPC).
+    pub firmware_max: Fact<Hertz>,
     /// Energy-performance preference: a name or 0 to 255.
     pub epp: Fact<String>,
     /// How long a change of frequency takes, as the driver says.

@@ -33,6 +33,21 @@ pub struct Memory {
     pub scrub_rate: Fact<Vec<u64>>,
 }
 
+impl Memory {
+    /// Is a file system of this kind mounted? Some recordings hold a few lines of the table only: what is not among them
+    /// is not known to be absent, and a whole table has a line for `/` (proc_mounts(5)).
+    pub fn is_mounted(&self, kind: &str) -> Fact<bool> {
+        self.mounts.as_ref().and_then(|mounts| {
+            let source = self.mounts.source().clone();
+            let found = mounts.iter().any(|mount| mount.kind == kind);
+            match found || mounts.iter().any(|mount| mount.place == "/") {
+                true => Fact::known(found, source),
+                false => Fact::malformed("the table has no line for /, so it is not all of it", source),
+            }
+        })
+    }
+}
+
 /// A swap area.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Swap {

@@ -3,13 +3,14 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{Mode, OFlags};
 
 use super::{Error, Holder, config};
+use crate::below;
 
 /// The machine below a root folder: `/` is the running one, any other a recorded, generated or
 /// mounted one.
@@ -131,12 +132,9 @@ impl Access {
 
     /// Opens a file below the root.
     pub(crate) fn open(&self, path: &str, flags: OFlags, mode: Mode) -> io::Result<File> {
-        let relative = path.trim_start_matches('/');
-        let relative = if relative.is_empty() { "." } else { relative };
-        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         // openat2 refuses O_PATH together with flags that mean nothing to it.
         let always = if flags.contains(OFlags::PATH) { OFlags::CLOEXEC } else { OFlags::CLOEXEC | OFlags::NOCTTY };
-        Ok(openat2(self.root.as_fd(), relative, flags | always, mode, resolve)?.into())
+        Ok(below::open(&self.root, path, flags | always, mode)?.into())
     }
 
     /// The content of a file; `None` if there is no such file.

@@ -83,7 +83,10 @@ const PLANTED: &[(&str, &str)] = &[
         "proc/swaps",
         "Filename\t\tType\tSize\tUsed\tPriority\n/home/⟦joesmith⟧/swap file 1 0 -2\n/dev/mapper/⟦acme-crypt⟧ partition 1 0 -3\n",
     ),
-    ("proc/mounts", "/dev/⟦customervol⟧ /x ext4 rw 0 0\nnodev /srv/⟦projectx⟧/huge hugetlbfs rw,pagesize=1024M 0 0\n"),
+    (
+        "proc/mounts",
+        "/dev/mapper/⟦rootvol⟧ / ext4 rw 0 0\n/dev/⟦customervol⟧ /x ext4 rw 0 0\nnodev /srv/⟦projectx⟧/huge hugetlbfs rw,pagesize=1024M 0 0\n",
+    ),
     ("proc/modules", "ice 1 0 - Live 0x⟦ffffffffc0a0beef⟧ (OE)\n"),
     (
         "boot/config-5.14.0",

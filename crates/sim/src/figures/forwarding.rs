@@ -47,13 +47,13 @@ fn make(seed: u64, tuning: &Tuning) -> Result<Made, FigureError> {
         let most = row(case, "highest maximum of a second", Kind::Extreme, dots.most());
         if second {
             rows.push(least.theirs(Theirs::AtLeast(22.0)).null(block).because(
-                "A miss: block and path together do not reach their bound. The path of their testbed is longer than the \
-                 model's (their 3rd generation ends at 9 us), and their load, which lengthens the burst after a block, is \
-                 not stated: at 4.46 Mpps the model would meet the bound (last row).",
+                "Miss: block and path together stay below the bound. Their path is longer than the model's (their 3rd \
+                 generation reaches 9 us), and their load is not stated; a higher load lengthens the burst after a block. \
+                 At 4.46 Mpps the model meets the bound (last row).",
             ));
             rows.push(most.theirs(Theirs::Value(36.0)).null(block).because(
-                "The model has one block of 12 us a change. Dots above it need a second disturbance in the same moment (a \
-                 block that is longer at times, an interrupt, the generator itself), of which the document says nothing.",
+                "The model blocks for 12 us per change. A higher dot needs a second disturbance at the same moment (a \
+                 longer block, an interrupt, the generator itself); the document mentions none.",
             ));
         } else {
             rows.push(least);
@@ -72,7 +72,7 @@ fn make(seed: u64, tuning: &Tuning) -> Result<Made, FigureError> {
     inputs.push(Input::new(
         OFFERED,
         "1.488 Mpps, 64 octets, 10 Gbit/s",
-        "assumption: the document does not say; what another does stands in the last rows",
+        "assumption: the document does not say; the last rows show other rates",
     ));
     inputs.push(Input::new(
         "controller",
@@ -86,7 +86,7 @@ fn make(seed: u64, tuning: &Tuning) -> Result<Made, FigureError> {
     ));
     Ok(Made {
         method: format!(
-            "{SECONDS} worlds, one a dot, each with {REQUESTS} requests at a random phase against the sequencing timer, \
+            "{SECONDS} worlds, one per dot, each with {REQUESTS} requests at a random phase against the sequencing timer, \
              {APART_US} us apart instead of 100 ms. A frame that comes as a block begins waits for all of it, and then \
              for the burst that it is taken with. Latency is from first bit to first bit at the tester, both PHYs \
              included. What writing the request register takes from the core is left out."

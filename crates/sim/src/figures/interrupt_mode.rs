@@ -23,8 +23,10 @@ pub(super) const IDLE_STATES: Plan = Plan {
     knobs: &[
         Knob::fitted("processor.delivery.resume"),
         Knob::estimate("nic.phy"),
-        Knob::estimate("processor.idle.C6.refill"),
+        Knob::stated("processor.idle.C3.exit"),
         Knob::stated("processor.idle.C6.exit"),
+        Knob::estimate("processor.idle.C3.refill"),
+        Knob::estimate("processor.idle.C6.refill"),
     ],
     make: idle_states,
 };
@@ -59,8 +61,8 @@ fn idle_states(seed: u64, tuning: &Tuning) -> Result<Made, FigureError> {
         let row = if name == "C0" { row } else { row.null(AWAKE + stated) };
         rows.push(if name == "C3" || name == "C6" {
             row.because(
-                "A miss: idle periods are 50 us, for which the menu governor takes C1E (residency 20 us) and not C3 (100 us) \
-                 or C6 (400 us). Their kernel entered the deep state all the same, and the slides do not say why.",
+                "Miss: idle periods last 50 us, for which the menu governor picks C1E (residency 20 us), not C3 (100 us) or \
+                 C6 (400 us). Their kernel entered the deep state all the same; the slides do not say why.",
             )
         } else {
             row
@@ -84,10 +86,10 @@ fn idle_states(seed: u64, tuning: &Tuning) -> Result<Made, FigureError> {
         method: "One packet every 350 us; the application polls on after each (l3fwd-power's 300 empty polls), then arms the \
                  interrupt and blocks; the core idles as its governor chooses. Latency is from first bit to first bit at \
                  the tester, both PHYs of both links included (4.3 us). Calibrated on the row C0: the software from \
-                 interrupt to first poll. In the last rows the deepest allowed state is entered by assumption; from C6 the \
-                 application is then back so late that it still polls when the next packet comes: every second packet \
-                 finds it awake. From C3 it is back just before its 300 polls end at the next packet: 10 % more \
-                 of a way and every second packet finds it awake there, too (sensitivity)."
+                 interrupt to first poll. The last rows assume that the core enters the deepest allowed state. From C6 \
+                 the application returns so late that it still polls when the next packet comes: every second packet \
+                 finds it awake. From C3 its 300 polls end just before the next packet comes; with a wake-up 10 % longer \
+                 every second packet would find it awake, too (sensitivity)."
             .into(),
         inputs,
         rows,
@@ -150,9 +152,9 @@ fn optimisation(seed: u64, tuning: &Tuning) -> Result<Made, FigureError> {
     Ok(Made {
         method: "The traffic and the loop of the table of idle states. After: interrupt handled directly, on the right CPU, \
                  no throttling, PREEMPT_RT, no idle state below C0. Before: threaded handler, wrong CPU, throttled to one \
-                 interrupt in 500 us, idle states down to C6 by the menu governor, a kernel without PREEMPT_RT. VM: exit, \
-                 kick, entry, injection and the guest's own wake-up besides. The first packet meets a loop that polls. \
-                 Maxima are taken over a second world, too, whose tick comes every 5 ms instead of every second. \
+                 interrupt per 500 us, idle states down to C6 by the menu governor, a kernel without PREEMPT_RT. VM: also \
+                 exit, kick, entry, injection and the guest's own wake-up. The first packet finds the loop polling. \
+                 Maxima include a second world, whose tick comes every 5 ms instead of every second. \
                  Calibrated: the average of “host, after”, which is the row C0 of the other table."
             .into(),
         inputs,
@@ -195,19 +197,19 @@ fn three(case: &str, theirs: [f64; 3], seen: &Seen) -> [Row; 3] {
 fn explained(row: Row) -> Row {
     let why = match (row.case.as_str(), row.quantity) {
         ("host, before", "minimum latency") => {
-            "In the model a packet that meets a loop that still polls is as fast before as after (9 us, which is also the \
-             document's minimum in the other three cases). That theirs has none is not explained by what the document \
-             says; a PCI Express link that sleeps (8.8 us more for every packet) would: last rows."
+            "In the model a packet that finds the loop polling is as fast before as after: 9 us, which is also the \
+             document's minimum in the other three cases. The document does not explain why none was that fast here. A \
+             sleeping PCI Express link, 8.8 us more per packet, would: last rows."
         }
         ("host, before" | "VM, before", "average latency") => {
-            "A miss: the governor takes C1E, as in the table of idle states, where theirs entered C6; and half of the model's \
-             packets meet a loop that still polls."
+            "Miss: the governor picks C1E, as in the table of idle states, where theirs entered C6; and half of the model's \
+             packets find the loop polling."
         }
         ("host, before", "maximum latency") => {
             "The kernel's longest delay without PREEMPT_RT is an estimate; what else ran on that host is not stated."
         }
         ("VM, before", "maximum latency") => {
-            "A miss: the document suspects a bug of the hypervisor (“potential bugs on the VMM layer may cause longer \
+            "Miss: the document suspects a bug of the hypervisor (“potential bugs on the VMM layer may cause longer \
              latency”), and the model has none."
         }
         _ => return row,

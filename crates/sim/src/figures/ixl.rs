@@ -95,9 +95,9 @@ fn make(seed: u64, tuning: &Tuning) -> Result<Made, FigureError> {
         row(Role::Assumption, "40G, Linux 4.3", "flood ping, average", Kind::Typical, linux.average)
             .theirs(Theirs::Value(52.0))
             .because(
-                "Dynamic throttling at its lowest latency, which is shorter than the path and does not matter; the menu \
-                 governor on the host that pings, and one exit from C1E on the other: all assumed. What else an untuned \
-                 Linux host does in a round is not stated.",
+                "Assumed: dynamic throttling at its lowest latency, which is shorter than the path and adds nothing; the menu \
+                 governor on the host that pings; one exit from C1E on the other. What else an untuned Linux host does per \
+                 round trip is not stated.",
             ),
         own("40G, FreeBSD, 20 k interrupts/s", 50.0)?,
         own("40G, FreeBSD, 50 k interrupts/s", 20.0)?,
@@ -145,7 +145,10 @@ fn make(seed: u64, tuning: &Tuning) -> Result<Made, FigureError> {
         method: "Ping: a closed loop, one request at a time, of the world's host, which pings, with another that stands for a \
                  delay. The sender's next interrupt cannot come earlier than one interval after its last, so that the round \
                  trip becomes the interval less what the sender needs from a reply to its next request. That delay is \
-                 calibrated on the 10 Gbit/s card's 17 us. Iperf is arithmetic: a window each interval on the 40 Gbit/s \
+                 calibrated on the 10 Gbit/s card's 17 us. A transmit interrupt polls the receive ring, too. At 244 us it \
+                 comes just behind every second receive interrupt (124 us) and finds no reply; with a receive interval \
+                 20 % longer or shorter it comes in between, and every second or third round trip is short \
+                 (sensitivity). Iperf is arithmetic: a window each interval on the 40 Gbit/s \
                  card, what the line carries on the other."
             .into(),
         inputs,

@@ -60,8 +60,8 @@ fn make(seed: u64, tuning: &Tuning) -> Result<Made, FigureError> {
     Ok(Made {
         method: format!(
             "The workload repeats in a closed loop on a core without disturbances, in batches of 4 ms; a batch with a change \
-             of frequency, down and up in turn, stands between batches without. {CHANGES} changes. The spike is what the \
-             longest run of a batch with a change has above the longer of the two durations. The spikes are calibrated: \
+             of frequency, down and up in turn, stands between batches without. {CHANGES} changes. The spike is the \
+             longest run of a batch with a change, minus the longer of the two durations. The spikes are calibrated: \
              the block is that of section 4 of the same document. The ratio of the durations is arithmetic: a workload \
              without memory accesses follows the frequency."
         ),

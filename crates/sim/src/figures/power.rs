@@ -65,7 +65,7 @@ fn make(seed: u64, tuning: &Tuning) -> Result<Made, FigureError> {
         method: "Worlds of one core that polls, with 29 alike, at two fixed frequencies; two cores are in C1, the uncore \
                  stays at its highest frequency. The package's power is its thermal design power, shared out between uncore \
                  and cores, and scaled with frequency and voltage. Calibrated: the voltage at 2.2 GHz, on the 123 W at 800 \
-                 MHz. The two savings are differences of the rows above, and say nothing more."
+                 MHz. The two savings are differences of the rows above: no evidence of their own."
             .into(),
         inputs,
         rows,

@@ -42,8 +42,8 @@ fn make(_seed: u64, _tuning: &Tuning) -> Result<Made, FigureError> {
     Ok(Made {
         method:
             "The block by itself; the timer's period and the block; half the period and the block. Period and block \
-                 are stated in the same section, so that agreement says nothing for the simulator. Of their maximum, \
-                 about 530 us, period and block leave 18 us open."
+                 are stated in the same section, so that agreement says nothing for the simulator. Period and block \
+                 are 18 us short of their maximum of about 530 us."
                 .into(),
         inputs,
         rows,

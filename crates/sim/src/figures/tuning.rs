@@ -2,7 +2,9 @@
 
 use units::{BitRate, Cycles, Nanos};
 
+use crate::hw::cstate::IdleState;
 use crate::hw::spread::Spread;
+use crate::machine::Processor;
 use crate::scenario::{Scenario, Worker};
 use crate::units_text::Microvolts;
 
@@ -107,12 +109,10 @@ impl Tuning {
             "nic.rx_moderation.interval" => nic.rx_moderation.interval = scaled(nic.rx_moderation.interval, by),
             "processor.delivery.resume" => processor.delivery.resume = cycles(processor.delivery.resume),
             "processor.delivery.thread" => processor.delivery.thread = cycles(processor.delivery.thread),
-            "processor.idle.C6.exit" => {
-                processor.cstates.states.iter_mut().for_each(|state| state.exit = spread(state.exit, by));
-            }
-            "processor.idle.C6.refill" => {
-                processor.cstates.states.iter_mut().for_each(|state| state.refill = cycles(state.refill));
-            }
+            "processor.idle.C3.exit" => idle(processor, "C3", |state| state.exit = spread(state.exit, by)),
+            "processor.idle.C6.exit" => idle(processor, "C6", |state| state.exit = spread(state.exit, by)),
+            "processor.idle.C3.refill" => idle(processor, "C3", |state| state.refill = cycles(state.refill)),
+            "processor.idle.C6.refill" => idle(processor, "C6", |state| state.refill = cycles(state.refill)),
             "processor.pstates.block" => processor.pstates.block = scaled(processor.pstates.block, by),
             "processor.disturbance.takes" => {
                 if let Some(disturbance) = &mut host.disturbance {
@@ -160,6 +160,10 @@ impl Tuning {
     }
 }
 
+fn idle(processor: &mut Processor, name: &str, turn: impl FnMut(&mut IdleState)) {
+    processor.cstates.states.iter_mut().filter(|state| state.name == name).for_each(turn);
+}
+
 fn scaled(span: Nanos, by: f64) -> Nanos {
     Nanos::from_nanos((span.as_nanos() as f64 * by).round() as u64)
 }
@@ -167,4 +171,27 @@ fn scaled(span: Nanos, by: f64) -> Nanos {
 fn spread(spread: Spread, by: f64) -> Spread {
     let excess = spread.typical().saturating_sub(spread.least());
     Spread::new(scaled(spread.least(), by), scaled(excess, by), scaled(spread.most(), by)).unwrap_or(spread)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A knob turns what it is called, and no other state.
+    #[test]
+    fn a_knob_of_an_idle_state_turns_that_state() {
+        let text = "machine = \"xeon-e5-2699v3\"\nnic = \"x540\"\nduration = \"1s\"\n[[traffic]]\nkind = \"constant\"\n\
+                    rate = \"1kpps\"\n[worker]\ndriver = \"user\"\nwait = \"poll\"\n";
+        let states = |tuning: Tuning| {
+            let scenario = super::super::setup::scenario(text, &tuning).unwrap();
+            scenario.host.processor.cstates.states
+        };
+        let before = states(Tuning::NONE);
+        for (knob, name) in [("processor.idle.C3.exit", "C3"), ("processor.idle.C6.refill", "C6")] {
+            let after = states(Tuning::with(knob, 1.2));
+            let turned: Vec<&str> =
+                before.iter().zip(&after).filter(|(a, b)| a != b).map(|(a, _)| a.name.as_str()).collect();
+            assert_eq!(turned, [name], "{knob}");
+        }
+    }
 }

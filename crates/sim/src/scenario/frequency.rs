@@ -10,8 +10,10 @@ use super::worker::Worker;
 use crate::hw::cpufreq::{ConservativeModel, GovernorModel, NmapModel, OndemandModel, SchedutilModel};
 use crate::strict::{Error, Section};
 
-/// The longest sampling period of a governor, and the shortest.
-const SAMPLING: std::ops::RangeInclusive<Nanos> = Nanos::from_micros(100)..=Nanos::from_secs(10);
+/// The shortest sampling period of a governor...
+const SHORTEST: Nanos = Nanos::from_micros(100);
+/// ...and the longest.
+const LONGEST: Nanos = Nanos::from_secs(10);
 
 /// How fast the cores run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -180,7 +182,8 @@ fn tunables(name: FrequencyName, section: &mut Section) -> Result<GovernorModel,
             })
         }
         FrequencyName::Schedutil => {
-            let rate_limit = sampling(section, "rate_limit", SchedutilModel::default().rate_limit)?;
+            // `rate_limit_us` may be 0: each wake-up may change the frequency.
+            let rate_limit = span(section, "rate_limit", SchedutilModel::default().rate_limit, Nanos::ZERO)?;
             GovernorModel::Schedutil(SchedutilModel { rate_limit })
         }
         FrequencyName::Nmap => {
@@ -213,10 +216,14 @@ fn ondemand(section: &mut Section) -> Result<OndemandModel, Error> {
 }
 
 fn sampling(section: &mut Section, key: &'static str, usual: Nanos) -> Result<Nanos, Error> {
+    span(section, key, usual, SHORTEST)
+}
+
+fn span(section: &mut Section, key: &'static str, usual: Nanos, least: Nanos) -> Result<Nanos, Error> {
     match section.text::<Nanos>(key)? {
-        Some(spot) if !SAMPLING.contains(&spot.value) => {
+        Some(spot) if !(least..=LONGEST).contains(&spot.value) => {
             let what = format!("`frequency.{key} = \"{}\"`", spot.value);
-            Err(spot.wrong(what, format!("expected {} to {}, such as {usual}", SAMPLING.start(), SAMPLING.end())))
+            Err(spot.wrong(what, format!("expected {least} to {LONGEST}, such as {usual}")))
         }
         spot => Ok(spot.map_or(usual, |spot| spot.value)),
     }

@@ -85,17 +85,17 @@ const WRONG: &[(&str, &str, usize, &[&str])] = &[
     ("frame = 64", "frame = 63", 12, &["64 to 9216", "IMIX"]),
     ("frame = 64", "frame = 64\nperiod = \"5us\"", 13, &["unknown key `traffic.0.period`"]),
     ("frame = 64", "queue = 2", 12, &["from 0 to 1"]),
-    ("count = 2", "count = 1", 20, &["2 cores for 1 queues", "[queues]", "metronome"]),
+    ("count = 2", "count = 1", 20, &["2 cores for 1 queue;", "[queues]", "metronome"]),
     ("rx_descriptors = 512", "rx_descriptors = 0", 16, &["from 1 to 65536"]),
     ("rx_descriptors = 512", "rx_ring = 512", 16, &["unknown key `queues.rx_ring`", "rx_descriptors"]),
     ("driver = \"user\"", "driver = \"kernel\"", 21, &["unknown key `worker.wait`"]),
     ("wait = \"adaptive\"", "wait = \"adaptve\"", 21, &["did you mean `adaptive`?"]),
-    ("wait = \"adaptive\"", "wait = \"backoff\"\nsleep_max = \"20ms\"", 22, &["10ms at the most"]),
+    ("wait = \"adaptive\"", "wait = \"backoff\"\nsleep_max = \"20ms\"", 22, &["at most 10ms"]),
     (
         "cores = 2\nwait = \"adaptive\"",
         "cores = 1\nwait = \"metronome\"",
         18,
-        &["2 queues for 1 threads", "cores in [worker]"],
+        &["2 queues for 1 metronome thread", "cores in [worker]"],
     ),
     (
         "wait = \"adaptive\"",
@@ -123,6 +123,7 @@ const WRONG: &[(&str, &str, usize, &[&str])] = &[
         29,
         &["100us to 10s", "such as 10ms"],
     ),
+    ("policy = \"fixed\"\nat = \"2.2GHz\"", "policy = \"schedutil\"\nrate_limit = \"11s\"", 29, &["0ns to 10s"]),
     (
         "policy = \"fixed\"\nat = \"2.2GHz\"",
         "policy = \"ondemand\"\nfreq_step = 5",
@@ -151,6 +152,14 @@ const WRONG: &[(&str, &str, usize, &[&str])] = &[
     ("[scheduler]", "[schedular]", 34, &["unknown key `schedular`", "did you mean `scheduler`?"]),
     ("[scheduler]", "[scheduler", 34, &["write it as TOML"]),
 ];
+
+/// `rate_limit_us` of the kernel may be 0.
+#[test]
+fn schedutil_may_ask_at_each_wake_up() {
+    let text = GOOD.replacen("policy = \"fixed\"\nat = \"2.2GHz\"", "policy = \"schedutil\"\nrate_limit = \"0us\"", 1);
+    assert_ne!(text, GOOD);
+    assert!(parse(&text).is_ok());
+}
 
 #[test]
 fn what_is_wrong_is_told_with_line_and_remedy() {

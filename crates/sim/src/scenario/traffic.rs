@@ -219,7 +219,7 @@ fn hurst_thousandths(text: &str) -> Option<u32> {
 fn span(section: &mut Section, key: &'static str) -> Result<Option<Nanos>, Error> {
     let Some(spot) = section.text::<Nanos>(key)? else { return Ok(None) };
     if spot.value > LONGEST {
-        return Err(spot.wrong(format!("`{key} = \"{}\"`", spot.value), format!("expected {LONGEST} at the most")));
+        return Err(spot.wrong(format!("`{key} = \"{}\"`", spot.value), format!("expected at most {LONGEST}")));
     }
     Ok(Some(spot.value))
 }

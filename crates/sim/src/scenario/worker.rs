@@ -165,12 +165,12 @@ pub(super) fn read(root: &mut Section, host: &Host, queues: u32) -> Result<Worke
     };
     let shares = matches!(worker, Worker::User { wait: Wait::Metronome(_), .. });
     if let Some(spot) = more_than_queues.filter(|_| !shares) {
-        let what = format!("{cores} cores for {queues} queues");
+        let what = format!("{cores} cores for {queues} queue{}", if queues == 1 { "" } else { "s" });
         let fix = "give each core a queue (count in [queues]), or let threads share queues: wait = \"metronome\"";
         return Err(spot.wrong(what, fix));
     }
     if shares && cores < queues {
-        let what = format!("{queues} queues for {cores} threads of metronome");
+        let what = format!("{queues} queues for {cores} metronome thread{}", if cores == 1 { "" } else { "s" });
         return Err(section.wrong(what, "give each queue at least one thread: cores in [worker]"));
     }
     section.finish()?;
@@ -189,7 +189,7 @@ fn wait(section: &mut Section) -> Result<Wait, Error> {
             let most = section.text::<Nanos>("sleep_max")?;
             if let Some(most) = most.as_ref().filter(|most| most.value > policy::wait::Backoff::LONGEST_MAX) {
                 let what = format!("`sleep_max = \"{}\"`", most.value);
-                return Err(most.wrong(what, format!("expected {} at the most", policy::wait::Backoff::LONGEST_MAX)));
+                return Err(most.wrong(what, format!("expected at most {}", policy::wait::Backoff::LONGEST_MAX)));
             }
             Wait::Backoff(most.map_or(Nanos::from_micros(100), |spot| spot.value))
         }

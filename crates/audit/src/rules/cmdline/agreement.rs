@@ -4,7 +4,7 @@ use host::Facts;
 use host::facts::CpuSet;
 
 use crate::rules::common::{cpus_of, line};
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, How, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 /// The rules.
 pub const RULES: &[Rule] = &[
@@ -159,9 +159,10 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
             // Never the other way round: a sibling that is taken offline may be all that housekeeping has.
             let whole = isolated.difference(&cpus);
             let fix = match whole.is_empty() {
-                true => {
-                    "isolate both threads of some cores and neither of the others: rerun with --isolated".to_owned()
-                }
+                true => format!(
+                    "isolate whole cores: rerun with --isolated {}, or keep CPUs {others} idle",
+                    cores(split, isolated.len())
+                ),
                 false => format!(
                     "isolate whole cores: rerun with --isolated {whole}, which leaves CPUs {cpus} to housekeeping, or move \
                      the housekeeping of CPUs {others} to whole cores"
@@ -173,6 +174,25 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
         }
     };
     judgement.alone()
+}
+
+/// What says which CPUs are isolated.
+fn source_of(context: &Context) -> String {
+    match &context.isolated.how {
+        How::Inferred(from) => from.clone(),
+        How::Given | How::Nowhere => "--isolated".to_owned(),
+    }
+}
+
+/// As many whole cores, in order, as hold this many CPUs, so that housekeeping keeps as many CPUs as it has; one at least,
+/// and without that of CPU 0 as far as there are others.
+fn cores(split: &[(u32, CpuSet)], most: usize) -> CpuSet {
+    let whole = split.iter().map(|(cpu, others)| others.union(&[*cpu].into()));
+    let (with_0, others): (Vec<CpuSet>, Vec<CpuSet>) = whole.partition(|core| core.contains(0));
+    others.iter().chain(&with_0).fold(CpuSet::new(), |all, core| {
+        let more = all.union(core);
+        if all.is_empty() || more.len() <= most { more } else { all }
+    })
 }
 
 fn per_node(facts: &Facts, context: &Context) -> Judged {
@@ -188,7 +208,7 @@ fn per_node(facts: &Facts, context: &Context) -> Judged {
             0,
             "CPU 0 is meant for the application, but boots the host, and some work stays with it",
         )
-        .see_as(isolated.to_string(), "the intent")
+        .see_as(format!("isolated {isolated}"), source_of(context))
         .alone();
     }
     let mut without: Vec<u32> = Vec::new();
@@ -263,6 +283,33 @@ pub(crate) mod tests {
         let judgements = threads(SPLIT).judge("cmd.smt-siblings-split");
         assert!(judgements[0].now.is_empty(), "CPUs 0-1 are all that housekeeping has: {judgements:?}");
         assert!(judgements[0].for_good[0].contains("--isolated "), "{judgements:?}");
+    }
+
+    /// icx2s3 with `--isolated 2-3`: CPUs 2 and 18 are a core, 3 and 19 another.
+    #[test]
+    fn as_many_whole_cores_as_hold_the_isolated_cpus_are_named() {
+        let fix = |pairs: &[(u32, &str)], isolated: &str| {
+            let file = |host: Host, (cpu, list): &(u32, &str)| {
+                host.file(&format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"), list)
+            };
+            let host = pairs.iter().fold(host().isolated(isolated), file);
+            host.judge("cmd.smt-siblings-split").remove(0).for_good.remove(0)
+        };
+        assert!(
+            fix(&[(2, "2,6"), (3, "3,7")], "2-3").starts_with("isolate whole cores: rerun with --isolated 2,6, or")
+        );
+        assert!(fix(&[(2, "2,6")], "2").starts_with("isolate whole cores: rerun with --isolated 2,6, or"));
+        assert!(
+            fix(&[(4, "0,4"), (5, "1,5")], "4-5").starts_with("isolate whole cores: rerun with --isolated 1,5, or")
+        );
+    }
+
+    #[test]
+    fn what_names_cpu_0_is_cited() {
+        assert_eq!(host().isolated("0-6").judge("cmd.hk-per-node")[0].evidence[0].source, "--isolated");
+        let facts = host().cmdline("isolcpus=0-6").facts();
+        let judged = super::per_node(&facts, &crate::Context::of(&facts, &crate::Intent::default())).unwrap();
+        assert_eq!(judged[0].evidence[0].source, "isolcpus=");
     }
 
     /// telco-worker1: CPUs 45-50 are split from 5-10; cpu0 has a core of the application's alone.

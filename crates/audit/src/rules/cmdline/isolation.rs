@@ -297,7 +297,7 @@ fn nohz_off(facts: &Facts, _: &Context) -> Judged {
 }
 
 fn rcu_nocbs(facts: &Facts, context: &Context) -> Judged {
-    let line = line(facts)?;
+    line(facts)?;
     let wanted = &context.isolated.value;
     let by = |name: &str| cpus_of(facts, name).unwrap_or_default();
     let ticks = facts.cpus.nohz_full.value().cloned().unwrap_or_else(|| by("nohz_full"));
@@ -306,8 +306,7 @@ fn rcu_nocbs(facts: &Facts, context: &Context) -> Judged {
         true => Judgement::pass(wanted, "RCU callbacks of these CPUs are offloaded"),
         false => Judgement::warn(&missing, format!("RCU callbacks run on CPUs {missing}")),
     };
-    let name = if line.has("rcu_nocbs") { "rcu_nocbs" } else { "nohz_full" };
-    see_parameter(judgement, facts, name).alone()
+    see_parameter(see_parameter(judgement, facts, "rcu_nocbs"), facts, "nohz_full").alone()
 }
 
 fn rcu_nocb_poll(facts: &Facts, context: &Context) -> Judged {

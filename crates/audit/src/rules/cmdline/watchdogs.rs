@@ -180,7 +180,10 @@ fn mce(facts: &Facts, context: &Context) -> Judged {
         let text = "machine checks are off: uncorrected memory errors are not handled, and no error is reported";
         // Nothing is polled then: what it takes is no time.
         let judgement = Judgement::warn(Subject::Parameter("mce".into()), text).with_effect(crate::Effect::Unsized);
-        return see_parameter(judgement, facts, "mce").for_good("mce=ignore_ce").alone();
+        // The kernel then has no files of machine checks either (arch/x86/kernel/cpu/mce/core.c, mce_available).
+        let judgement = judgement.now("# nothing: machine checks come back with the next boot alone");
+        let remove = if line(facts)?.has("nomce") { "remove nomce" } else { "remove mce=off" };
+        return see_parameter(judgement, facts, "mce").for_good(remove).for_good("mce=ignore_ce").alone();
     }
     by_cpu(facts, &context.critical(facts), |cpu| {
         let check = &cpu.machine_check;
@@ -319,6 +322,16 @@ pub(crate) mod tests {
         Case::warn("cmd.rcutree-kthread-prio", || realtime().edit(|facts| rt(facts, 99))),
         Case::unknown("cmd.rcutree-kthread-prio", realtime),
     ];
+
+    /// telco-worker1: mce=ignore_ce beside mce=off changes nothing, and there are no files to write to.
+    #[test]
+    fn machine_checks_that_are_off_come_back_with_the_next_boot() {
+        for (line, remove) in [("mce=off", "remove mce=off"), ("nomce", "remove nomce")] {
+            let judgement = iso().cmdline(line).judge("cmd.mce").remove(0);
+            assert_eq!(judgement.for_good, [remove, "mce=ignore_ce"]);
+            assert!(judgement.now[0].starts_with("# nothing"), "{judgement:?}");
+        }
+    }
 
     #[test]
     fn machine_checks_of_like_cpus_are_one_judgement() {

@@ -71,7 +71,7 @@ pub const RULES: &[Rule] = &[
             source: GUIDE,
         },
         fix: Fix::runtime("cpupower -c {cpu} frequency-set -d {steady} -u {steady}"),
-        cost: "No saving when idle.",
+        cost: "No saving when idle, no turbo above the fixed frequency.",
         references: &[GUIDE],
         conflicts: &[],
     },

@@ -32,7 +32,7 @@ pub const RULES: &[Rule] = &[
             source: "Intel SDM volume 3, section 15.4 (HWP); the ratio is arithmetic",
         },
         fix: Fix::runtime(HWP),
-        cost: "More power; the kernel's driver may write the register again.",
+        cost: "More power, and no turbo above the fixed frequency; the kernel's driver may write the register again.",
         references: &["Intel SDM volume 3, section 15.4 (HWP)", "Intel P-state guide 637284-001US"],
         conflicts: &[],
     },

@@ -148,6 +148,8 @@ fn on_node(facts: &Facts, context: &Context) -> Judged {
 }
 
 fn mounted(facts: &Facts, _: &Context) -> Judged {
+    let is_mounted = facts.memory.is_mounted("hugetlbfs");
+    known(&is_mounted)?;
     let mounts = known(&facts.memory.mounts)?;
     let of: Vec<&host::facts::Mount> = mounts.iter().filter(|mount| mount.kind == "hugetlbfs").collect();
     let pools: Vec<u64> = facts
@@ -245,6 +247,7 @@ pub(crate) mod tests {
         Case::warn("mem.hugetlbfs", || mounts("none /dev/hugepages hugetlbfs rw,pagesize=2M 0 0\n")),
         Case::warn("mem.hugetlbfs", || mounts("none / ext4 rw 0 0\n")),
         Case::unknown("mem.hugetlbfs", poll),
+        Case::unknown("mem.hugetlbfs", || mounts("debugfs /sys/kernel/debug debugfs rw 0 0\n")),
         Case::pass("mem.thp", || host().file(&format!("{MM}/enabled"), "always [madvise] never\n")),
         Case::warn("mem.thp", || host().file(&format!("{MM}/enabled"), "[always] madvise never\n")),
         Case::unknown("mem.thp", host),

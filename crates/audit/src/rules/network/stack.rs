@@ -222,6 +222,7 @@ fn rdma(facts: &Facts, context: &Context) -> Judged {
     let found = format!("irdma has {} interrupts{astray}; they came {came} times", vectors.len());
     Judgement::warn(Subject::Host, found)
         .see_as(format!("{} interrupts of irdma", vectors.len()), facts.irqs.list.source())
+        .see_as(format!("their sum since boot: {came}"), facts.counters.interrupts.source())
         .alone()
 }
 

@@ -50,6 +50,9 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
+/// The largest payload of a standard Ethernet frame (IEEE 802.3, 3.2.7).
+const STANDARD: u32 = 1500;
+
 /// Disciplines that hold packets back, or share a rate among classes.
 const SHAPERS: [&str; 7] = ["cake", "cbq", "drr", "hfsc", "htb", "tbf", "hhf"];
 /// Disciplines that send at once what is there, in order or fairly.
@@ -63,6 +66,11 @@ fn mtu(facts: &Facts, context: &Context) -> Judged {
         let found = format!("a frame of {mtu} octets takes {takes} at {}", gigabits(speed.as_bps()));
         let judgement = match takes <= context.budget() {
             true => Judgement::pass(Subject::Host, found),
+            // Less than standard Ethernet is no way out.
+            false if mtu <= STANDARD => Judgement::warn(Subject::Host, found)
+                .takes(takes)
+                .now(format!("# nothing: {mtu} octets are no more than standard Ethernet has"))
+                .for_good("a faster link"),
             false => Judgement::warn(Subject::Host, found).takes(takes),
         };
         Ok(judgement.see(&link.mtu).see_as(gigabits(speed.as_bps()), link.speed.source()))
@@ -106,4 +114,12 @@ pub(crate) mod tests {
         Case::fail("nic.qdisc", || qdisc("netem")),
         Case::unknown("nic.qdisc", || link("1500\n", "10000\n")),
     ];
+
+    /// A port of 1 Gbit/s with standard frames: less is no way out.
+    #[test]
+    fn an_mtu_that_is_set_is_not_advised() {
+        let judgement = link("1500\n", "100\n").judge("nic.mtu").remove(0);
+        assert!(judgement.now[0].starts_with("# nothing") && judgement.for_good == ["a faster link"], "{judgement:?}");
+        assert_eq!(link("9000\n", "1000\n").judge("nic.mtu").remove(0).now, [""; 0]);
+    }
 }

@@ -112,8 +112,9 @@ fn one_action(out: &mut Clean<impl Write>, action: &Advised<'_>) -> io::Result<(
     }
     wrapped(out, "   gain  ", "         ", &gain(&action.gain()))?;
     let risks = action.risks().into_iter().map(|risk| format!("{}.", capital(risk.text())));
-    // The first is that of the worst finding; the others stand with theirs.
-    let costs = action.costs().into_iter().take(1).map(str::to_owned);
+    // Those of each cause come first; the others stand with their findings.
+    const COSTS: usize = 5;
+    let costs = action.costs().into_iter().filter(|cost| !cost.starts_with("None")).take(COSTS).map(str::to_owned);
     wrapped(out, "   risk  ", "         ", &risks.chain(costs).collect::<Vec<_>>().join(" "))?;
     let mut ids: Vec<&str> = action.from.iter().map(|finding| finding.rule.id).collect();
     ids.dedup();

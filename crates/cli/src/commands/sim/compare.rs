@@ -12,7 +12,7 @@ use crate::documents::VERSION;
 use crate::documents::sim::{COMPARE, Case, CompareDocument};
 use crate::terminal;
 
-/// Simulates all, each on a thread of its own, and puts them beside each other.
+/// Simulates all of them, each on a thread of its own, and prints them side by side.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     // All are read before any is simulated: what is wrong with the last one shows at once.
     let read_all = typed.scenarios.iter().map(|path| {

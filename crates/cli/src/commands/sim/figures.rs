@@ -226,10 +226,10 @@ fn wrapped(text: &str, indent: usize) -> String {
 fn told(tally: Tally) -> String {
     let Tally { simulated, null, arithmetic, assumption, calibrated, not_compared } = tally;
     format!(
-        "Simulated, beside a number of a document: {} agree (averages, rates and powers within {TYPICAL_PERCENT:.0} %, minima \
-         and maxima within a factor of {EXTREME_FACTOR:.0}, bounds as stated). The null models, each a rule of one line, get \
-         {} of the same numbers right. Arithmetic: {} agree. Resting on an assumption: {}. {calibrated} numbers were \
-         calibrated on and say nothing; {not_compared} have nothing to be compared with.",
+        "Simulated: {} agree with the document (averages, rates and powers within {TYPICAL_PERCENT:.0} %, minima and maxima \
+         within a factor of {EXTREME_FACTOR:.0}, bounds as stated). The null models, one-line rules, get {} of the same \
+         numbers right. Arithmetic: {} agree. Assumption: {}. Not counted: {calibrated} calibrated, {not_compared} without a \
+         number in the document or in Apus.",
         share(simulated),
         share(null),
         share(arithmetic),
@@ -345,9 +345,10 @@ fn sensitivity(figure: &Figure) -> Table {
     let rows = figure.sensitivity.iter().flat_map(turned);
     Table {
         title: format!("{}: sensitivity", figure.id),
-        caption: "What becomes of the rows if one parameter is turned: the row that moves most, and how many agree, calibrated \
-                  ones included."
-            .into(),
+        caption:
+            "How the rows change if one parameter changes: the row that moves most, and how many rows agree then, \
+                  calibrated ones included."
+                .into(),
         columns: ["parameter", "value", "turned by", "moves", "agree", "standing", "most, the row"]
             .map(|name| Column::new(name, ""))
             .into(),

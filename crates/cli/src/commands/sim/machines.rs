@@ -67,8 +67,10 @@ fn all<'a>(machines: impl Iterator<Item = &'a Machine>) -> String {
         };
         let _ = writeln!(text, "{:<22}{has:<12}{}", machine.name, machine.description);
     }
-    text.push_str("\nA scenario names a processor (machine = \"NAME\") and a NIC (nic = \"NAME\"), or files of your own: NAME.toml.\n");
-    text.push_str("Each value with its source: apus sim machines NAME. A beginning for your own: apus sim machines NAME --toml.\n");
+    text.push_str("\nA scenario names a processor (machine = \"NAME\") and a NIC (nic = \"NAME\"), or a file of your own: FILE.toml.\n");
+    text.push_str(
+        "apus sim machines NAME shows each value with its source; --toml prints the file, as a start for your own.\n",
+    );
     text
 }
 

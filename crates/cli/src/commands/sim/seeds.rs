@@ -99,11 +99,15 @@ pub fn report(scenario: &str, keys: &[&str], combinations: &[Combination], resul
     }
     sections.push(Section::Scatter(power_and_latency(combinations)));
     let seeds = combinations.iter().map(|combination| combination.seeds).max().unwrap_or(0);
+    let varied = if keys.is_empty() { "the seed only".to_owned() } else { keys.join(", ") };
     Report {
         title: "Apus: a simulated sweep".into(),
-        lead: format!("{} combinations, {seeds} seeds each.", combinations.len()),
+        lead: match combinations.len() {
+            1 => format!("One combination, {seeds} seeds."),
+            n => format!("{n} combinations, {seeds} seeds each."),
+        },
         host: Vec::new(),
-        conditions: vec![Fact::new("scenario", scenario), Fact::new("varied", keys.join(", "))],
+        conditions: vec![Fact::new("scenario", scenario), Fact::new("varied", varied)],
         notes: vec![
             "Everything here is modelled: nothing was measured for this report.".into(),
             "Marks are means over the seeds, bars their 95 % confidence intervals: Student's t (Law, Simulation modeling and \

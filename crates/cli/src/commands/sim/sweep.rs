@@ -125,7 +125,9 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         }
     }
     if let Some(path) = &typed.report {
-        writeln!(out, "report: {}", path.display())?;
+        // Not among the rows of a table that somebody reads on.
+        let said = format!("report: {}", path.display());
+        if typed.output.is_some() { writeln!(out, "{said}")? } else { writeln!(terminal::err(), "{said}")? }
     }
     out.flush().context("write the result")?;
     Ok(if interrupted { Status::Findings } else { Status::Good })

@@ -183,9 +183,13 @@ impl OwnJournal {
 
 impl Drop for OwnJournal {
     fn drop(&mut self) {
-        // A test that panicked may have left something changed: the next run takes it back.
-        if !std::thread::panicking() {
-            let _ = std::fs::remove_dir_all(&self.folder);
+        // A test that panicked may have left something changed, and the machine is not the test's alone. What this cannot
+        // roll back (the network namespace may be gone), the next run does.
+        if std::thread::panicking() {
+            let output = self.outside(&["tune", "rollback"]);
+            println!("rolled back: {}{}", text(&output.stdout), text(&output.stderr));
+            return;
         }
+        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

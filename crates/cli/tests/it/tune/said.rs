@@ -82,7 +82,7 @@ fn a_result_that_cannot_be_printed_does_not_hide_the_change() {
     let words = ["tune", "apply", "base", "--yes", "--trace", "--root", machine.0.to_str().unwrap()];
     let mut command = Command::new(env!("CARGO_BIN_EXE_apus"));
     let output = command.args(words).stdin(Stdio::null()).stderr(full).output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
     assert!(!expect(&machine.apus(&["tune", "status"]), 0).contains("ABANDONED"));
 }
 

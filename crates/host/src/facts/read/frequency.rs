@@ -63,6 +63,7 @@ impl Policies {
             hardware_min: frequency("cpuinfo_min_freq"),
             hardware_max: frequency("cpuinfo_max_freq"),
             base: measured("base_frequency"),
+            firmware_max: frequency("bios_limit"),
             epp: context.on(cpu, &format!("{place}/energy_performance_preference"), Root::text),
             transition_latency: root.number(&format!("{place}/cpuinfo_transition_latency")).map(Nanos::from_nanos),
             shared_with: match self.of.get(&cpu) {

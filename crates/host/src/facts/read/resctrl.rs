@@ -10,7 +10,7 @@ const MAX_GROUPS: usize = 512;
 
 pub(super) fn read(context: &Context, memory: &Memory) -> Resctrl {
     let root = context.root;
-    let mounted = memory.mounts.as_ref().map(|mounts| mounts.iter().any(|mount| mount.kind == "resctrl"));
+    let mounted = memory.is_mounted("resctrl");
     let info = |name: &str| format!("{PLACE}/info/L3/{name}");
     let mask = |name: &str| root.text(&info(name)).parse(|text| u64::from_str_radix(&text, 16));
     let groups = root.text(&format!("{PLACE}/schemata")).map(|_| groups(root));
@@ -82,6 +82,8 @@ mod tests {
         let of = |mounts| Facts::read(&Root::given([("proc/mounts", mounts)])).resctrl.mounted.get();
         assert_eq!(of("none / ext4 rw 0 0\n"), Some(false));
         assert_eq!(of("resctrl /sys/fs/resctrl resctrl rw 0 0\n"), Some(true));
+        // A recorded table of one line (emr0, gnr0, spr1) says nothing of the others.
+        assert_eq!(of("debugfs /sys/kernel/debug debugfs rw,relatime 0 0\n"), None);
         assert_eq!(Facts::read(&Root::given([("proc/cmdline", "")])).resctrl.mounted.get(), None);
     }
 }

@@ -5,10 +5,11 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::Look;
+use crate::below;
 
 /// At most this many names of one directory are read.
 const MAX_NAMES: usize = 1 << 17;
@@ -16,20 +17,19 @@ const MAX_NAMES: usize = 1 << 17;
 /// An opened directory that stands for a host's `/`.
 #[derive(Debug)]
 pub(crate) struct Directory {
+    /// `None` is the live host: its links lead where they lead; those of a folder stay inside.
     top: Option<OwnedFd>,
-    /// The live host's links lead where they lead; those of a folder stay inside.
-    resolve: ResolveFlags,
 }
 
 impl Directory {
     pub(super) fn live() -> Self {
-        Self { top: None, resolve: ResolveFlags::empty() }
+        Self { top: None }
     }
 
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let top = rustix::fs::open(path, flags, Mode::empty())?;
-        Ok(Self { top: Some(top), resolve: ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS })
+        Ok(Self { top: Some(top) })
     }
 
     /// Opens without waiting: a FIFO in a folder must not hang the reader.
@@ -37,10 +37,7 @@ impl Directory {
         let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let relative = path.trim_start_matches('/');
         match &self.top {
-            Some(top) => {
-                let relative = if relative.is_empty() { "." } else { relative };
-                openat2(top, relative, flags, Mode::empty(), self.resolve)
-            }
+            Some(top) => below::open(top, relative, flags, Mode::empty()),
             None => rustix::fs::open(format!("/{relative}"), flags, Mode::empty()),
         }
     }

@@ -11,6 +11,9 @@ use crate::knob::{Access, BootFragment, Error, Setting as _};
 use crate::profile::Resolved;
 use crate::transaction::OnRefusal;
 
+/// Ansible does not take `{{ }}` in such a text for a template (Ansible documentation, "Unsafe or raw strings").
+const TAG: &str = "!unsafe";
+
 pub(super) fn export(resolved: &Resolved, access: &Access, summary: &str) -> Result<Export, Error> {
     let name = &resolved.plan.name;
     let mut out = Export::default();
@@ -35,7 +38,7 @@ pub(super) fn export(resolved: &Resolved, access: &Access, summary: &str) -> Res
         let _ = write!(
             tasks,
             "    - name: sysctls, for the next boot\n      ansible.builtin.copy:\n        \
-             dest: /etc/sysctl.d/90-apus-{name}.conf\n        content: !unsafe {}\n        mode: \"0644\"\n",
+             dest: /etc/sysctl.d/90-apus-{name}.conf\n        content: {TAG} {}\n        mode: \"0644\"\n",
             quoted(&sysctl)
         );
     }
@@ -62,7 +65,7 @@ fn task(label: &str, command: &Command, on_refusal: OnRefusal) -> String {
     let _ = write!(script, "{set} || exit 1\nif [ \"$({show})\" != \"$before\" ]; then echo changed; fi");
     let ignore = if on_refusal == OnRefusal::Report { "\n      ignore_errors: true" } else { "" };
     format!(
-        "    - name: {}\n      ansible.builtin.shell:\n        cmd: !unsafe {}\n        executable: /bin/sh\n      \
+        "    - name: {}\n      ansible.builtin.shell:\n        cmd: {TAG} {}\n        executable: /bin/sh\n      \
          register: apus_step\n      changed_when: \"'changed' in apus_step.stdout_lines\"{ignore}\n",
         quoted(&plain(label)),
         quoted(&script)
@@ -74,7 +77,7 @@ fn boot(arguments: &str) -> String {
     format!(
         "    - name: is there a folder for kernel arguments\n      ansible.builtin.stat:\n        path: {folder}\n      \
          register: apus_boot\n    - name: kernel arguments, for the next boot\n      ansible.builtin.copy:\n        \
-         dest: {}\n        content: !unsafe {}\n        mode: \"0644\"\n      register: apus_arguments\n      \
+         dest: {}\n        content: {TAG} {}\n        mode: \"0644\"\n      register: apus_arguments\n      \
          when: apus_boot.stat.isdir is defined and apus_boot.stat.isdir\n    \
          - name: into the bootloader's configuration; they are in force after a reboot\n      \
          ansible.builtin.command: update-grub\n      when: apus_arguments is changed\n",

@@ -164,12 +164,15 @@ pub fn swaps(text: &str) -> String {
     text.lines().enumerate().map(line).collect()
 }
 
-/// Mounts of the kernel's own kinds.
+/// Mounts of the kernel's own kinds, and that there is one for `/`: it shows that the table is whole.
 pub fn mounts(text: &str) -> String {
     const KINDS: [&str; 7] = ["hugetlbfs", "resctrl", "cgroup", "cgroup2", "debugfs", "tracefs", "bpf"];
     const PLACES: [&str; 6] = ["/dev/", "/sys/", "/proc/", "/run/", "/mnt/huge", "/hugepages"];
     let line = |line: &str| {
         let mut fields: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        if fields.get(1).is_some_and(|place| place == "/") {
+            return Some(format!("none / {MASK} {MASK} 0 0\n"));
+        }
         let kind = KINDS.iter().find(|kind| fields.get(2).is_some_and(|field| field == *kind))?;
         if fields[0] != *kind {
             "none".clone_into(&mut fields[0]);
@@ -374,9 +377,9 @@ mod tests {
         assert_eq!(modules("ice 1 0 - Live 0xffffffffc0a00000 (OE)\n"), "ice 1 0 - Live 0x0 (OE)\n");
         assert_eq!(
             mounts(
-                "a /b nfs rw 0 0\nnodev /dev/hugepages hugetlbfs rw,pagesize=1024M 0 0\nx /srv/joe hugetlbfs rw 0 0\n"
+                "a /b nfs rw 0 0\n/dev/sda4 / xfs rw 0 0\nnodev /dev/hugepages hugetlbfs rw,pagesize=1024M 0 0\nx /srv/joe hugetlbfs rw 0 0\n"
             ),
-            "none /dev/hugepages hugetlbfs rw,pagesize=1024M 0 0\nnone /MASKED hugetlbfs rw 0 0\n"
+            "none / MASKED MASKED 0 0\nnone /dev/hugepages hugetlbfs rw,pagesize=1024M 0 0\nnone /MASKED hugetlbfs rw 0 0\n"
         );
         assert_eq!(
             swaps("Filename Type Size\n/dev/dm-1 partition 5\n/home/joe/swap file 5\n"),

@@ -137,10 +137,11 @@ impl Conservative {
         let (lowest, highest) = (range.lowest().as_hertz(), range.highest().as_hertz());
         let step = u64::from(self.model.freq_step) * highest / 100;
         let less = |requested: u64, steps: u64| requested.saturating_sub(step.saturating_mul(steps)).max(lowest);
-        self.requested = less(self.requested, idle_periods);
+        // As in the kernel, what the idle periods take off lasts only if a step is made.
+        let requested = less(self.requested, idle_periods);
         if load > u64::from(self.model.up_threshold) {
             self.down_skip = 0;
-            self.requested = (self.requested + step).min(highest);
+            self.requested = (requested + step).min(highest);
             return Some(at_most(range, Hertz::new(self.requested)));
         }
         self.down_skip += 1;
@@ -148,10 +149,10 @@ impl Conservative {
             return None;
         }
         self.down_skip = 0;
-        if load >= u64::from(self.model.down_threshold) {
+        if load >= u64::from(self.model.down_threshold) || requested == lowest {
             return None;
         }
-        self.requested = less(self.requested, 1);
+        self.requested = less(requested, 1);
         Some(at_least(range, Hertz::new(self.requested)))
     }
 }
@@ -199,6 +200,30 @@ mod tests {
         // ...and down on the way up.
         assert_eq!(after(10, 90), mhz(900));
         assert_eq!(after(10, 90), mhz(1_000));
+    }
+
+    /// In the kernel the steps of idle periods are kept only with a step of their own.
+    #[test]
+    fn conservative_forgets_idle_periods_without_a_step() {
+        let mut governor = Governor::new(GovernorModel::Conservative(ConservativeModel::default()), range(), false);
+        let (mut now, mut idle) = (0, 0);
+        assert_eq!(loaded(&mut governor, &mut now, &mut idle, 10, 50), mhz(2_200));
+        // Five idle periods, with the 50 % before them: between the thresholds.
+        now += 50_000_000;
+        idle += 50_000_000;
+        let slept = Load { idle: Nanos::from_nanos(idle), ..Load::default() };
+        assert_eq!(governor.decide(At::from_nanos(now), mhz(2_200), &slept), None);
+        // Busy again: already at the highest, and not back at what the idle periods would have left.
+        assert_eq!(loaded(&mut governor, &mut now, &mut idle, 10, 100), mhz(2_200));
+        // After so long an idle time that nothing is left to take off, the kernel leaves the frequency alone.
+        let mut governor = Governor::new(GovernorModel::Conservative(ConservativeModel::default()), range(), false);
+        let (mut now, mut idle) = (0, 0);
+        assert_eq!(loaded(&mut governor, &mut now, &mut idle, 10, 10), mhz(2_100));
+        now += 1_000_000_000;
+        idle += 1_000_000_000;
+        let slept = Load { idle: Nanos::from_nanos(idle), ..Load::default() };
+        assert_eq!(governor.decide(At::from_nanos(now), mhz(2_100), &slept), None);
+        assert_eq!(loaded(&mut governor, &mut now, &mut idle, 10, 10), mhz(2_000));
     }
 
     #[test]

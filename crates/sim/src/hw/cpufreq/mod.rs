@@ -14,8 +14,9 @@
 //! | `nmap` | NAPI's change from interrupts to polling; else `ondemand` | K.-D. Kang et al., MICRO 2021 |
 //!
 //! Kernel sources are those of Linux 6.6. **Left out:** policies of several CPUs (each core has its own), `powersave_bias`,
-//! `ignore_nice_load`, I/O wait boosts, utilisation clamps other than the default for real-time threads, intel_pstate's
-//! own algorithms, hardware-managed P-states.
+//! `ignore_nice_load`, I/O wait boosts, schedutil's estimate of a task's utilisation when it wakes (`util_est`),
+//! utilisation clamps other than the default for real-time threads, intel_pstate's own algorithms, hardware-managed
+//! P-states.
 
 mod dbs;
 mod nmap;
@@ -31,8 +32,9 @@ use units::{Hertz, Nanos};
 
 use crate::At;
 
-/// How long between two samples if nothing else is said. The kernel takes 1,000 times the driver's transition latency,
-/// 10 ms at most (`cpufreq_policy_transition_delay_us()`); acpi-cpufreq states 10 us on most servers.
+/// Default time between two samples, and schedutil's default rate limit: 1,000 times the driver's transition latency, at
+/// most 10 ms (`cpufreq_policy_transition_delay_us()`, Linux 6.6); acpi-cpufreq states 10 us on most servers. Later kernels
+/// take less (at most 2 ms, then 1.5 times the latency), but for ondemand and conservative never less than two ticks.
 pub const SAMPLING: Nanos = Nanos::from_millis(10);
 
 /// A governor and its tunables.

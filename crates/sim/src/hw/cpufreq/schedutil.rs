@@ -64,7 +64,7 @@ impl Schedutil {
         // `map_util_perf()`: a quarter more.
         let needed = Hertz::new(highest.as_hertz() * (utilisation + utilisation / 4) / FULL);
         let wanted = at_least(range, needed);
-        // `sugov_hold_freq()`: a core that has not been idle since is not slowed down.
+        // `sugov_cpu_is_busy()`: a core that has not been idle since is not slowed down.
         let was_busy = load.idle == self.idle_then;
         if wanted == requested || (wanted < requested && was_busy) {
             return None;
