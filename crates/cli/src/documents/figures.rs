@@ -37,11 +37,11 @@ pub struct Summary {
     pub null_model: Share,
     /// Numbers that follow from the inputs in one line.
     pub arithmetic: Share,
-    /// Numbers that rest on a value that was chosen for them.
+    /// Numbers that depend on a value chosen for them.
     pub assumption: Share,
-    /// Numbers that a parameter was set by: they agree by construction.
+    /// Numbers that a parameter was fitted to: they agree by construction.
     pub calibrated: usize,
-    /// Numbers of only one side.
+    /// Numbers that only the document or only Apus has.
     pub not_compared: usize,
 }
 
@@ -51,7 +51,7 @@ pub struct Summary {
 pub struct Share {
     /// Those that agree.
     pub agree: usize,
-    /// Those beside a number of the document.
+    /// Numbers that the document states as well.
     pub compared: usize,
 }
 
@@ -65,9 +65,9 @@ pub struct Figure {
     pub title: String,
     /// The document and section.
     pub document: String,
-    /// How it was made, and what had to be assumed for that.
+    /// How it was made, and which assumptions that took.
     pub method: String,
-    /// The rule of one line that stands beside the simulator; `null` where nothing is simulated.
+    /// The one-line rule that the simulator is compared with; `null` if nothing is simulated.
     pub null_model: Option<String>,
     /// How its numbers turned out.
     pub summary: Summary,
@@ -77,11 +77,11 @@ pub struct Figure {
     pub rows: Vec<Row>,
     /// Points, where the document has a plot.
     pub plots: Vec<Plot>,
-    /// What becomes of the rows if a parameter is turned down and up.
+    /// How the rows change if one parameter is lowered and raised.
     pub sensitivity: Vec<Sensitivity>,
 }
 
-/// A parameter that is turned.
+/// A parameter that is varied.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Sensitivity {
@@ -91,21 +91,21 @@ pub struct Sensitivity {
     pub value: String,
     /// How it came to that: `fitted`, `estimate`, `assumption` or `stated`.
     pub standing: &'static str,
-    /// By how many percent it is turned.
+    /// By how many percent it is lowered and raised.
     pub percent: u32,
-    /// Turned down.
+    /// The rows with the parameter lowered.
     pub down: Shift,
-    /// Turned up.
+    /// The rows with the parameter raised.
     pub up: Shift,
 }
 
-/// How the rows move.
+/// How the rows change.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Shift {
-    /// The row that moves most: case and quantity.
+    /// The row that changes most: case and quantity.
     pub row: String,
-    /// By how many percent of what it was.
+    /// Change of that row in percent.
     pub change_percent: f64,
     /// How many rows agree then, calibrated ones included.
     pub agreement: Share,

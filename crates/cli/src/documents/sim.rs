@@ -60,11 +60,11 @@ pub struct SweepDocument {
     pub schema: String,
     /// All combinations: the last key varies fastest, and seeds faster still.
     pub cases: Vec<Case>,
-    /// What the seeds of each combination have in common.
+    /// Statistics over the seeds of each combination.
     pub combinations: Vec<Combination>,
 }
 
-/// A combination of values, over its seeds.
+/// Statistics of one combination of values over its seeds.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Combination {
@@ -72,11 +72,11 @@ pub struct Combination {
     pub values: BTreeMap<String, String>,
     /// How many seeds.
     pub seeds: u64,
-    /// Each number by the name of its column in CSV; `null` where a seed does not know it.
+    /// Statistics by CSV column; `null` if the number is unknown for any of the seeds.
     pub statistics: BTreeMap<String, Option<Statistics>>,
 }
 
-/// A number over independent seeds.
+/// Statistics of one number over independent seeds.
 #[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Statistics {
@@ -208,9 +208,9 @@ pub struct GoalDocument {
 pub struct Power {
     /// The simulated cores together.
     pub cores_uw: u64,
-    /// The packages: these cores, those that do the same, all others (idle), and the uncore.
+    /// All packages: the simulated cores, their `alike` copies, the idle rest, and the uncore.
     pub package_uw: u64,
-    /// How many packages that is: as many as these cores and those that do the same fill.
+    /// Number of packages that the simulated cores and their `alike` copies fill.
     pub packages: u64,
     /// The simulated cores together.
     pub cores_energy_nj: u64,
@@ -236,7 +236,7 @@ pub struct Queue {
     pub moderation_changes: Option<u64>,
     /// The time under each profile of moderation.
     pub moderation: Vec<Profile>,
-    /// What became of the lock, if threads share the queue.
+    /// Lock statistics, if threads share the queue (Metronome); otherwise `null`.
     pub shared: Option<Shared>,
 }
 
@@ -244,13 +244,13 @@ pub struct Queue {
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Shared {
-    /// Times that a thread got the lock, and emptied the queue.
+    /// How often a thread took the lock and emptied the queue.
     pub cycles: u64,
-    /// Times that a thread found another at work.
+    /// How often a thread found the lock taken.
     pub refused: u64,
-    /// The mean time for which nobody had the lock: what Metronome is asked for. `null` without a cycle.
+    /// Mean time for which no thread held the lock (Metronome's vacation); `null` without a cycle.
     pub vacation_mean_ns: Option<u64>,
-    /// The mean time for which a thread had it.
+    /// Mean time for which a thread held the lock; `null` without a cycle.
     pub busy_mean_ns: Option<u64>,
 }
 

@@ -223,7 +223,7 @@ fn seeds_alone_are_a_sweep_of_one_combination() {
     let report = root.0.join("seeds.html").display().to_string();
     let output = bare(&["sim", "sweep", &file, "--seeds", "3", "--report", &report]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let rows = table(&text(&output.stdout));
+    let rows = table(text(&output.stdout));
     assert_eq!((rows.len(), rows[0]["seeds"].as_str()), (1, "3"));
     assert!(!rows[0]["cores_uw_mean_ci95_high"].is_empty(), "{rows:?}");
     assert!(std::fs::read_to_string(&report).unwrap().contains("One combination, 3 seeds."));

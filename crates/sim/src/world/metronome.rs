@@ -65,7 +65,7 @@ pub struct Shared {
 pub struct Cycle {
     /// How many.
     pub count: u64,
-    /// Times that a thread found another at work.
+    /// How often a thread found the lock taken.
     pub refused: u64,
     /// The vacations together.
     pub vacation: Nanos,

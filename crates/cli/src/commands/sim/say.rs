@@ -61,8 +61,7 @@ pub fn one(case: &Case) -> String {
         let [vacation, busy] = [shared.vacation_mean_ns, shared.busy_mean_ns].map(micros);
         let _ = writeln!(
             text,
-            "queue {number}  left alone for {vacation} us and served for {busy} us on average, {} times; {} times a thread found \
-             another at work",
+            "queue {number}  mean vacation {vacation} us, mean busy period {busy} us, {} cycles, lock found busy {} times",
             shared.cycles, shared.refused
         );
     }
