@@ -20,9 +20,15 @@ fn until_taken_back(machine: &Machine) -> Duration {
 fn for_a_time() {
     let machine = Machine::small("for");
     let before = machine.files();
+    let start = Instant::now();
     let (code, applied) = machine.json(&["tune", "apply", "base", "--yes", "--for", "2s"]);
     assert_eq!((code, &applied["transaction"]), (Some(0), &1.into()), "{applied}");
-    assert_ne!(machine.files(), before);
+    assert!(applied["items"].as_array().unwrap().iter().any(|item| item["became"] == "changed"), "{applied}");
+    let during = machine.files();
+    // On a busy machine the time may be over before the files are read.
+    if start.elapsed() < Duration::from_secs(2) {
+        assert_ne!(during, before);
+    }
     until_taken_back(&machine);
     assert_eq!(machine.files(), before);
 }
