@@ -169,6 +169,8 @@ struct EndedLine {
     action: ActionLine,
     began_ns: u64,
     ended_ns: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    spent_ns: Option<u64>,
 }
 
 #[derive(Serialize, Deserialize, PartialEq, Debug)]
@@ -196,6 +198,7 @@ impl From<&Entry> for Line {
                 action: wait.action.into(),
                 began_ns: wait.began.as_nanos(),
                 ended_ns: wait.ended.as_nanos(),
+                spent_ns: wait.spent.map(Nanos::as_nanos),
             }),
             decision: entry.decision.into(),
         }
@@ -237,6 +240,7 @@ impl EndedLine {
             action: self.action.action(),
             began: Instant::from_nanos(self.began_ns),
             ended: Instant::from_nanos(self.ended_ns),
+            spent: self.spent_ns.map(Nanos::from_nanos),
         }
     }
 }

@@ -373,7 +373,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             self.telemetry.touch(ended);
         }
         self.running_since = ended;
-        Ended { action, began, ended }
+        Ended { action, began, ended, spent: None }
     }
 
     #[inline]

@@ -107,6 +107,7 @@ fn run(policy: &mut impl WaitPolicy<Simulated>, arrivals: &[u64]) -> Outcome {
             action: decision.action,
             began: at,
             ended: At::from_nanos(wake),
+            spent: Some(Nanos::from_nanos(5_000.min(wake - now))),
         });
         if matches!(decision.action, Action::SleepUntil(_) | Action::BlockUntil(_)) {
             awake += 5_000.min(wake - now);
@@ -339,6 +340,7 @@ proptest! {
                 action: decision.action,
                 began: now,
                 ended: now + Nanos::from_nanos(advance),
+                spent: None,
             });
         }
     }

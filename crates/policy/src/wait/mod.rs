@@ -86,6 +86,10 @@ pub struct Ended<C> {
     pub began: Instant<C>,
     /// When the worker ran again.
     pub ended: Instant<C>,
+    /// What it cost, as the time for which a core that polls costs as much: CPU time of the thread and of the
+    /// interrupt that woke it; or its energy over the power of polling, where that is known. `None` where it was not
+    /// measured: not every wait need be.
+    pub spent: Option<Nanos>,
 }
 
 impl<C> Ended<C> {

@@ -133,6 +133,16 @@ impl Core {
         core
     }
 
+    /// The energy that it has drawn since the world began, in femtojoules.
+    pub fn drawn_until(&self, now: At) -> u128 {
+        self.parts.ledger.drawn_until(now)
+    }
+
+    /// For how long it draws so many femtojoules if it polls at the frequency in force.
+    pub fn awake_for(&self, femtojoules: u128) -> Nanos {
+        self.parts.ledger.awake_for(femtojoules, self.frequency)
+    }
+
     fn next_disturbance(&mut self, now: At) {
         let Parts { disturbance, random, .. } = &mut self.parts;
         self.disturbed_at = disturbance.map_or(NEVER, |d| now + random.exponential(d.every));

@@ -193,7 +193,7 @@ impl Kernel {
             }
             State::Waking { began, path } => {
                 self.asleep += now.since(began).unwrap_or(Nanos::ZERO);
-                self.ended = Some(Ended { action: Action::BlockUntil(None), began, ended: now });
+                self.ended = Some(Ended { action: Action::BlockUntil(None), began, ended: now, spent: None });
                 self.path = Some(path);
                 self.round(now, port, tally)
             }

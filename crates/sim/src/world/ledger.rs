@@ -56,6 +56,8 @@ pub struct Ledger {
     entries: Vec<Residency>,
     /// The same energy, integrated on the way.
     meter: Meter,
+    /// The energy since the origin, in femtojoules, whatever the window.
+    drawn: u128,
 }
 
 impl Ledger {
@@ -69,6 +71,7 @@ impl Ledger {
             current: 0,
             entries: Vec::with_capacity(64),
             meter: Meter::new(window.0, Microwatts::new(0)),
+            drawn: 0,
         };
         ledger.current = ledger.entry(Activity::Polling, frequency);
         ledger.meter.set(window.0, ledger.entries[0].power);
@@ -95,8 +98,22 @@ impl Ledger {
     fn settle(&mut self, now: At) {
         let now = now.max(self.since);
         let span = self.within(now).since(self.within(self.since)).unwrap_or(Nanos::ZERO);
+        self.drawn = self.drawn_until(now);
         self.entries[self.current].time += span;
         self.since = now;
+    }
+
+    /// The energy from the origin up to `now`, in femtojoules.
+    pub fn drawn_until(&self, now: At) -> u128 {
+        let span = now.since(self.since).unwrap_or(Nanos::ZERO);
+        let power = self.entries[self.current].power.as_microwatts();
+        self.drawn + u128::from(power) * u128::from(span.as_nanos())
+    }
+
+    /// For how long a core that polls at `frequency` draws so many femtojoules.
+    pub fn awake_for(&self, femtojoules: u128, frequency: Hertz) -> Nanos {
+        let power = self.model.active(frequency, 1_000).as_microwatts().max(1);
+        Nanos::from_nanos(u64::try_from(femtojoules / u128::from(power)).unwrap_or(u64::MAX))
     }
 
     fn entry(&mut self, activity: Activity, frequency: Hertz) -> usize {

@@ -128,6 +128,8 @@ pub struct User {
     batch: Vec<Waiting>,
     seen: Vec<Queue<Simulated>>,
     ended: Option<Ended<Simulated>>,
+    /// The energy that the core had drawn when the wait began, in femtojoules.
+    drawn: u128,
     /// How the last wait ended, for the frames of the poll after it.
     path: Option<Path>,
     /// Since the frequency policy was last asked.
@@ -159,6 +161,7 @@ impl User {
             batch: Vec::with_capacity(BURST),
             seen,
             ended: None,
+            drawn: 0,
             path: None,
             busy: Nanos::ZERO,
             asleep: Nanos::ZERO,
@@ -362,6 +365,7 @@ impl User {
             }
             Action::Pause(span) => {
                 let until = now + span;
+                self.drawn = self.core.drawn_until(now);
                 self.core.pause(now);
                 self.waited(decision.action, now, until, tally);
                 self.go_on(until)
@@ -430,6 +434,7 @@ impl User {
     /// Gives the core away at `now`, until `until` at the latest.
     fn give_away(&mut self, now: At, action: Action<Simulated>, until: Option<At>) -> At {
         self.core.ran(self.ran_from, now);
+        self.drawn = self.core.drawn_until(now);
         let due = until.unwrap_or(now + HEALTH_INTERVAL).min(now + HEALTH_INTERVAL);
         self.state = State::Resting { action, began: now, due };
         self.core.rest(now, due, Whom::Thread)
@@ -444,7 +449,8 @@ impl User {
             self.counts.waits[action.kind() as usize] += 1;
             self.counts.waited[action.kind() as usize] += span;
         }
-        self.ended = Some(Ended { action, began, ended });
+        let spent = Some(self.core.awake_for(self.core.drawn_until(ended).saturating_sub(self.drawn)));
+        self.ended = Some(Ended { action, began, ended, spent });
     }
 }
 
