@@ -1,0 +1,96 @@
+//! The account of late packets: what is owed, and what a late packet may therefore cost to avoid.
+
+/// What is owed is counted in millionths of a packet.
+const ONE: u64 = 1_000_000;
+/// The share of what the goal allows that is aimed at: what is judged is a sample, and half of all samples of a share
+/// that is just allowed exceed it.
+const AIM_EIGHTHS: u64 = 6;
+/// The multiplier moves by one for so many late packets, or for what the goal allows in [`MEMORY`].
+const GAIN: u64 = 4;
+/// See [`GAIN`].
+const MEMORY: u64 = 20_000_000;
+/// The multiplier's bound. At one, a wait that makes as many late as the goal allows costs as much as polling.
+const MOST: u64 = 8;
+
+/// The virtual queue of owed late packets (M. J. Neely, "Stochastic Network Optimization", 2010, section 4.3): each
+/// late packet adds one, each packet takes away the share that may be late.
+///
+/// Over it stands the multiplier: the price of a late packet, in units of the time in which the goal allows one.
+/// In these it is a number of the order of one on any machine, at any rate and for any quantile.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owed {
+    /// In millionths of a packet.
+    owed: u64,
+    /// Millionths of a packet that each packet takes away.
+    share: u64,
+    /// Late packets for which the multiplier moves by one.
+    scale: u64,
+}
+
+impl Owed {
+    pub(super) fn new(allowed_ppm: u32) -> Self {
+        Self { owed: 0, share: (u64::from(allowed_ppm) * AIM_EIGHTHS / 8).max(1), scale: GAIN }
+    }
+
+    /// The share of late packets that is aimed at, in millionths.
+    pub(super) fn share(&self) -> u64 {
+        self.share
+    }
+
+    /// The mean gap between packets, in nanoseconds.
+    pub(super) fn set_gap(&mut self, gap: u64) {
+        self.scale = (MEMORY / gap.max(1) * self.share / ONE).max(GAIN);
+    }
+
+    #[inline]
+    pub(super) fn packets(&mut self, packets: u64, late: u64) {
+        let most = MOST * self.scale * ONE;
+        let owed = self.owed.saturating_add(late.saturating_mul(ONE)).min(most.max(self.owed));
+        self.owed = owed.saturating_sub(packets * self.share);
+    }
+
+    /// Late packets that are owed, in millionths.
+    pub(super) fn millionths(&self) -> u64 {
+        self.owed
+    }
+
+    /// The multiplier, in 256ths.
+    pub(super) fn multiplier(&self) -> u64 {
+        self.owed * 256 / (self.scale * ONE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn late_packets_are_paid_for_one_by_one() {
+        let mut owed = Owed::new(10_000);
+        owed.packets(1, 1);
+        assert!(owed.multiplier() > 0);
+        // 7,500 millionths each.
+        owed.packets(133, 0);
+        assert_eq!(owed.millionths(), 0);
+    }
+
+    #[test]
+    fn the_debt_is_bounded_and_no_credit_is_hoarded() {
+        let mut owed = Owed::new(1_000);
+        owed.packets(1_000_000, 0);
+        owed.packets(1_000_000_000, 1_000_000_000);
+        owed.packets(0, 1_000_000);
+        assert_eq!(owed.multiplier(), MOST * 256);
+        owed.packets(MOST * GAIN * 1_000_000 / 750 + 1, 0);
+        assert_eq!(owed.millionths(), 0);
+    }
+
+    #[test]
+    fn at_high_rates_it_moves_by_what_is_allowed_in_a_while() {
+        let mut owed = Owed::new(10_000);
+        owed.set_gap(1_000);
+        // 20,000 packets in 20 ms, of which 150 may be late.
+        owed.packets(0, 150);
+        assert_eq!(owed.multiplier(), 256);
+    }
+}

@@ -1,0 +1,307 @@
+//! What each wait would bring, as a model: how long it lasts, what it costs, how many packets it makes late.
+
+use super::arrivals::{Gaps, OCTAVES, begins};
+use super::prices::{CLASSES, Kind, Prices, class};
+use super::tail::{Atoms, PARTS, SHARE_PPM, Tail};
+
+/// Timed sleeps: one for each part of the lateness that it leaves room for, and two short ones.
+const SLEEPS: usize = PARTS + 2;
+/// Places of candidates: the sleeps, the block, and the waits for a forecast, one for each part of the lateness.
+pub(super) const SLOTS: usize = SLEEPS + 1 + PARTS;
+pub(super) const BLOCK: usize = SLEEPS;
+pub(super) const UNTIL: usize = SLEEPS + 1;
+/// Samples from which on a class's lateness is believed.
+const ENOUGH: u32 = 8;
+/// Samples of a class after which its parts are worked out anew.
+const RENEW: u32 = 16;
+/// Waits that teach something, after which one candidate of a row is worked out anew.
+const STALE: u32 = 4;
+/// A price of lateness is no more than this, in nanoseconds.
+const MOST_WEIGHT: u64 = 1 << 33;
+/// What was seen of a candidate is halved after so many times as many packets as the goal allows one late among.
+const MEMORY: u64 = 4;
+
+/// What a wait would bring.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Cell {
+    /// How long to wait; 0: it is no candidate.
+    pub(super) wait: u64,
+    /// From its beginning until its packets are served, in nanoseconds.
+    pub(super) lasts: u64,
+    /// What that costs, as the time of a core that polls.
+    pub(super) costs: u64,
+    /// What its late packets cost at a multiplier of one.
+    pub(super) weight: u64,
+    /// Packets that it is expected to make late, in millionths.
+    pub(super) late: u64,
+}
+
+/// The candidates after a silence.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    cells: [Cell; SLEEPS + 1],
+    /// The next one to be worked out anew; `None`: none has been.
+    next: Option<usize>,
+    /// What had been learned when that was done last.
+    learned: u32,
+}
+
+/// What was seen of a candidate: packets, and late ones.
+#[derive(Clone, Copy, Default, Debug)]
+struct Seen {
+    packets: u64,
+    late: u64,
+}
+
+/// How late waits of a kind and class end.
+#[derive(Clone, Debug)]
+struct Lateness {
+    tail: Tail,
+    atoms: Atoms,
+    since: u32,
+}
+
+/// The waits for a forecast arrival.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Forecast {
+    /// How much before the arrival each is to end, at most.
+    pub(super) margins: [u64; PARTS],
+    /// What each costs, the polls until the arrival included, but for the forecast's own width.
+    pub(super) costs: [u64; PARTS],
+    pub(super) weights: [u64; PARTS],
+    /// The block.
+    pub(super) block: Cell,
+}
+
+/// Everything learned, and the plan that follows from it.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) gaps: Gaps,
+    prices: Prices,
+    lateness: [[Lateness; CLASSES]; 2],
+    seen: [Seen; SLOTS],
+    rows: [Row; OCTAVES],
+    forecast: Option<(Forecast, u32)>,
+    learned: u32,
+    /// From arrival to departure, as the worker sees it: the goal less the reserve.
+    pub(super) target: u64,
+    /// No timed sleep is longer.
+    longest: u64,
+    ring: u64,
+    /// The share of late packets that is aimed at, in millionths.
+    share: u64,
+    /// What a packet takes once it is picked up: with its poll, nearly always; and by itself, on average.
+    pub(super) service: u64,
+    pub(super) work: u64,
+    interrupts: bool,
+}
+
+impl Plan {
+    pub(super) fn new(target: u64, longest: u64, ring: u64, share: u64, interrupts: bool) -> Self {
+        const LATENESS: Lateness = Lateness { tail: Tail::new(), atoms: Atoms { at: [0; PARTS], mean: 0 }, since: 0 };
+        let row = Row { cells: [Cell::default(); SLEEPS + 1], next: None, learned: 0 };
+        Self {
+            gaps: Gaps::new(),
+            prices: Prices::new(),
+            lateness: [const { [LATENESS; CLASSES] }; 2],
+            seen: [Seen::default(); SLOTS],
+            rows: [row; OCTAVES],
+            forecast: None,
+            learned: 0,
+            target,
+            longest,
+            ring,
+            share: share.max(1),
+            service: 0,
+            work: 0,
+            interrupts,
+        }
+    }
+
+    /// Starts a kind and class from what was measured.
+    pub(super) fn know(&mut self, kind: Kind, length: Option<u64>, tail: &Tail) {
+        let classes = length.map_or(0..CLASSES, |length| class(length)..class(length) + 1);
+        for lateness in &mut self.lateness[kind as usize][classes] {
+            *lateness = Lateness { tail: tail.clone(), atoms: tail.atoms(), since: 0 };
+        }
+    }
+
+    /// A wait of this kind and length ended so late; says whether that was a stall, which is not learned.
+    pub(super) fn ended(&mut self, kind: Kind, length: u64, late: units::Nanos, stalls_ppm: u32) -> bool {
+        let lateness = &mut self.lateness[kind as usize][class(length)];
+        if lateness.tail.add(late, stalls_ppm) {
+            return true;
+        }
+        lateness.since += 1;
+        if lateness.since >= RENEW || lateness.tail.samples() <= RENEW {
+            lateness.since = 0;
+            lateness.atoms = lateness.tail.atoms();
+        }
+        self.learned = self.learned.wrapping_add(1);
+        false
+    }
+
+    /// A wait of this kind lasted so long, and cost so much.
+    pub(super) fn spent(&mut self, kind: Kind, lasted: u64, spent: u64) {
+        self.prices.add(kind, lasted, spent);
+    }
+
+    /// Of the packets after a wait so many were late.
+    #[inline]
+    pub(super) fn saw(&mut self, slot: usize, packets: u64, late: u64) {
+        let seen = &mut self.seen[slot];
+        seen.packets += packets;
+        seen.late += late * 1_000_000;
+        if seen.packets > MEMORY * (1_000_000 / self.share) {
+            seen.packets /= 2;
+            seen.late /= 2;
+        }
+    }
+
+    /// How late waits of this kind and length end: of the nearest class that was tried, longer ones first, since
+    /// a longer wait ends no earlier; then of the other kind.
+    fn lateness(&self, kind: Kind, length: u64) -> &Atoms {
+        let at = class(length);
+        let of = |kind: Kind, enough: u32| {
+            let classes = &self.lateness[kind as usize];
+            let tried = |index: &usize| classes[*index].tail.samples() >= enough;
+            let nearest = (at..CLASSES).find(tried).or_else(|| (0..at).rev().find(tried));
+            nearest.map(|index| &classes[index].atoms)
+        };
+        let own = of(kind, ENOUGH).or_else(|| of(kind, 1));
+        own.or_else(|| of(kind.other(), 1)).unwrap_or(&self.lateness[kind as usize][at].atoms)
+    }
+
+    /// What a model expects, set right by what was seen: so many packets stand for the model as the goal allows one
+    /// late among.
+    fn corrected(&self, slot: usize, packets: u64, late: u64) -> u64 {
+        let (seen, model) = (&self.seen[slot], 1_000_000 / self.share);
+        let late = u128::from(late) * u128::from(model) + u128::from(packets) * u128::from(seen.late) / 1_000_000;
+        (late / u128::from(model + seen.packets)) as u64
+    }
+
+    /// What so many late packets, in millionths, cost at a multiplier of one: the time in which the goal allows them.
+    fn weight(&self, late: u64) -> u64 {
+        let weight = u128::from(late) * u128::from(self.gaps.mean()) / u128::from(self.share);
+        u64::try_from(weight).unwrap_or(MOST_WEIGHT).min(MOST_WEIGHT)
+    }
+
+    /// A timed sleep after a silence.
+    fn sleep(&self, slot: usize, silence: u64, wait: u64) -> Cell {
+        if wait == 0 {
+            return Cell::default();
+        }
+        let atoms = self.lateness(Kind::Timer, wait);
+        let away = wait + atoms.mean;
+        let packets = self.gaps.expected(silence, away);
+        let mut late = 0;
+        for (at, share) in atoms.at.iter().zip(SHARE_PPM) {
+            let over = (wait + at + self.service).saturating_sub(self.target);
+            if over > 0 {
+                late += self.gaps.expected(silence, over.min(away)) * share / 1_000_000;
+            }
+        }
+        self.cell(slot, wait, away, self.prices.of(Kind::Timer, away), packets, late)
+    }
+
+    /// A wait until the next frame, after a silence.
+    fn block(&self, wait: u64) -> Cell {
+        let atoms = self.lateness(Kind::Device, wait);
+        let packets = 1_000_000 + self.gaps.follow(atoms.mean);
+        let mut late = 0;
+        for (at, share) in atoms.at.iter().zip(SHARE_PPM) {
+            let over = (at + self.service).saturating_sub(self.target);
+            if over > 0 {
+                late += (1_000_000 + self.gaps.follow(over)) * share / 1_000_000;
+            }
+        }
+        let away = wait + atoms.mean;
+        self.cell(BLOCK, wait, away, self.prices.of(Kind::Device, away), packets, late)
+    }
+
+    fn cell(&self, slot: usize, wait: u64, away: u64, price: u64, packets: u64, late: u64) -> Cell {
+        let work = (u128::from(packets) * u128::from(self.work) / 1_000_000) as u64;
+        let late = self.corrected(slot, packets, late);
+        Cell { wait, lasts: away + work, costs: price + work, weight: self.weight(late), late }
+    }
+
+    /// How long a sleep is that ends in time although it ends later than usual.
+    fn wait_for(&self, slot: usize) -> u64 {
+        let budget = self.target.saturating_sub(self.service);
+        let bounded = |wait: u64, late: u64| wait.min(self.longest).min(self.ring.saturating_sub(late));
+        match slot {
+            // The lateness depends on the class, the class on the sleep, and the sleep on the lateness.
+            0..PARTS => {
+                let late = |wait: u64| self.lateness(Kind::Timer, wait);
+                let first = budget.saturating_sub(late(budget).at[slot]);
+                let atoms = late(first);
+                bounded(budget.saturating_sub(atoms.at[slot]), atoms.at[PARTS - 2])
+            }
+            slot => {
+                let wait = budget >> (slot - PARTS + 1);
+                bounded(wait, self.lateness(Kind::Timer, wait).at[PARTS - 2])
+            }
+        }
+    }
+
+    fn work_out(&self, octave: usize, slot: usize) -> Cell {
+        let silence = begins(octave);
+        if slot < SLEEPS {
+            self.sleep(slot, silence, self.wait_for(slot))
+        } else if self.interrupts {
+            self.block(self.gaps.residual(silence))
+        } else {
+            Cell::default()
+        }
+    }
+
+    /// The candidates after a silence of this octave. One of them is worked out anew now and then.
+    #[inline]
+    pub(super) fn row(&mut self, octave: usize) -> &[Cell; SLEEPS + 1] {
+        let Row { next, learned, .. } = self.rows[octave];
+        match next {
+            Some(_) if self.learned.wrapping_sub(learned) < STALE => {}
+            Some(slot) => {
+                let cell = self.work_out(octave, slot);
+                let row = &mut self.rows[octave];
+                row.cells[slot] = cell;
+                row.next = Some((slot + 1) % (SLEEPS + 1));
+                row.learned = self.learned;
+            }
+            None => self.fill(octave),
+        }
+        &self.rows[octave].cells
+    }
+
+    #[cold]
+    fn fill(&mut self, octave: usize) {
+        let cells = core::array::from_fn(|slot| self.work_out(octave, slot));
+        self.rows[octave] = Row { cells, next: Some(0), learned: self.learned };
+    }
+
+    /// Works everything out anew when it is asked for next.
+    pub(super) fn forget(&mut self) {
+        self.rows.iter_mut().for_each(|row| row.next = None);
+        self.forecast = None;
+    }
+
+    /// The waits for an arrival that is about `ahead` away.
+    pub(super) fn forecast(&mut self, ahead: u64) -> &Forecast {
+        let stale = |learned: u32| self.learned.wrapping_sub(learned) >= 4 * STALE;
+        if self.forecast.as_ref().is_none_or(|(_, learned)| stale(*learned)) {
+            let atoms = *self.lateness(Kind::Timer, ahead);
+            let price = self.prices.of(Kind::Timer, ahead);
+            let margins = atoms.at.map(|at| at + 1_000);
+            let costs = margins.map(|margin| price + margin.saturating_sub(atoms.mean));
+            let weights = core::array::from_fn(|part| {
+                let beyond = |at: &u64| at + self.service > self.target + margins[part];
+                let late = atoms.at.iter().zip(SHARE_PPM).filter(|(at, _)| beyond(at)).map(|(_, share)| share).sum();
+                self.weight(self.corrected(UNTIL + part, 1_000_000, late))
+            });
+            let block = if self.interrupts { self.block(ahead) } else { Cell::default() };
+            self.forecast = Some((Forecast { margins, costs, weights, block }, self.learned));
+        }
+        let (forecast, _) = self.forecast.as_ref().expect("just made");
+        forecast
+    }
+}

@@ -1,0 +1,130 @@
+//! What waits have cost of late, by kind and length.
+
+/// Lengths are told apart by octave: below 16 us, then one an octave, the last from 1 ms on.
+pub(super) const CLASSES: usize = 8;
+/// A new sample moves the mean by this part at least.
+const MEMORY: u64 = 32;
+/// What is known is given up after so long without a sample, in nanoseconds: then the next class is asked.
+const FRACTION: u64 = 16;
+
+/// The class of a wait of this length.
+pub(super) fn class(nanos: u64) -> usize {
+    let octaves = (nanos / 16_000).checked_ilog2().map_or(0, |o| o as usize + 1);
+    octaves.min(CLASSES - 1)
+}
+
+/// Who ends a wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub(super) enum Kind {
+    Timer,
+    Device,
+}
+
+/// Means of what waits of a class took and cost, in sixteenths of a nanosecond.
+#[derive(Clone, Copy, Default, Debug)]
+struct Mean {
+    samples: u64,
+    length: u64,
+    spent: u64,
+}
+
+/// What waits cost: the time for which a core that polls costs as much.
+#[derive(Clone, Debug)]
+pub(super) struct Prices {
+    means: [[Mean; CLASSES]; 2],
+}
+
+impl Prices {
+    pub(super) const fn new() -> Self {
+        const NONE: Mean = Mean { samples: 0, length: 0, spent: 0 };
+        Self { means: [[NONE; CLASSES]; 2] }
+    }
+
+    /// A wait of `length` cost `spent`, both in nanoseconds.
+    pub(super) fn add(&mut self, kind: Kind, length: u64, spent: u64) {
+        let mean = &mut self.means[kind as usize][class(length)];
+        mean.samples += 1;
+        let part = mean.samples.min(MEMORY);
+        let toward = |old: u64, new: u64| {
+            let new = new.min(1 << 40) * FRACTION;
+            if new >= old { old + (new - old) / part } else { old - (old - new) / part }
+        };
+        // One sample that is many times the mean is a stall of the machine: it counts as four times as much.
+        let bounded = if mean.samples > 8 { spent.min(4 * mean.spent / FRACTION + 1_000) } else { spent };
+        mean.length = toward(mean.length, length);
+        mean.spent = toward(mean.spent, bounded);
+    }
+
+    /// What a wait of this length costs: on the line through the classes around it, or of the nearest that is known.
+    /// Nothing is known: nothing, so that it is tried, and then it is known.
+    pub(super) fn of(&self, kind: Kind, length: u64) -> u64 {
+        self.known(kind, length).or_else(|| self.known(kind.other(), length)).unwrap_or(0)
+    }
+
+    fn known(&self, kind: Kind, length: u64) -> Option<u64> {
+        let means = &self.means[kind as usize];
+        let at = class(length);
+        let known = |index: &usize| means[*index].samples > 0;
+        let below = (0..=at).rev().find(known).map(|index| &means[index]);
+        let above = (at + 1..CLASSES).find(known).map(|index| &means[index]);
+        let want = length * FRACTION;
+        let (one, other) = match (below, above) {
+            (Some(below), Some(above)) if want > below.length || above.length == below.length => (below, above),
+            // Beyond all that is known: on with the slope of the last two.
+            (Some(last), _) => {
+                let before = (0..at).rev().filter(known).map(|index| &means[index]).find(|m| m.length < last.length);
+                (before.unwrap_or(last), last)
+            }
+            (None, Some(above)) => (above, above),
+            (None, None) => return None,
+        };
+        if one.length >= other.length {
+            return Some(other.spent / FRACTION);
+        }
+        let run = i128::from(other.length) - i128::from(one.length);
+        // No wait costs more with each nanosecond than a core that polls, nor less than one that waits less.
+        let rise = (i128::from(other.spent) - i128::from(one.spent)).clamp(0, run);
+        let spent = i128::from(one.spent) + rise * (i128::from(want) - i128::from(one.length)) / run;
+        Some((spent.max(0) / i128::from(FRACTION)) as u64)
+    }
+}
+
+impl Kind {
+    pub(super) fn other(self) -> Self {
+        match self {
+            Self::Timer => Self::Device,
+            Self::Device => Self::Timer,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn between_two_lengths_the_price_is_on_their_line() {
+        let mut prices = Prices::new();
+        assert_eq!(prices.of(Kind::Timer, 50_000), 0);
+        prices.add(Kind::Timer, 20_000, 7_000);
+        assert_eq!(prices.of(Kind::Timer, 500_000), 7_000);
+        assert_eq!(prices.of(Kind::Device, 500_000), 7_000);
+        prices.add(Kind::Timer, 220_000, 27_000);
+        assert_eq!(prices.of(Kind::Timer, 120_000), 17_000);
+        assert_eq!(prices.of(Kind::Timer, 1_220_000), 127_000);
+        assert_eq!(prices.of(Kind::Timer, 10_000), 7_000);
+        prices.add(Kind::Device, 1_000_000, 3_000);
+        assert_eq!(prices.of(Kind::Device, 20_000), 3_000);
+    }
+
+    #[test]
+    fn a_stall_moves_the_price_little() {
+        let mut prices = Prices::new();
+        for _ in 0..100 {
+            prices.add(Kind::Device, 100_000, 8_000);
+        }
+        prices.add(Kind::Device, 100_000, 50_000_000);
+        assert!(prices.of(Kind::Device, 100_000) < 9_000);
+    }
+}
