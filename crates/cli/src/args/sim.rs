@@ -1,10 +1,14 @@
 //! `apus sim`.
 
+mod goals;
+
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use sim::strict::Override;
+
+pub use goals::{Goals, Grid};
 
 /// What to do in the modelled world.
 #[derive(Subcommand, Debug)]
@@ -38,12 +42,16 @@ pub enum Sim {
     /// Given FILE.toml, it checks a machine file of your own: for a mistake it prints the line, the key and what is
     /// allowed, with exit status 2.
     Machines(Machines),
-    /// Shows which waiting mode holds a latency goal with the least power, on several machines.
+    /// Judges adaptive against other waiting modes: who holds a latency goal with the least power?
     ///
-    /// Compares polling, l3fwd-power's scheme, backoff, interrupts and adaptive, at goals of 20, 50 and 100 us (p99.9) and
-    /// loads of 1, 10, 50 and 90 % of what a core can forward. Takes some minutes. Exit status 1 if another mode holds a
-    /// goal that adaptive misses, or holds it with less power.
-    Goals(Goals),
+    /// Simulates adaptive and its rivals on the same frames, for every combination of machine, traffic, load, idle limit
+    /// and goal. The rivals are poll, l3fwd-power, backoff and interrupt at their own settings, and each of them at fixed
+    /// frequencies chosen in hindsight. Lists every goal that adaptive misses while a rival holds it, and every goal
+    /// that a rival holds with less power; then counts wins, ties and losses. Exit status 1 if there are any such goals.
+    ///
+    /// --grid picks what is compared: quick (some minutes), classic (48 goals with Poisson traffic, some minutes) or full
+    /// (9,240 goals, days: draw some of them with --sample). The other options replace parts of the grid.
+    Goals(Box<Goals>),
 }
 
 /// `apus sim run`
@@ -179,55 +187,6 @@ pub struct Figures {
     /// Write a report with tables and plots: one HTML file that needs nothing else.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-}
-
-/// `apus sim goals`
-#[derive(Args, Debug)]
-pub struct Goals {
-    /// Only this machine; may be given several times [default: all four].
-    #[arg(long, value_name = "NAME", value_parser = goals_machine)]
-    pub machine: Vec<String>,
-    /// Bounds at p99.9, with commas between them [default: 20us,50us,100us].
-    #[arg(long, value_name = "TIME", value_delimiter = ',', value_parser = bound)]
-    pub goal: Vec<units::Nanos>,
-    /// Loads in percent, with commas between them [default: 1,10,50,90].
-    #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=100))]
-    pub load: Vec<u64>,
-    /// The simulated time that counts for nothing [default: 2s].
-    #[arg(long, value_name = "TIME")]
-    pub warm_up: Option<units::Nanos>,
-    /// The simulated time that counts [default: 1s].
-    #[arg(long, value_name = "TIME")]
-    pub duration: Option<units::Nanos>,
-    /// Seed of all that is random: the same seed gives the same bytes.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Runs that are simulated at once [default: as many as there are CPUs].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub jobs: Option<u16>,
-    /// Write the scenario of each run into this folder, for apus sim run.
-    #[arg(long, value_name = "FOLDER")]
-    pub scenarios: Option<PathBuf>,
-    /// Print one JSON document (schema apus.sim.goals/1).
-    #[arg(long)]
-    pub json: bool,
-    /// Write a report with tables and plots: one HTML file that needs nothing else.
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
-}
-
-/// A machine that goals are tried on.
-fn goals_machine(text: &str) -> Result<String, String> {
-    let known = sim::goals::MACHINES.map(|(name, _)| name);
-    if known.contains(&text) { Ok(text.to_owned()) } else { Err(format!("expected one of {}", known.join(", "))) }
-}
-
-/// A goal's bound.
-fn bound(text: &str) -> Result<units::Nanos, String> {
-    match text.parse::<units::Nanos>() {
-        Ok(units::Nanos::ZERO) => Err("a goal must be longer than 0; even polling takes some microseconds".into()),
-        other => other.map_err(|error| error.to_string()),
-    }
 }
 
 /// A figure's identifier.

@@ -26,6 +26,8 @@ mod run;
 mod schemas;
 /// `apus sim`: the figures.
 mod sim;
+/// `apus sim goals`: documents, own machines and traffic, draws, wrong use.
+mod sim_goals;
 /// `apus snapshot`: the document, what is written, wrong use.
 mod snapshot;
 /// What the tests share: a worker that pretends, and the binary.

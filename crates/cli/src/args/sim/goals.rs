@@ -1,0 +1,173 @@
+//! `apus sim goals`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use policy::Goal;
+use sim::goals::{MOST_SEEDS, Pattern, Peak, Way};
+use units::{Nanos, Quantile};
+
+/// `apus sim goals`
+#[derive(Args, Debug)]
+pub struct Goals {
+    /// What to compare.
+    #[arg(long, value_enum, default_value_t = Grid::Quick)]
+    pub grid: Grid,
+    /// Judge only N cases, drawn at random from the grid.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub sample: Option<u32>,
+    /// Seed of the draw: the same seed draws the same cases.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "sample")]
+    pub sample_seed: u64,
+    /// A machine, a name or FILE.toml, with its network controller after a + if it has none of its own:
+    /// xeon-gold-6338n+x540. May be given several times.
+    #[arg(long, value_name = "NAME[+NIC]", value_parser = machine)]
+    pub machine: Vec<Machine>,
+    /// Traffic: poisson, constant, on-off, self-similar, slots, step, replay; FILE.toml with [[traffic]] tables as in a
+    /// scenario; or FILE.pcap or FILE.csv to replay. Comma-separated. A file has its own rate, whatever --load says.
+    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    pub traffic: Vec<Pattern>,
+    /// Loads in percent of what a core forwards at its base frequency, such as 0.01,1,50. Comma-separated.
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = load)]
+    pub load: Vec<u32>,
+    /// Goals such as p99=20us,p99.99=1ms; without a quantile p99.9 is meant. Comma-separated.
+    #[arg(long, value_name = "GOAL", value_delimiter = ',', value_parser = goal)]
+    pub goal: Vec<Goal>,
+    /// Deepest idle states allowed, such as C1,C6. Comma-separated. Machines without the state are left out.
+    #[arg(long, value_name = "STATE", value_delimiter = ',')]
+    pub idle: Vec<String>,
+    /// The highest packet rate that adaptive is told (goal.peak): told (the traffic's own; not for files), untold, or a
+    /// rate such as 1Mpps. Comma-separated.
+    #[arg(long, value_name = "PEAK", value_delimiter = ',', value_parser = peak)]
+    pub peak: Vec<Peak>,
+    /// Rivals: poll, l3fwd-power, hybrid300, interrupt, backoff=50us; with @1GHz at that frequency. Comma-separated.
+    #[arg(long, value_name = "MODE", value_delimiter = ',')]
+    pub rival: Vec<Way>,
+    /// Also compare each rival that keeps its frequency at N frequencies from the lowest up to below the base frequency.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=16))]
+    pub frequencies: Option<u32>,
+    /// Simulated time before the window that counts [default: 1s; classic: 2s].
+    #[arg(long, value_name = "TIME")]
+    pub warm_up: Option<Nanos>,
+    /// Simulated time that counts [default: by rate and quantile; classic: 1s].
+    #[arg(long, value_name = "TIME")]
+    pub duration: Option<Nanos>,
+    /// The first seed of all that is random: the same seed gives the same bytes.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Seeds per case: the first and the N - 1 that follow it [default: 3; classic: 1; full: 5].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_SEEDS))]
+    pub seeds: Option<u64>,
+    /// Settings to simulate at a time [default: the number of CPUs].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
+    /// List all cases, not only those that adaptive loses.
+    #[arg(long)]
+    pub all: bool,
+    /// List all cases, and what each mode came to in them.
+    #[arg(long)]
+    pub ways: bool,
+    /// Write the scenario of each run into this folder, for apus sim run.
+    #[arg(long, value_name = "FOLDER")]
+    pub scenarios: Option<PathBuf>,
+    /// Write one row per case into this file.
+    #[arg(long, value_name = "FILE.csv", value_parser = super::csv_file)]
+    pub csv: Option<PathBuf>,
+    /// Print one JSON document (schema apus.sim.goals/2).
+    #[arg(long)]
+    pub json: bool,
+    /// Write a report with tables and plots: one HTML file that needs nothing else.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// A named grid.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub enum Grid {
+    /// One machine, four kinds of traffic at three loads, three goals, three seeds.
+    Quick,
+    /// Four machines, Poisson traffic at four loads, three goals, one seed.
+    Classic,
+    /// Four machines, seven kinds of traffic at seven loads, C1 and C6, fifteen goals, with and without a peak, five seeds.
+    Full,
+}
+
+impl From<Grid> for sim::goals::Grid {
+    fn from(grid: Grid) -> Self {
+        match grid {
+            Grid::Quick => Self::Quick,
+            Grid::Classic => Self::Classic,
+            Grid::Full => Self::Full,
+        }
+    }
+}
+
+/// A processor, and a network controller if one was named.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Machine {
+    /// A name, or a file.
+    pub processor: String,
+    /// The same.
+    pub nic: Option<String>,
+}
+
+fn machine(text: &str) -> Result<Machine, String> {
+    let (processor, nic) = text.split_once('+').map_or((text, None), |(processor, nic)| (processor, Some(nic)));
+    let known: Vec<&str> = sim::machine::Machine::names().collect();
+    for name in [Some(processor), nic].into_iter().flatten() {
+        if !name.ends_with(".toml") && !known.contains(&name) {
+            return Err(format!("there is no machine {name:?}: expected one of {}, or FILE.toml", known.join(", ")));
+        }
+    }
+    Ok(Machine { processor: processor.to_owned(), nic: nic.map(str::to_owned) })
+}
+
+/// Parts per million of a percentage above 0.
+fn load(text: &str) -> Result<u32, String> {
+    let percent = format!("{}%", text.trim().trim_end_matches('%'));
+    let ppm = percent.parse().map(sim::scenario::Percent::ppm).ok().filter(|ppm| *ppm > 0);
+    ppm.ok_or_else(|| "expected a percentage above 0 and up to 100, such as 0.01 or 50".into())
+}
+
+/// A goal, or its bound alone.
+fn goal(text: &str) -> Result<Goal, String> {
+    if text.contains('=') {
+        return text.parse::<Goal>().map_err(|error| error.to_string());
+    }
+    match text.parse::<Nanos>() {
+        Ok(Nanos::ZERO) => Err("a goal must be longer than 0; even polling takes some microseconds".into()),
+        Ok(latency) => Ok(Goal { quantile: Quantile::P99_9, latency }),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn peak(text: &str) -> Result<Peak, String> {
+    match text {
+        "told" => Ok(Peak::Told),
+        "untold" => Ok(Peak::Untold),
+        rate => match rate.parse::<units::PacketRate>() {
+            Ok(rate) if rate.as_pps() > 0 => Ok(Peak::Is(rate)),
+            _ => Err("expected told, untold, or the highest rate at which packets may come, such as 1Mpps".into()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_and_refused() {
+        assert_eq!(load("0.01"), Ok(100));
+        assert_eq!((load("95%"), load("100")), (Ok(950_000), Ok(1_000_000)));
+        assert!(["0", "101", "x", "", "-1", "0.00001"].into_iter().all(|text| load(text).is_err()));
+        assert_eq!(goal("20us").unwrap().to_string(), "p99.9=20us");
+        assert_eq!(goal("p99.99=1ms").unwrap().to_string(), "p99.99=1ms");
+        assert!(goal("p99=0us").is_err() && goal("20").is_err() && goal("0us").is_err());
+        assert_eq!((peak("told"), peak("1Mpps")), (Ok(Peak::Told), Ok(Peak::Is(units::PacketRate::new(1_000_000)))));
+        assert!(peak("0pps").is_err() && peak("much").is_err());
+        let pair = machine("xeon-gold-6338n+own.toml").unwrap();
+        assert_eq!((pair.processor.as_str(), pair.nic.as_deref()), ("xeon-gold-6338n", Some("own.toml")));
+        assert!(machine("xeon").unwrap_err().contains("xeon-e5-2699v3"));
+    }
+}

@@ -1,0 +1,159 @@
+//! `apus sim goals`: who holds a goal with the least power? [`plan`] makes the grid of what was typed, [`say`] and
+//! [`report`] show what came of it, [`rows`] is its CSV.
+
+mod plan;
+mod report;
+mod rows;
+mod say;
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::ValueEnum as _;
+use live::os::Signals;
+use sim::goals::{Bound, Case, Files, PlanError, RunError, Setting};
+
+use super::csv;
+use super::sweep::Progress;
+use crate::args::sim::Goals as Typed;
+use crate::commands::print_json;
+use crate::documents::goals::Document;
+use crate::{Failure, Status, terminal};
+
+/// How often a signal is looked for.
+const LOOK: Duration = Duration::from_millis(100);
+/// What says how much power a goal needs at least.
+const BOUND: Option<Bound> = None;
+
+/// Simulates all, judges, and says so.
+pub fn run(typed: &Typed) -> anyhow::Result<Status> {
+    // Before any thread is started: they inherit what is held back.
+    let signals = Signals::hold()?;
+    let plan = plan::plan(typed)?;
+    let settings = plan.settings().map_err(|error| {
+        let fix = match &error {
+            PlanError::Empty => "give other values of --idle, --load, --peak or --traffic",
+            _ => "name other machines: apus sim machines lists them; add a network controller after a +",
+        };
+        Failure::wrong("plan the runs", error.to_string(), fix)
+    })?;
+    let settings: Vec<Arc<Setting>> = settings.into_iter().map(Arc::new).collect();
+    if let Some(folder) = &typed.scenarios {
+        keep(folder, &settings, &plan.files)?;
+    }
+    let planned = settings.iter().map(|setting| setting.goals.len()).sum();
+    let (cases, interrupted) = simulate(&settings, &plan.files, typed.jobs.map(usize::from), &signals)?;
+    let grid = typed.grid.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+    let document = Document::new(&grid, &plan, planned, &cases);
+    if let Some(path) = &typed.csv {
+        csv::write_file(path, &rows::head(), &document.cases.iter().map(rows::row).collect::<Vec<_>>())?;
+    }
+    if let Some(path) = &typed.output {
+        let results = serde_json::to_value(&document).context("write the document")?;
+        tester::report::write(&report::report(&document, results), path)?;
+    }
+    if typed.json {
+        print_json(&document)?;
+    } else {
+        let mut out = terminal::out();
+        out.write_all(say::text(&document, typed.all, typed.ways).as_bytes())?;
+        if interrupted {
+            writeln!(out, "interrupted: {} of {planned} cases were not judged", planned - cases.len())?;
+        }
+        for path in [&typed.csv, &typed.output].into_iter().flatten() {
+            // Not after the last line of the result, which counts the cases.
+            writeln!(terminal::err(), "written: {}", path.display())?;
+        }
+        out.flush().context("write the table")?;
+    }
+    let beaten = cases.iter().any(|case| case.verdict().is_beaten());
+    Ok(if beaten || interrupted { Status::Findings } else { Status::Good })
+}
+
+/// Writes each run's scenario into a file of `folder`, for `apus sim run`, with the files that they name.
+fn keep(folder: &Path, settings: &[Arc<Setting>], files: &Files) -> Result<(), Failure> {
+    let failed = |error: io::Error| {
+        Failure::wrong(format!("write scenarios to {}", folder.display()), error.to_string(), "name another folder")
+    };
+    fs::create_dir_all(folder).map_err(failed)?;
+    for (name, text) in settings.iter().flat_map(|setting| setting.scenarios()) {
+        terminal::file(&folder.join(name), &text).map_err(failed)?;
+    }
+    files.iter().try_for_each(|(name, octets)| fs::write(folder.join(name), octets)).map_err(failed)
+}
+
+/// The cases of the settings that were simulated, and whether a signal came before all were.
+fn simulate(
+    settings: &[Arc<Setting>],
+    files: &Files,
+    jobs: Option<usize>,
+    signals: &Signals,
+) -> anyhow::Result<(Vec<Case>, bool)> {
+    let jobs = jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
+    let (next, order) = (Arc::new(AtomicUsize::new(0)), spread(settings.len()));
+    let (say, said) = mpsc::channel::<(usize, Result<Vec<Case>, RunError>)>();
+    for _ in 0..jobs.min(settings.len()) {
+        let (settings, files, next, say) = (settings.to_vec(), files.clone(), Arc::clone(&next), say.clone());
+        let order = order.clone();
+        std::thread::spawn(move || {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let Some(&number) = order.get(number) else { return };
+                if say.send((number, settings[number].judge(&files, BOUND))).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    drop(say);
+    let mut done: Vec<Vec<Case>> = vec![Vec::new(); settings.len()];
+    let mut progress = Progress::new(settings.iter().map(|setting| setting.goals.len()).sum(), 0);
+    let (mut left, mut judged, mut interrupted) = (settings.len(), 0, false);
+    while left > 0 && !interrupted {
+        progress.show(judged);
+        // Not only when nothing comes: short runs come without a rest.
+        interrupted = signals.wait(Duration::ZERO).is_some();
+        match said.recv_timeout(LOOK) {
+            Ok((number, cases)) => {
+                let name = || format!("simulate {}", settings[number].name());
+                let fix = "change --warm-up, --duration, --traffic or --rival";
+                done[number] = cases.map_err(|error| Failure::wrong(name(), error.to_string(), fix))?;
+                judged += done[number].len();
+                left -= 1;
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            Err(mpsc::RecvTimeoutError::Disconnected) => anyhow::bail!("a thread ended before its run was done"),
+        }
+    }
+    progress.clear();
+    Ok((done.into_iter().flatten().collect(), left > 0))
+}
+
+/// The numbers below `n`, in an order that goes to and fro: what an interrupted run has judged is from all of the grid.
+/// Multiples of the golden ratio (Knuth, "The Art of Computer Programming", vol. 3, 6.4).
+fn spread(n: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..n).collect();
+    order.sort_by_key(|number| (*number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_tenth_is_from_all_of_the_grid() {
+        let order = spread(1_000);
+        let mut tenths: Vec<usize> = order[..100].iter().map(|number| number / 100).collect();
+        tenths.sort_unstable();
+        assert!((0..10).all(|tenth| (8..=12).contains(&tenths.iter().filter(|t| **t == tenth).count())), "{tenths:?}");
+        let mut all = order;
+        all.sort_unstable();
+        assert!(all.into_iter().eq(0..1_000));
+    }
+}

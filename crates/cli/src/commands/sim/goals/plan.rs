@@ -1,0 +1,76 @@
+//! The grid that was asked for: a named one, with what was typed in place of its parts.
+
+use std::fs;
+use std::path::Path;
+
+use sim::goals::{Files, Grid, Idle, MACHINES, Pattern, Plan};
+
+use crate::Failure;
+use crate::args::sim::Goals as Typed;
+
+/// The plan, with the files that it names read.
+pub fn plan(typed: &Typed) -> Result<Plan, Failure> {
+    let mut plan = Grid::from(typed.grid).plan();
+    let mut files = Files::new();
+    if !typed.machine.is_empty() {
+        plan.machines.clear();
+        for machine in &typed.machine {
+            let known = MACHINES.iter().find(|(name, _)| *name == machine.processor).map(|(_, nic)| (*nic).to_owned());
+            let nic = machine.nic.clone().or(known).unwrap_or_else(|| machine.processor.clone());
+            plan.machines.push((named(&machine.processor, &mut files)?, named(&nic, &mut files)?));
+        }
+    }
+    if !typed.traffic.is_empty() {
+        plan.traffic.clear();
+        for pattern in &typed.traffic {
+            plan.traffic.push(match pattern {
+                Pattern::File(path) => Pattern::File(read(path, &mut files)?),
+                known => known.clone(),
+            });
+        }
+    }
+    if !typed.idle.is_empty() {
+        plan.idle = typed.idle.iter().map(|s| Idle { deepest: s.clone(), up_to_ppm: 1_000_000 }).collect();
+    }
+    if !typed.rival.is_empty() {
+        // Those that were chosen, and no others unless they are asked for.
+        (plan.rivals, plan.frequencies) = (typed.rival.clone(), 0);
+    }
+    put(&mut plan.loads_ppm, &typed.load);
+    put(&mut plan.goals, &typed.goal);
+    put(&mut plan.peaks, &typed.peak);
+    plan.frequencies = typed.frequencies.unwrap_or(plan.frequencies);
+    plan.seed = typed.seed;
+    plan.seeds = typed.seeds.unwrap_or(plan.seeds);
+    plan.warm_up = typed.warm_up.unwrap_or(plan.warm_up);
+    plan.duration = typed.duration.map_or(plan.duration, |duration| (duration, duration));
+    plan.sample = typed.sample.map(|cases| (cases as usize, typed.sample_seed));
+    plan.files = files;
+    Ok(plan)
+}
+
+fn put<T: Clone>(into: &mut Vec<T>, typed: &[T]) {
+    if !typed.is_empty() {
+        *into = typed.to_vec();
+    }
+}
+
+/// A machine's name; if it is a file's, the file is read.
+fn named(machine: &str, files: &mut Files) -> Result<String, Failure> {
+    if machine.ends_with(".toml") { read(machine, files) } else { Ok(machine.to_owned()) }
+}
+
+/// Reads a file: what scenarios call it is its name without its folder.
+fn read(path: &str, files: &mut Files) -> Result<String, Failure> {
+    let failed = |why: String, fix: &str| Failure::wrong(format!("read {path}"), why, fix);
+    let octets = fs::read(path).map_err(|error| failed(error.to_string(), "name a file that can be read"))?;
+    let name = Path::new(path).file_name().map_or_else(|| path.to_owned(), |name| name.to_string_lossy().into_owned());
+    // Names stand in scenarios, between quotes.
+    if name.contains(['"', '\\']) || name.contains(char::is_control) {
+        return Err(failed("its name has quotes, backslashes or control characters".into(), "rename it"));
+    }
+    match files.insert(name.clone(), octets.as_slice().into()) {
+        Some(other) if *other != octets[..] => Err(failed(format!("another {name} was given"), "rename one of them")),
+        _ => Ok(name),
+    }
+}

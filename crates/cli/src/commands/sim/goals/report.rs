@@ -1,0 +1,149 @@
+//! Cases as a report: power against the best rival's beside lateness against the allowed, and the cases that are lost.
+
+use tester::report::model::{
+    Axis, Cell, Column, Distribution, DistributionPanel, Estimate, Fact, Goal, Report, Scatter, ScatterPanel,
+    ScatterPoint, Section, Table, TailLine, TailPoint,
+};
+use units::Nanos;
+
+use super::say::of_allowed;
+use crate::documents::goals::{Case, Document};
+
+/// The report; `results` is the document.
+pub fn report(document: &Document, results: serde_json::Value) -> Report {
+    let count = |verdict: &str| document.summary.verdicts.get(verdict).copied().unwrap_or(0);
+    let cases = &document.cases;
+    let mut sections = vec![Section::Scatter(picture(cases))];
+    sections.extend(multiples(cases).map(Section::Distribution));
+    sections.push(Section::Table(table(cases)));
+    Report {
+        title: "Apus: which way of waiting holds a goal with the least power".into(),
+        lead: format!(
+            "Of {} goals adaptive wins {} and ties {}; it loses {} on power to rivals at their own settings and {} to rivals \
+             tuned in hindsight, and misses {} that a rival holds. Nobody holds {}; {} had too few packets.",
+            cases.len(),
+            count("won"),
+            count("tied"),
+            count("lost"),
+            count("lost_to_tuned"),
+            count("missed"),
+            count("nobody_holds"),
+            count("too_few_packets"),
+        ),
+        host: Vec::new(),
+        conditions: vec![
+            Fact::new("Grid", document.grid.clone()),
+            Fact::new("Seeds", format!("{}, from {}", document.seeds, document.seed)),
+            Fact::new("Warm-up", Nanos::from_nanos(document.warm_up_ns).to_string()),
+        ],
+        notes: vec!["Everything here is modelled: nothing was measured for this report.".into()],
+        sections,
+        results,
+    }
+}
+
+/// A panel for each kind of traffic.
+fn picture(cases: &[Case]) -> Scatter {
+    let mut kinds: Vec<&str> = cases.iter().map(|case| case.traffic.as_str()).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let point = |case: &Case| {
+        let (low, high) = case.power_multiple_ci95.unzip();
+        let power = case.power_multiple?;
+        Some(ScatterPoint {
+            series: case.verdict.replace('_', " "),
+            x: low.zip(high).map_or(Estimate::exact(power), |(low, high)| Estimate::between(power, low.max(0.0), high)),
+            y: Estimate::exact(of_allowed(case, case.ways.last()?)),
+        })
+    };
+    let panels = kinds.into_iter().map(|kind| ScatterPanel {
+        title: kind.to_owned(),
+        points: cases.iter().filter(|case| case.traffic == kind).filter_map(point).collect(),
+        goals: vec![Goal { label: "allowed".into(), value: 1.0 }],
+    });
+    Scatter {
+        title: "Power beside lateness, each goal".into(),
+        caption:
+            "Left of 1: less power than the best rival that holds the goal. Below the line: no more late packets than \
+                  the goal allows. Goals that no rival holds are not shown."
+                .into(),
+        x: Axis::linear("power of adaptive", "x the rival's"),
+        y: Axis::linear("late packets", "x the allowed share"),
+        panels: panels.collect(),
+    }
+}
+
+/// How power is spread over the goals, against the best rival and against the least possible.
+fn multiples(cases: &[Case]) -> Option<Distribution> {
+    let line = |series: &str, of: fn(&Case) -> Option<f64>| {
+        let mut values: Vec<f64> = cases.iter().filter_map(of).filter(|value| *value > 0.0).collect();
+        values.sort_by(f64::total_cmp);
+        let n = values.len();
+        let point = |(rank, value): (usize, f64)| TailPoint { value, above: (n - rank) as f64 / n as f64 };
+        let all: Vec<TailPoint> = values.into_iter().enumerate().map(point).collect();
+        (n > 1).then(|| TailLine { series: series.to_owned(), all, clean: Vec::new() })
+    };
+    let lines: Vec<TailLine> = [
+        line("over the best rival's", |case| case.power_multiple),
+        line("over the least possible", |case| case.bound_multiple),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    (!lines.is_empty()).then(|| Distribution {
+        title: "Power over the goals".into(),
+        caption: "The share of goals in which adaptive draws at least so many times the power.".into(),
+        x: Axis::log("power of adaptive", "x"),
+        panels: vec![DistributionPanel { title: "all goals".into(), lines, goals: Vec::new() }],
+    })
+}
+
+fn table(cases: &[Case]) -> Table {
+    let exact = |value: Option<f64>, why: &str| {
+        value.map_or_else(|| Cell::Unknown(why.into()), |value| Cell::Number(Estimate::exact(value)))
+    };
+    let beaten = |case: &&Case| matches!(case.verdict.as_str(), "missed" | "lost" | "lost_to_tuned");
+    let row = |case: &Case| {
+        let ours = case.ways.last();
+        let rival = case.ways.iter().find(|way| Some(&way.way) == case.rival.as_ref());
+        let power = |way: Option<&crate::documents::goals::Way>| way.map(|way| way.power_uw as f64 / 1e6);
+        vec![
+            Cell::Text(case.machine.clone()),
+            Cell::Text(case.traffic.clone()),
+            exact(case.load_percent, "the traffic is a file's"),
+            Cell::Text(case.deepest.clone()),
+            Cell::Text(if case.peak_pps.is_some() { "told" } else { "untold" }.into()),
+            Cell::Text(case.goal.clone()),
+            Cell::Text(case.verdict.replace('_', " ")),
+            exact(power(ours), "not simulated"),
+            exact(ours.map(|ours| of_allowed(case, ours)), "not simulated"),
+            Cell::Text(case.rival.clone().unwrap_or_default()),
+            exact(power(rival), "no rival holds the goal"),
+            exact(case.power_multiple, "no rival holds the goal"),
+            exact(case.bound_multiple, "not computed"),
+        ]
+    };
+    let columns = [
+        ("machine", ""),
+        ("traffic", ""),
+        ("load", "%"),
+        ("idle", ""),
+        ("peak", ""),
+        ("goal", ""),
+        ("verdict", ""),
+        ("adaptive", "W"),
+        ("late", "x allowed"),
+        ("rival", ""),
+        ("rival", "W"),
+        ("power", "x the rival's"),
+        ("power", "x the least"),
+    ];
+    Table {
+        title: "Goals that adaptive loses or misses".into(),
+        caption: "Frames of 64 octets, one core; load in percent of what it forwards at its base frequency. All goals are in \
+                  the embedded data."
+            .into(),
+        columns: columns.map(|(quantity, unit)| Column::new(quantity, unit)).into(),
+        rows: cases.iter().filter(beaten).map(row).collect(),
+    }
+}

@@ -1,0 +1,250 @@
+//! Cases as text: those that adaptive loses, then how many of each verdict there are.
+
+use std::fmt::Write as _;
+
+use units::Nanos;
+
+use super::super::say::{micros, watts};
+use crate::documents::goals::{Case, Document, Quartiles, Way};
+
+/// All that is to be said; `all` lists every case, `ways` what each way came to in it.
+pub fn text(document: &Document, all: bool, ways: bool) -> String {
+    let cases: Vec<&Case> = document.cases.iter().collect();
+    let (beaten, others): (Vec<&Case>, Vec<&Case>) = cases.iter().partition(|case| is_beaten(case));
+    let places = Places::of(&cases);
+    let mut text = String::new();
+    if !cases.is_empty() {
+        let _ = writeln!(text, "{}", places.said(document));
+    }
+    if ways {
+        text.push_str(&by_way(&places, &cases));
+    } else {
+        let listed: Vec<&Case> = if all { [beaten, others].concat() } else { beaten };
+        if !listed.is_empty() {
+            text.push_str(&listing(&places, &listed));
+        }
+    }
+    text.push_str(&summary(document));
+    text
+}
+
+fn is_beaten(case: &Case) -> bool {
+    matches!(case.verdict.as_str(), "missed" | "lost" | "lost_to_tuned")
+}
+
+/// What tells cases apart. What all have in common is said once, above them.
+struct Places {
+    varies: Vec<bool>,
+    common: String,
+}
+
+const PLACE: [&str; 6] = ["MACHINE", "TRAFFIC", "LOAD", "IDLE", "PEAK", "GOAL"];
+
+fn place(case: &Case) -> [String; 6] {
+    [
+        case.machine.clone(),
+        case.traffic.clone(),
+        case.load_percent.map_or_else(|| "-".to_owned(), |load| format!("{load} %")),
+        case.deepest.clone(),
+        case.peak_pps.map_or_else(|| "untold".to_owned(), |_| "told".to_owned()),
+        case.goal.clone(),
+    ]
+}
+
+impl Places {
+    fn of(cases: &[&Case]) -> Self {
+        let all: Vec<[String; 6]> = cases.iter().map(|case| place(case)).collect();
+        let varies: Vec<bool> = (0..PLACE.len()).map(|at| all.windows(2).any(|two| two[0][at] != two[1][at])).collect();
+        let same = PLACE.iter().zip(&varies).enumerate().filter(|(_, (_, varies))| !**varies);
+        let same = same.filter_map(|(at, (name, _))| {
+            let value = all.first()?[at].clone();
+            Some(match *name {
+                "LOAD" if value != "-" => format!("load {value}"),
+                "LOAD" => return None,
+                "IDLE" => format!("idle states up to {value}"),
+                "PEAK" => format!("peak {value}"),
+                _ => value,
+            })
+        });
+        Self { common: same.collect::<Vec<_>>().join(", "), varies }
+    }
+
+    fn said(&self, document: &Document) -> String {
+        let Document { seed, seeds, .. } = document;
+        let seeds = if *seeds == 1 { format!("seed {seed}") } else { format!("seeds {seed}-{}", seed + (seeds - 1)) };
+        let longest = |of: fn(&[u64]) -> Option<u64>| {
+            let all: Vec<u64> = document.cases.iter().map(|case| case.duration_ns).collect();
+            Nanos::from_nanos(of(&all).unwrap_or(0))
+        };
+        let (least, most) = (longest(|all| all.iter().copied().min()), longest(|all| all.iter().copied().max()));
+        let window = if least == most { least.to_string() } else { format!("{least} to {most}") };
+        let common = if self.common.is_empty() { String::new() } else { format!("{}; ", self.common) };
+        format!("modelled: {common}{seeds}, {window} after {} of warm-up", Nanos::from_nanos(document.warm_up_ns))
+    }
+
+    fn cells(&self, place: [String; 6]) -> Vec<String> {
+        place.into_iter().zip(&self.varies).filter(|(_, varies)| **varies).map(|(cell, _)| cell).collect()
+    }
+}
+
+/// One line a case.
+fn listing(places: &Places, cases: &[&Case]) -> String {
+    let bounds = cases.iter().any(|case| case.bound_multiple.is_some());
+    let mut head = places.cells(PLACE.map(str::to_owned));
+    let texts = head.len() + 1;
+    head.extend(["VERDICT", "CORE W", "LATE x", "RIVAL", "CORE W", "LATE x", "POWER x"].map(str::to_owned));
+    if bounds {
+        head.push("BOUND x".to_owned());
+    }
+    head.push("ADAPTIVE".to_owned());
+    let last = head.len() - 1;
+    let mut lines = vec![head];
+    for case in cases {
+        let rival = case.ways.iter().find(|way| Some(&way.way) == case.rival.as_ref());
+        let ours = case.ways.last();
+        let multiple = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
+        let late = |way: Option<&Way>| multiple(way.map(|way| of_allowed(case, way)));
+        let power = |way: Option<&Way>| way.map_or_else(|| "-".to_owned(), |way| watts(way.power_uw));
+        let verdict = case.verdict.replace('_', " ");
+        let mut line = places.cells(place(case));
+        line.extend([
+            if is_beaten(case) { verdict.to_uppercase() } else { verdict },
+            power(ours),
+            late(ours),
+            case.rival.clone().unwrap_or_else(|| "-".to_owned()),
+            power(rival),
+            late(rival),
+            multiple(case.power_multiple),
+        ]);
+        if bounds {
+            line.push(multiple(case.bound_multiple));
+        }
+        line.push(ours.map_or_else(String::new, |ours| doings(case, ours)));
+        lines.push(line);
+    }
+    let left = move |column| column < texts || column == texts + 2 || column == last;
+    let note = "LATE x: share of late packets over the allowed share. POWER x: power of adaptive over the rival's.\n";
+    format!("{}{note}", aligned(&lines, left))
+}
+
+/// The share of late packets as a multiple of what the goal allows.
+pub fn of_allowed(case: &Case, way: &Way) -> f64 {
+    let goal: Option<policy::Goal> = case.goal.parse().ok();
+    way.late_ppm / goal.map_or(1.0, |goal| f64::from(goal.quantile.above_ppm()))
+}
+
+/// What adaptive did, in short: where its time went, how often it woke, and its most frequent reasons.
+fn doings(case: &Case, ours: &Way) -> String {
+    let time = (case.duration_ns * ours.seeds) as f64;
+    let mut parts: Vec<String> = Vec::new();
+    let waits = ours.waits.iter().map(|(kind, waits)| (kind, waits.time_ns as f64 * 100.0 / time));
+    parts.extend(waits.filter(|(_, percent)| *percent >= 0.5).map(|(kind, percent)| format!("{kind} {percent:.0} %")));
+    parts.push(format!("{:.0} wake-ups/s", ours.wakeups as f64 * 1e9 / time));
+    if ours.lost > 0 {
+        parts.push(format!("{} lost", ours.lost));
+    }
+    let all: u64 = ours.reasons.values().sum();
+    let mut reasons: Vec<(&String, &u64)> = ours.reasons.iter().filter(|(_, count)| **count * 100 >= all).collect();
+    reasons.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    parts.extend(reasons.iter().take(3).map(|(name, count)| format!("{name} {}", *count * 100 / all.max(1))));
+    parts.join(", ")
+}
+
+/// One line a way.
+fn by_way(places: &Places, cases: &[&Case]) -> String {
+    let mut head = places.cells(PLACE.map(str::to_owned));
+    let texts = head.len() + 1;
+    head.extend(["WAY", "DELAY us", "LATE %", "LOSS %", "CORE W", "WOKEN/s", ""].map(str::to_owned));
+    let mut lines = vec![head];
+    for case in cases {
+        for (number, way) in case.ways.iter().enumerate() {
+            let mut line = places.cells(if number == 0 { place(case) } else { Default::default() });
+            let time = (case.duration_ns * way.seeds.max(1)) as f64;
+            let ours = number + 1 == case.ways.len();
+            let held = match way.held.as_str() {
+                "yes" => "held".to_owned(),
+                "within_interval" => "held within the interval".to_owned(),
+                "too_few_packets" => "too few packets".to_owned(),
+                _ => String::new(),
+            };
+            let verdict = case.verdict.replace('_', " ");
+            line.extend([
+                way.way.clone(),
+                micros(way.latency_ns),
+                percent(way.late, way.offered),
+                percent(way.lost, way.offered),
+                watts(way.power_uw),
+                format!("{:.0}", way.wakeups as f64 * 1e9 / time),
+                match () {
+                    () if !ours => held,
+                    () if is_beaten(case) => verdict.to_uppercase(),
+                    () => verdict,
+                },
+            ]);
+            lines.push(line);
+        }
+    }
+    let last = texts + 5;
+    aligned(&lines, move |column| column < texts || column > last)
+        + "DELAY: at the quantile of the goal; with several seeds, of the middle one.\n"
+}
+
+fn percent(part: u64, all: u64) -> String {
+    if all == 0 { "-".to_owned() } else { format!("{:.3}", part as f64 * 100.0 / all as f64) }
+}
+
+/// Columns of equal width; `left` says which hold text.
+fn aligned(lines: &[Vec<String>], left: impl Fn(usize) -> bool) -> String {
+    let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| lines.iter().filter_map(|l| Some(l.get(column)?.chars().count())).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for line in lines {
+        let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
+            if left(column) { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        });
+        let _ = writeln!(text, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+    text
+}
+
+const MEANINGS: [(&str, &str); 7] = [
+    ("won", "adaptive holds the goal with over 1 % less power than every rival that holds it, or alone"),
+    ("tied", "within 1 % of the best rival at its own settings, at most 5 % above the tuned ones"),
+    ("lost", "a rival at its own settings holds it with over 1 % less power"),
+    ("lost_to_tuned", "a rival at a fixed frequency chosen in hindsight holds it with over 5 % less power"),
+    ("missed", "adaptive misses the goal and a rival holds it"),
+    ("nobody_holds", "neither adaptive nor a rival holds it"),
+    ("too_few_packets", "too few packets to judge"),
+];
+
+fn summary(document: &Document) -> String {
+    let summary = &document.summary;
+    let mut text = String::from("\n");
+    let count = |verdict: &str| summary.verdicts.get(verdict).copied().unwrap_or(0);
+    for (verdict, meaning) in MEANINGS.iter().filter(|(verdict, _)| count(verdict) > 0) {
+        let _ = writeln!(text, "{:>5} {:<15}  {meaning}", count(verdict), verdict.replace('_', " "));
+    }
+    if summary.marginal > 0 {
+        let _ = writeln!(
+            text,
+            "{:>5} held only within the 95 % interval over the seeds: the share of late packets is above the allowed one",
+            summary.marginal
+        );
+    }
+    let mut spread = |what: &str, values: &Option<Quartiles>| {
+        if let Some(Quartiles { min, q1, median, q3, max, .. }) = values {
+            let _ = writeln!(text, "{what}: {min:.2} / {q1:.2} / {median:.2} / {q3:.2} / {max:.2}");
+        }
+    };
+    spread("power over the best rival's (least, quartiles, most)", &summary.power_multiple);
+    spread("power over the least possible", &summary.bound_multiple);
+    spread("late share in the first second over the allowed one", &summary.first_second_multiple);
+    let good = count("won") + count("tied") + count("nobody_holds");
+    let _ = writeln!(
+        text,
+        "{good} of {} goals: adaptive holds what any rival holds, with no more power than those that hold it (within 1 %; tuned: 5 %)",
+        document.cases.len()
+    );
+    text
+}

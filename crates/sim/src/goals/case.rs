@@ -1,0 +1,188 @@
+//! A case: one goal in one setting, and who won it.
+//!
+//! | verdict | ours | the rivals that hold the goal |
+//! | --- | --- | --- |
+//! | [`Won`](Verdict::Won) | holds | all draw over 1 % more, or there are none |
+//! | [`Tied`](Verdict::Tied) | holds | none draws over 1 % less at its own settings, none over 5 % less tuned in hindsight |
+//! | [`Lost`](Verdict::Lost) | holds | one draws over 1 % less at its own settings |
+//! | [`LostToTuned`](Verdict::LostToTuned) | holds | only tuned ones draw over 5 % less |
+//! | [`Missed`](Verdict::Missed) | does not | there is one |
+//! | [`Nobody`](Verdict::Nobody) | does not | there are none |
+//! | [`TooFew`](Verdict::TooFew) | had too few packets to tell | |
+//!
+//! **Holds**, for ours: [`Held::Yes`] or [`Held::WithinInterval`]; for a rival: [`Held::Yes`]. Ours steers towards what the
+//! goal allows, so that by chance half of its runs end a little above; a rival that is above has no business to be there.
+//! [`Case::is_marginal`] says where that made a difference. A lost packet is a late one, and since the goals here allow no
+//! loss, a single one also breaks the goal.
+//!
+//! Powers are means over the seeds that both ways were run with.
+
+use std::sync::Arc;
+
+use policy::Goal;
+use units::{Microwatts, PacketRate};
+
+use super::measured::interval;
+use super::{Held, Setting, Tried, Way};
+
+/// Powers that differ by no more than this, as a ratio, are equal.
+pub const TIE: f64 = 0.01;
+/// So much more than the best rival that was tuned in hindsight ours may draw: no way knows its traffic beforehand.
+pub const TUNED: f64 = 0.05;
+
+/// A setting and a goal, and what each way came to.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Case {
+    /// The machine, the traffic, the load.
+    pub setting: Arc<Setting>,
+    /// The goal.
+    pub goal: Goal,
+    /// The peak that ours was told.
+    pub peak: Option<PacketRate>,
+    /// The rivals.
+    pub others: Arc<Vec<Tried>>,
+    /// Ours.
+    pub ours: Tried,
+    /// Ours in its first second, which is no part of the rest; `None` if that was not asked for.
+    pub first_second: Option<Tried>,
+    /// The least power with which the goal can be kept, all arrivals known; `None` if it is not known.
+    pub bound: Option<Microwatts>,
+}
+
+/// What became of a case.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Verdict {
+    /// Ours misses a goal that a rival holds.
+    Missed,
+    /// A rival at its own settings holds it with over 1 % less power.
+    Lost,
+    /// A rival at a frequency chosen in hindsight holds it with over 5 % less power.
+    LostToTuned,
+    /// No better, no worse.
+    Tied,
+    /// Ours holds it with over 1 % less power than any rival, or alone.
+    Won,
+    /// Nobody holds it.
+    Nobody,
+    /// There were too few packets to tell.
+    TooFew,
+}
+
+impl Verdict {
+    /// All, in the order in which they are told.
+    pub const ALL: [Self; 7] =
+        [Self::Won, Self::Tied, Self::Lost, Self::LostToTuned, Self::Missed, Self::Nobody, Self::TooFew];
+
+    /// The name in documents, in snake case.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Won => "won",
+            Self::Tied => "tied",
+            Self::Lost => "lost",
+            Self::LostToTuned => "lost_to_tuned",
+            Self::Missed => "missed",
+            Self::Nobody => "nobody_holds",
+            Self::TooFew => "too_few_packets",
+        }
+    }
+
+    /// Whether ours did worse than a rival.
+    pub const fn is_beaten(self) -> bool {
+        matches!(self, Self::Missed | Self::Lost | Self::LostToTuned)
+    }
+}
+
+impl Case {
+    /// Whether ours held the goal, as far as its seeds tell.
+    pub fn ours_holds(&self) -> bool {
+        matches!(self.ours.held(self.goal), Held::Yes | Held::WithinInterval)
+    }
+
+    /// Whether ours counts as holding the goal only for the interval over its seeds.
+    pub fn is_marginal(&self) -> bool {
+        self.ours.held(self.goal) == Held::WithinInterval
+    }
+
+    /// Of the rivals that held the goal, tuned ones or the others, that with which ours compares worst.
+    pub fn best(&self, tuned: bool) -> Option<&Tried> {
+        let held =
+            self.others.iter().filter(|other| other.way.is_tuned() == tuned && other.held(self.goal) == Held::Yes);
+        held.max_by(|a, b| self.ratio(a).total_cmp(&self.ratio(b)))
+    }
+
+    /// The same of all rivals.
+    pub fn best_of_all(&self) -> Option<&Tried> {
+        [self.best(false), self.best(true)].into_iter().flatten().max_by(|a, b| self.ratio(a).total_cmp(&self.ratio(b)))
+    }
+
+    /// Our power as a multiple of a rival's, over the seeds that both were run with.
+    pub fn ratio(&self, other: &Tried) -> f64 {
+        let seeds = other.runs.len();
+        self.ours.power(seeds) / other.power(seeds).max(1.0)
+    }
+
+    /// The 95 % interval of that multiple over the seeds; `None` with one.
+    pub fn ratio_interval(&self, other: &Tried) -> Option<(f64, f64)> {
+        let power = |run: &super::Measured| run.power.as_microwatts() as f64;
+        let pairs = self.ours.runs.iter().zip(&other.runs);
+        interval(&pairs.map(|(ours, other)| power(ours) / power(other).max(1.0)).collect::<Vec<_>>())
+    }
+
+    /// Who won.
+    pub fn verdict(&self) -> Verdict {
+        let of = |best: Option<&Tried>| best.map(|best| self.ratio(best));
+        let (own, tuned) = (of(self.best(false)), of(self.best(true)));
+        if self.ours.held(self.goal) == Held::TooFew {
+            return Verdict::TooFew;
+        }
+        if !self.ours_holds() {
+            return if own.is_some() || tuned.is_some() { Verdict::Missed } else { Verdict::Nobody };
+        }
+        if own.is_some_and(|ratio| ratio > 1.0 + TIE) {
+            Verdict::Lost
+        } else if tuned.is_some_and(|ratio| ratio > 1.0 + TUNED) {
+            Verdict::LostToTuned
+        } else if [own, tuned].into_iter().flatten().any(|ratio| ratio >= 1.0 - TIE) {
+            Verdict::Tied
+        } else {
+            Verdict::Won
+        }
+    }
+
+    /// The rival that the verdict speaks of: the one that beats ours, or the best of those that hold the goal.
+    pub fn rival(&self) -> Option<&Tried> {
+        match self.verdict() {
+            Verdict::Lost => self.best(false),
+            Verdict::LostToTuned => self.best(true),
+            // Its power is no measure here; one that needs no hindsight says more.
+            Verdict::Missed => self.best(false).or_else(|| self.best(true)),
+            _ => self.best_of_all(),
+        }
+    }
+
+    /// Our power as a multiple of the least possible.
+    pub fn bound_multiple(&self) -> Option<f64> {
+        let bound = self.bound.filter(|bound| bound.as_microwatts() > 0)?;
+        Some(self.ours.power(self.ours.runs.len()) / bound.as_microwatts() as f64)
+    }
+
+    /// Our share of late packets in the first second as a multiple of what the goal allows, each start by itself.
+    pub fn first_second_multiples(&self) -> Vec<f64> {
+        let allowed = f64::from(self.goal.quantile.above_ppm()) / 1e6;
+        let runs = self.first_second.iter().flat_map(|first| &first.runs).filter(|run| run.packets > 0);
+        runs.map(|run| run.late_share(self.goal.latency) / allowed).collect()
+    }
+
+    /// Ours.
+    pub const fn way(&self) -> Way {
+        self.ours.way
+    }
+}
+
+/// The quartiles of a sample: the least, a quarter, the middle, three quarters, the most; `None` without values.
+pub fn quartiles(values: &[f64]) -> Option<[f64; 5]> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let last = sorted.len().checked_sub(1)?;
+    Some([0, 1, 2, 3, 4].map(|quarter| sorted[last * quarter / 4]))
+}

@@ -1,0 +1,303 @@
+//! The grid: which machines, traffic, loads, idle limits, goals and rivals.
+
+use policy::Goal;
+use units::{Hertz, Nanos, PacketRate, Quantile};
+
+use super::setting::{Files, Setting};
+use super::traffic::Pattern;
+use super::{Waiting, Way};
+use crate::machine::{Machine, MachineError};
+use crate::random::Random;
+
+/// The machines: a processor, and a controller of its time.
+pub const MACHINES: [(&str, &str); 4] = [
+    ("xeon-e5-2699v3", "x540"),
+    ("xeon-platinum-8260l", "xl710"),
+    ("xeon-platinum-8360y", "xl710"),
+    ("xeon-gold-6338n", "82599"),
+];
+/// So many late packets, over all seeds, a goal should allow: the share that is seen is then known to a fifth or so.
+const ALLOWED_LATE: u64 = 20;
+/// How long traffic from a file is simulated, which has no rate that one knows beforehand.
+const FROM_A_FILE: Nanos = Nanos::from_secs(2);
+
+/// A named grid.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Grid {
+    /// Two machines, four kinds of traffic, three loads: some minutes.
+    Quick,
+    /// Four machines, Poisson at four loads, three goals, one seed: what SPEC.md counts.
+    Classic,
+    /// All that there is: days. Draw a sample.
+    Full,
+}
+
+/// What a policy is told of the highest rate (`goal.peak`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Peak {
+    /// The traffic's ([`super::traffic`]); not of traffic from a file.
+    Told,
+    /// Nothing: it takes the line's.
+    Untold,
+    /// This.
+    Is(PacketRate),
+}
+
+/// An idle limit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Idle {
+    /// The deepest state allowed. Machines without it are left out.
+    pub deepest: String,
+    /// It is judged up to this load, in parts per million.
+    pub up_to_ppm: u32,
+}
+
+/// What is to be compared.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Plan {
+    /// A processor and a controller each: names of machines, or of files.
+    pub machines: Vec<(String, String)>,
+    /// What arrives.
+    pub traffic: Vec<Pattern>,
+    /// Loads in parts per million of [`full_rate`].
+    pub loads_ppm: Vec<u32>,
+    /// Idle limits.
+    pub idle: Vec<Idle>,
+    /// Goals.
+    pub goals: Vec<Goal>,
+    /// What ours is told of the peak.
+    pub peaks: Vec<Peak>,
+    /// Rivals.
+    pub rivals: Vec<Way>,
+    /// Besides these, rivals that never change their frequency at so many frequencies below the base frequency.
+    pub frequencies: u32,
+    /// The first seed.
+    pub seed: u64,
+    /// How many seeds, 1 to [`super::MOST_SEEDS`].
+    pub seeds: u64,
+    /// The time that counts for nothing.
+    pub warm_up: Nanos,
+    /// The shortest and the longest time that counts: long enough that a goal allows 20 late packets over all seeds.
+    pub duration: (Nanos, Nanos),
+    /// Whether the first second is judged by itself, too.
+    pub first_second: bool,
+    /// So many cases only, drawn with this seed.
+    pub sample: Option<(usize, u64)>,
+    /// The files that machines and traffic name.
+    pub files: Files,
+}
+
+/// Why there is no such plan.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PlanError {
+    /// A machine that cannot be had.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    /// A file that is no text.
+    #[error("{0} is no text")]
+    NoText(String),
+    /// Nothing is left.
+    #[error(
+        "the grid is empty: no machine has one of these idle states, or the traffic from files has no peak to tell"
+    )]
+    Empty,
+}
+
+const fn micros(us: u64) -> Nanos {
+    Nanos::from_micros(us)
+}
+
+fn goals(quantiles: &[Quantile], bounds_us: &[u64]) -> Vec<Goal> {
+    let of = |quantile: Quantile| bounds_us.iter().map(move |us| Goal { quantile, latency: micros(*us) });
+    quantiles.iter().flat_map(|quantile| of(*quantile)).collect()
+}
+
+fn idle(deepest: &str, up_to_percent: u32) -> Idle {
+    Idle { deepest: deepest.to_owned(), up_to_ppm: up_to_percent * 10_000 }
+}
+
+fn rivals(backoffs_us: &[u64]) -> Vec<Way> {
+    let backoffs = backoffs_us.iter().map(|us| Way::at_base(Waiting::Backoff(micros(*us))));
+    let polls = [Way::at_base(Waiting::Poll), Way::L3FWD_POWER];
+    polls.into_iter().chain(backoffs).chain([Way::at_base(Waiting::Interrupt)]).collect()
+}
+
+impl Grid {
+    /// Its plan.
+    pub fn plan(self) -> Plan {
+        let machines = MACHINES.map(|(machine, nic)| (machine.to_owned(), nic.to_owned())).to_vec();
+        // `l3fwd-power` begins at the base frequency, and goes down by 100 MHz in 100 ms: 2 s to the lowest.
+        let classic = Plan {
+            machines,
+            traffic: vec![Pattern::Poisson],
+            loads_ppm: vec![10_000, 100_000, 500_000, 900_000],
+            idle: vec![idle("C1", 100)],
+            goals: goals(&[Quantile::P99_9], &[20, 50, 100]),
+            peaks: vec![Peak::Told],
+            rivals: rivals(&[20, 50, 100]),
+            frequencies: 0,
+            seed: 1,
+            seeds: 1,
+            warm_up: Nanos::from_secs(2),
+            duration: (Nanos::from_secs(1), Nanos::from_secs(1)),
+            first_second: false,
+            sample: None,
+            files: Files::new(),
+        };
+        match self {
+            Self::Classic => classic,
+            Self::Quick => Plan {
+                machines: classic.machines.iter().filter(|(name, _)| name.ends_with("6338n")).cloned().collect(),
+                traffic: vec![Pattern::Poisson, Pattern::OnOff, Pattern::SelfSimilar, Pattern::Slots],
+                loads_ppm: vec![1_000, 10_000, 100_000],
+                goals: goals(&[Quantile::P99_9], &[20, 50, 250]),
+                frequencies: 1,
+                seeds: 3,
+                warm_up: Nanos::from_secs(1),
+                duration: (Nanos::from_millis(500), Nanos::from_secs(1)),
+                first_second: true,
+                ..classic
+            },
+            // Deeper states need silences of hundreds of microseconds: above 10 % load there are none.
+            Self::Full => Plan {
+                traffic: Pattern::ALL.to_vec(),
+                loads_ppm: vec![100, 1_000, 10_000, 100_000, 500_000, 900_000, 950_000],
+                idle: vec![idle("C1", 100), idle("C6", 10)],
+                goals: goals(&[Quantile::P99, Quantile::P99_9, Quantile::P99_99], &[15, 20, 50, 100, 250]),
+                peaks: vec![Peak::Told, Peak::Untold],
+                rivals: rivals(&[10, 20, 50, 100, 250]),
+                frequencies: 3,
+                seeds: 5,
+                warm_up: Nanos::from_secs(1),
+                duration: (Nanos::from_millis(500), Nanos::from_secs(10)),
+                first_second: true,
+                ..classic
+            },
+        }
+    }
+}
+
+/// A machine by its name, or from a file, whose name ends in `.toml`.
+fn machine(name: &str, files: &Files) -> Result<Machine, PlanError> {
+    match files.get(name) {
+        Some(octets) => {
+            let text = std::str::from_utf8(octets).map_err(|_| PlanError::NoText(name.to_owned()))?;
+            Ok(Machine::from_toml(text, name)?)
+        }
+        None => Ok(Machine::named(name)?),
+    }
+}
+
+/// What one core of a machine forwards at its base frequency, in full bursts, or what the line carries if that is less;
+/// packets a second.
+pub fn full_rate(name: &str, nic: &str, files: &Files) -> Result<u64, PlanError> {
+    const BURST: u64 = crate::world::user::BURST as u64;
+    let (name, nic) = (machine(name, files)?, machine(nic, files)?);
+    let processor = name.processor()?;
+    let cycles = BURST * processor.work.frame.count() + processor.work.burst.count();
+    let bears = processor.base.as_hertz() * BURST / cycles.max(1);
+    let line = nic.nic()?.link.rate.frames_of(crate::traffic::SHORTEST_FRAME.into()).as_pps();
+    Ok(bears.min(line))
+}
+
+impl Plan {
+    /// All settings with their goals, in the grid's order; a sample has those that were drawn.
+    pub fn settings(&self) -> Result<Vec<Setting>, PlanError> {
+        let mut settings: Vec<Setting> = Vec::new();
+        for (machine, nic) in &self.machines {
+            let full = full_rate(machine, nic, &self.files)?;
+            let (states, rivals) = self.of_machine(machine)?;
+            for pattern in &self.traffic {
+                let own = matches!(pattern, Pattern::File(_));
+                let loads: Vec<Option<u32>> =
+                    if own { vec![None] } else { self.loads_ppm.iter().map(|l| Some(*l)).collect() };
+                for load_ppm in loads {
+                    let rate_pps = load_ppm.map(|load| full * u64::from(load) / 1_000_000);
+                    let arriving = pattern.at(rate_pps.unwrap_or(0), full, &self.files);
+                    let idle = self.idle.iter().filter(|idle| load_ppm.is_none_or(|load| load <= idle.up_to_ppm));
+                    for idle in idle.filter(|idle| states.contains(&idle.deepest)) {
+                        for (goal, peak) in self.asked(arriving.peak, own) {
+                            let duration = self.duration(rate_pps, goal.quantile);
+                            let begun = settings.iter_mut().rev().take_while(|s| {
+                                (&s.machine, &s.nic, &s.pattern, s.load_ppm, &s.deepest)
+                                    == (machine, nic, pattern, load_ppm, &idle.deepest)
+                            });
+                            if let Some(same) = begun.into_iter().find(|setting| setting.duration == duration) {
+                                same.goals.push((goal, peak));
+                                continue;
+                            }
+                            settings.push(Setting {
+                                machine: machine.clone(),
+                                nic: nic.clone(),
+                                pattern: pattern.clone(),
+                                load_ppm,
+                                rate_pps,
+                                deepest: idle.deepest.clone(),
+                                warm_up: self.warm_up,
+                                duration,
+                                arriving: arriving.clone(),
+                                goals: vec![(goal, peak)],
+                                rivals: rivals.clone(),
+                                seeds: (self.seed, self.seeds),
+                                first_second: self.first_second,
+                            });
+                        }
+                    }
+                }
+            }
+        }
+        if let Some((cases, seed)) = self.sample {
+            draw(&mut settings, cases, seed);
+        }
+        if settings.is_empty() { Err(PlanError::Empty) } else { Ok(settings) }
+    }
+
+    /// The idle states of a machine, and the rivals there.
+    fn of_machine(&self, name: &str) -> Result<(Vec<String>, Vec<Way>), PlanError> {
+        let machine = machine(name, &self.files)?;
+        let processor = machine.processor()?;
+        let states = processor.cstates.states.iter().map(|state| state.name.clone()).collect();
+        let (lowest, base) = (processor.pstates.lowest.as_hertz(), processor.base.as_hertz());
+        let steps = u64::from(self.frequencies);
+        let below = (0..steps).map(|n| Hertz::new(lowest + base.saturating_sub(lowest) * n / steps));
+        let frequencies: Vec<Hertz> = below.map(|frequency| processor.pstates.granted(frequency)).collect();
+        let fixed = self.rivals.iter().filter(|way| way.speed == super::Speed::Base);
+        let tuned = fixed.flat_map(|way| frequencies.iter().map(|at| Way { speed: super::Speed::At(*at), ..*way }));
+        Ok((states, self.rivals.iter().copied().chain(tuned).collect()))
+    }
+
+    /// The goals, each with what ours is told of the peak.
+    fn asked(&self, known: Option<PacketRate>, own: bool) -> Vec<(Goal, Option<PacketRate>)> {
+        let peaks = self.peaks.iter().filter(|peak| !own || **peak != Peak::Told);
+        let told = peaks.map(|peak| match peak {
+            Peak::Told => known,
+            Peak::Untold => None,
+            Peak::Is(peak) => Some(*peak),
+        });
+        told.flat_map(|peak| self.goals.iter().map(move |goal| (*goal, peak))).collect()
+    }
+
+    fn duration(&self, rate_pps: Option<u64>, quantile: Quantile) -> Nanos {
+        let (least, most) = self.duration;
+        let Some(rate) = rate_pps else { return FROM_A_FILE.clamp(least, most) };
+        let packets = ALLOWED_LATE * 1_000_000 / u64::from(quantile.above_ppm()) / self.seeds.max(1);
+        PacketRate::new(rate).time_for(packets).clamp(least, most)
+    }
+}
+
+/// Keeps as many cases as were asked for, each as likely as any other.
+fn draw(settings: &mut Vec<Setting>, cases: usize, seed: u64) {
+    let mut left = settings.iter().map(|setting| setting.goals.len()).sum::<usize>();
+    let mut wanted = cases.min(left);
+    let mut random = Random::stream(seed, 0);
+    // Knuth, "The Art of Computer Programming", vol. 2, 3.4.2, algorithm S.
+    for setting in settings.iter_mut() {
+        setting.goals.retain(|_| {
+            let kept = (random.below(left as u64) as usize) < wanted;
+            left -= 1;
+            wanted -= usize::from(kept);
+            kept
+        });
+    }
+    settings.retain(|setting| !setting.goals.is_empty());
+}

@@ -1,0 +1,150 @@
+//! A way of waiting with its way of choosing the frequency: ours, and its rivals.
+
+use std::fmt;
+use std::str::FromStr;
+
+use policy::Goal;
+use units::{Hertz, Nanos, PacketRate};
+
+/// How a core waits and how its frequency is chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Way {
+    /// How it waits.
+    pub wait: Waiting,
+    /// How its frequency is chosen.
+    pub speed: Speed,
+}
+
+/// How a core waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Waiting {
+    /// Never: [`Poll`](policy::wait::Poll).
+    Poll,
+    /// Polls, pauses, then blocks: [`Hybrid300`](policy::wait::Hybrid300).
+    Hybrid300,
+    /// Sleeps at most this long: [`Backoff`](policy::wait::Backoff).
+    Backoff(Nanos),
+    /// Blocks at the first empty poll: [`Interrupt`](policy::wait::Interrupt).
+    Interrupt,
+    /// Ours: [`Adaptive`](policy::wait::Adaptive).
+    Adaptive,
+}
+
+/// How a core's frequency is chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Speed {
+    /// The base frequency, always.
+    Base,
+    /// This one, always: chosen in hindsight.
+    At(Hertz),
+    /// By [`L3fwdPower`](policy::frequency::L3fwdPower).
+    L3fwdPower,
+    /// Ours: by [`GoalFrequency`](policy::frequency::GoalFrequency).
+    Goal,
+}
+
+impl Way {
+    /// Ours.
+    pub const OURS: Self = Self { wait: Waiting::Adaptive, speed: Speed::Goal };
+    /// DPDK's l3fwd-power.
+    pub const L3FWD_POWER: Self = Self { wait: Waiting::Hybrid300, speed: Speed::L3fwdPower };
+
+    /// `wait` at the base frequency.
+    pub const fn at_base(wait: Waiting) -> Self {
+        Self { wait, speed: Speed::Base }
+    }
+
+    /// Whether its frequency was chosen in hindsight. All others run at their own settings.
+    pub const fn is_tuned(self) -> bool {
+        matches!(self.speed, Speed::At(_))
+    }
+
+    /// The sections of a scenario that make a core wait so; only ours is told the goal and the peak.
+    pub(super) fn sections(self, goal: Option<(Goal, Option<PacketRate>)>) -> String {
+        let goal = goal.map_or_else(String::new, |(goal, peak)| {
+            let peak = peak.map_or_else(String::new, |peak| format!("peak = \"{}pps\"\n", peak.as_pps()));
+            format!("[goal]\nlatency = \"{goal}\"\nloss = \"0%\"\n{peak}\n")
+        });
+        let wait = match self.wait {
+            Waiting::Poll => "wait = \"poll\"".to_owned(),
+            Waiting::Hybrid300 => "wait = \"hybrid300\"".to_owned(),
+            Waiting::Backoff(most) => format!("wait = \"backoff\"\nsleep_max = \"{most}\""),
+            Waiting::Interrupt => "wait = \"interrupt\"".to_owned(),
+            Waiting::Adaptive => "wait = \"adaptive\"".to_owned(),
+        };
+        let frequency = match self.speed {
+            Speed::Base => "policy = \"fixed\"".to_owned(),
+            Speed::At(frequency) => format!("policy = \"fixed\"\nat = \"{}\"", megahertz(frequency)),
+            Speed::L3fwdPower => "policy = \"l3fwd-power\"".to_owned(),
+            Speed::Goal => "policy = \"goal\"".to_owned(),
+        };
+        format!("{goal}[worker]\ndriver = \"user\"\n{wait}\n\n[frequency]\n{frequency}\n")
+    }
+}
+
+fn megahertz(frequency: Hertz) -> String {
+    format!("{}MHz", frequency.as_hertz() / 1_000_000)
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.wait {
+            Waiting::Poll => f.write_str("poll")?,
+            Waiting::Hybrid300 if self.speed == Speed::L3fwdPower => f.write_str("l3fwd-power")?,
+            Waiting::Hybrid300 => f.write_str("hybrid300")?,
+            Waiting::Backoff(most) => write!(f, "backoff {most}")?,
+            Waiting::Interrupt => f.write_str("interrupt")?,
+            Waiting::Adaptive => f.write_str("adaptive")?,
+        }
+        if let Speed::At(frequency) = self.speed { write!(f, "@{}", megahertz(frequency)) } else { Ok(()) }
+    }
+}
+
+/// A rival: `poll`, `interrupt`, `l3fwd-power`, `hybrid300`, `backoff 50us` or `backoff=50us`, and with `@800MHz` at that
+/// frequency instead of the base frequency.
+impl FromStr for Way {
+    type Err = &'static str;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const ERROR: &str = "expected poll, interrupt, l3fwd-power, hybrid300 or backoff=50us; all but l3fwd-power also at \
+                             a fixed frequency: poll@800MHz";
+        let (wait, speed) = match text.split_once('@') {
+            Some((wait, frequency)) => (wait.trim(), Speed::At(frequency.trim().parse().map_err(|_| ERROR)?)),
+            None => (text.trim(), Speed::Base),
+        };
+        let wait = match wait {
+            "poll" => Waiting::Poll,
+            "interrupt" => Waiting::Interrupt,
+            "hybrid300" => Waiting::Hybrid300,
+            "l3fwd-power" if speed == Speed::Base => return Ok(Self::L3FWD_POWER),
+            other => {
+                let most = other.strip_prefix("backoff").and_then(|rest| rest.strip_prefix(['=', ' '])).ok_or(ERROR)?;
+                let most: Nanos = most.parse().map_err(|_| ERROR)?;
+                if most == Nanos::ZERO || most > policy::wait::Backoff::LONGEST_MAX {
+                    return Err("backoff sleeps for more than 0 and at most 10ms");
+                }
+                Waiting::Backoff(most)
+            }
+        };
+        Ok(Self { wait, speed })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ways_are_read_as_they_are_shown() {
+        for text in
+            ["poll", "l3fwd-power", "hybrid300", "interrupt", "backoff 50us", "backoff 50us@800MHz", "poll@1500MHz"]
+        {
+            assert_eq!(text.parse::<Way>().unwrap().to_string(), text);
+        }
+        assert_eq!("backoff=50us@1.2GHz".parse::<Way>().unwrap().to_string(), "backoff 50us@1200MHz");
+        assert!("interrupt@1GHz".parse::<Way>().unwrap().is_tuned() && !Way::L3FWD_POWER.is_tuned());
+        for text in ["", "adaptive", "backoff", "backoff=0us", "backoff=11ms", "poll@", "poll@fast", "l3fwd-power@1GHz"]
+        {
+            assert!(text.parse::<Way>().is_err(), "{text}");
+        }
+    }
+}
