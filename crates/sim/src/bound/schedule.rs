@@ -21,7 +21,7 @@
 //!
 //! ```text
 //!   S(u) = min ( min over rests a and v < u of  S(v) + slope_a (u − v) + wake_a + m · (late from R(v) to X(u)) ,
-//!                min over v < u of              S(v) + awake (u − v) − work of the packets between )
+//!                min over v < u of              S(v) + max(0, awake (u − v) − work of the packets between) )
 //! ```
 //! All terms part into one of v and one of u, so a running minimum replaces the inner search: O(packets) for each m.
 
@@ -182,16 +182,16 @@ struct Ready<'a> {
     before: Vec<f64>,
 }
 
-/// The least of what goes to rest before, once with the session that begins now left a point, once with one that goes
-/// on and has its packets' work done meanwhile.
+/// The least of what went to rest before now and wakes: all work paid for, and without the work of the packets that
+/// wait, which is done while the core stays awake.
 #[derive(Clone, Copy, Debug)]
 struct Starts {
-    point: Value,
-    stays: Value,
+    paid: Value,
+    owed: Value,
 }
 
 impl Starts {
-    const NONE: Self = Self { point: Value::NONE, stays: Value::NONE };
+    const NONE: Self = Self { paid: Value::NONE, owed: Value::NONE };
 }
 
 /// A minimum over the latest entries, of which the oldest are taken away: those kept rise.
@@ -212,6 +212,50 @@ impl Window {
     }
     fn least(&self) -> Value {
         self.0.front().map_or(Value::NONE, |(_, value)| *value)
+    }
+}
+
+/// Sessions that go on.
+///
+/// A session of length g with work c costs max(awake · g, c): c where all of the time is worked through, and the time where
+/// some of it is spent waiting. So one that began at u costs at v at least `paid`, and at least `owed` + f(v), where f is the price of
+/// being awake up to v less the work that has come by v: the first until f(v) reaches the threshold `paid` − `owed`, the
+/// other from then on.
+#[derive(Debug)]
+struct Sessions {
+    /// Those that still work, thresholds and prices rising: of two, one with the lower threshold and the higher price
+    /// never is the cheaper.
+    working: VecDeque<(f64, Starts)>,
+    /// The least `owed` of the others.
+    waiting: Value,
+}
+
+impl Sessions {
+    /// What the cheapest has cost by now.
+    fn least(&mut self, f: f64) -> Value {
+        while let Some((_, first)) = self.working.front().filter(|(threshold, _)| *threshold <= f) {
+            self.waiting = self.waiting.min(first.owed);
+            self.working.pop_front();
+        }
+        let working = self.working.front().map_or(Value::NONE, |(_, first)| first.paid);
+        working.min(self.waiting.costs(f))
+    }
+
+    fn begin(&mut self, starts: Starts) {
+        let threshold = starts.paid.cost - starts.owed.cost;
+        if !threshold.is_finite() {
+            return;
+        }
+        let place = self.working.partition_point(|(known, _)| *known < threshold);
+        if self.working.get(place).is_some_and(|(_, better)| better.paid.cost <= starts.paid.cost) {
+            return;
+        }
+        let mut from = place;
+        while from > 0 && self.working[from - 1].1.paid.cost >= starts.paid.cost {
+            from -= 1;
+        }
+        self.working.drain(from..place);
+        self.working.insert(from, (threshold, starts));
     }
 }
 
@@ -260,8 +304,8 @@ impl<'a> Ready<'a> {
         let mut nodes: Vec<Node> = Vec::with_capacity(2 * packets.len() + 2);
         // The first rest may have begun, and its wake-up been paid, before the window.
         nodes.push(Node { time: 0.0, value: Value { cost: -dearest, late: 0.0 }, released: 0 });
-        // Awake since some point: its value less what being awake up to it would have cost.
-        let mut awake = Value::ZERO;
+        // Awake from the beginning, or since some later point.
+        let mut sessions = Sessions { working: VecDeque::new(), waiting: Value::ZERO };
         let (mut released, mut due, mut kept, mut seen) = (0, 0, 0, 0);
         loop {
             let next_release = packets.get(released).map(|packets| packets.release);
@@ -291,14 +335,14 @@ impl<'a> Ready<'a> {
                     let wakes = way.rest.slope * time + way.rest.wake;
                     let and_late = |value: Value| Value { cost: value.cost + price * late, late: value.late + late };
                     let of = |old: Value, recent: &Window| and_late(old).min(recent.least()).costs(wakes);
-                    begins.point = begins.point.min(of(way.old.point, &way.recent.0).costs(prices.batch));
-                    begins.stays = begins.stays.min(of(way.old.stays, &way.recent.1));
+                    begins.paid = begins.paid.min(of(way.old.paid, &way.recent.0).costs(prices.batch));
+                    begins.owed = begins.owed.min(of(way.old.owed, &way.recent.1));
                 }
                 seen = nodes.len();
             }
-            let awake_until = prices.awake * time - prices.packet * self.before[released];
-            let value = begins.point.min(awake.costs(awake_until));
-            awake = awake.min(begins.stays.costs(-prices.awake * time));
+            let goes_on = sessions.least(prices.awake * time - prices.packet * self.before[released]);
+            let value = begins.paid.min(goes_on);
+            sessions.begin(Starts { owed: begins.owed.costs(-prices.awake * time), ..begins });
             nodes.push(Node { time, value, released });
             while packets.get(due).is_some_and(|packets| packets.deadline <= now) {
                 due += 1;
@@ -306,7 +350,7 @@ impl<'a> Ready<'a> {
         }
         let time = time_of(end);
         let all = self.before[packets.len()];
-        let to_the_end = awake.costs(prices.awake * time - prices.packet * all);
+        let to_the_end = sessions.least(prices.awake * time - prices.packet * all);
         // Nobody need wake from the last rest.
         nodes.iter().fold(to_the_end, |least, node| {
             let late = all - self.before[node.released];
@@ -322,8 +366,8 @@ impl<'a> Ready<'a> {
         for way in resting {
             let cost = node.value.cost - way.rest.slope * node.time - price * released;
             let value = Value { cost, late: node.value.late - released };
-            way.old.point = way.old.point.min(value);
-            way.old.stays = way.old.stays.min(value.costs(prices.packet * released));
+            way.old.paid = way.old.paid.min(value);
+            way.old.owed = way.old.owed.min(value.costs(prices.packet * released));
         }
     }
 }

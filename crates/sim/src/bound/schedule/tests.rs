@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// The last time of the small cases.
-const END: u64 = 9;
+const END: u64 = 8;
 
 /// What a schedule comes to: the cost with the packets' work as the model has it, and with it as the world has it.
 #[derive(Clone, Copy, Debug)]
@@ -119,6 +119,8 @@ fn first(prices: &Prices) -> f64 {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
     /// No schedule on the grid, whichever packets it leaves late, costs less than the bound.
     #[test]
     fn no_schedule_costs_less(line in lines(), prices in prices(true), allowed in 0u64..6) {
