@@ -12,11 +12,10 @@ use crate::scenario::Scenario;
 use crate::traffic::Kind;
 use crate::world;
 
-/// Packets closer than this share of the time that they can wait are taken as one, which lowers the bound by about as
-/// much of the wake-ups' share...
-const FINE: u64 = 64;
-/// ...and this is the coarsest, if there would be more than [`ENTRIES`] otherwise.
-const COARSE: u64 = 8;
+/// Packets closer than this share of the time that they can wait are taken as one, which lowers what the bound asks for
+/// wake-ups by about as much.
+const SHARE: u64 = 64;
+/// So are packets closer than this part of the window: memory and time do not grow with it.
 const ENTRIES: u64 = 1_000_000;
 
 /// The packets of a run.
@@ -65,7 +64,7 @@ impl Arrivals {
                 Some(deadline) => {
                     let (release, deadline) = (visible.as_nanos(), deadline.as_nanos());
                     let slack = deadline - release;
-                    let close = (scenario.duration.as_nanos() / ENTRIES).clamp(slack / FINE, slack / COARSE);
+                    let close = (slack / SHARE).max(scenario.duration.as_nanos() / ENTRIES);
                     arrivals.lines[queue % cores].push(Packets { release, deadline, count: 1 }, close);
                 }
             }
