@@ -246,9 +246,7 @@ impl Least {
                 set_by: Some(bound.by.name().to_owned()),
                 unknown_because: None,
             },
-            Err(why) => {
-                Self { cores_uw: None, multiple: None, set_by: None, unknown_because: Some(why.to_string()) }
-            }
+            Err(why) => Self { cores_uw: None, multiple: None, set_by: None, unknown_because: Some(why.to_string()) },
         }
     }
 }

@@ -14,9 +14,9 @@ use crate::world;
 
 /// Packets closer than this share of the time that they can wait are taken as one, which lowers what the bound asks for
 /// wake-ups by about as much.
-const SHARE: u64 = 64;
+pub const SHARE: u64 = 64;
 /// So are packets closer than this part of the window: memory and time do not grow with it.
-const ENTRIES: u64 = 1_000_000;
+pub const ENTRIES: u64 = 1_000_000;
 
 /// The packets of a run.
 #[derive(Debug)]

@@ -28,8 +28,11 @@
 //! included, are at most the allowed share of all that came.
 
 mod arrivals;
+mod cpu;
 mod prices;
 pub mod schedule;
+
+pub use cpu::{Costs, least_cpu_time};
 
 use policy::Goal;
 use units::Microwatts;
@@ -125,8 +128,7 @@ pub fn least_power(scenario: &Scenario, seed: Option<u64>) -> Result<Bound, Why>
     }
     let machine = Machine::new(scenario);
     let arrivals = Arrivals::new(scenario, seed.unwrap_or(scenario.seed), goal, &machine)?;
-    let share = u128::from(goal.quantile.above_ppm());
-    let may_be_late = (u128::from(arrivals.packets) * share / 1_000_000) as u64;
+    let may_be_late = share(arrivals.packets, goal.quantile.above_ppm());
     let allowed =
         may_be_late.checked_sub(arrivals.late).ok_or(Why::Impossible { late: arrivals.late, allowed: may_be_late })?;
     let window = scenario.duration.as_nanos() as f64;
@@ -144,5 +146,7 @@ pub fn least_power(scenario: &Scenario, seed: Option<u64>) -> Result<Bound, Why>
     Ok(Bound { goal, power, packets: arrivals.packets, may_be_late, by })
 }
 
-#[cfg(test)]
-mod tests;
+/// So many parts per million of `packets`, rounded down.
+fn share(packets: u64, ppm: u32) -> u64 {
+    (u128::from(packets) * u128::from(ppm) / 1_000_000) as u64
+}

@@ -70,13 +70,13 @@ pub struct Line {
 }
 
 impl Line {
-    /// Appends a packet. Packets whose releases are less than `close` apart become one entry, which can be served at
-    /// any time at which one of them can: that makes the bound lower, never higher. So does a deadline that is earlier
-    /// than the one before, which is put off to that.
+    /// Appends a packet that is released no earlier than those before. Packets whose releases are less than `close`
+    /// apart become one entry, which can be served at any time at which one of them can: that makes the bound lower,
+    /// never higher. So does a deadline that is earlier than the one before, which is put off to that.
     pub fn push(&mut self, mut packet: Packets, close: u64) {
         if let Some(last) = self.packets.last_mut() {
             packet.deadline = packet.deadline.max(last.deadline);
-            packet.release = packet.release.max(last.release);
+            debug_assert!(packet.release >= last.release, "{packet:?} after {last:?}");
             if packet.release - last.release < close {
                 last.deadline = packet.deadline;
                 last.count += packet.count;
