@@ -6,11 +6,15 @@
 //! [`replay`] feeds the observations to a fresh policy and compares the decisions: a policy is a
 //! function of what it sees, so they are the same.
 
+mod account;
+
 use std::io::{self, BufRead, Write};
 
 use policy::wait::{Action, Arrivals, Decision, Ended, Observation, Queue, Reason, WaitPolicy};
 use serde::{Deserialize, Serialize};
 use units::{Instant, Monotonic, Nanos};
+
+pub use account::{Account, Came, NoAccount};
 
 use crate::Error;
 use crate::mode::{CostsText, ModeText};
@@ -87,6 +91,8 @@ pub struct Replay {
     pub left_out: u64,
     /// The first line (from 1) whose decision differs: what the file says, and what the policy said.
     pub first_difference: Option<(u64, String, String)>,
+    /// What the run met and paid, up to there; or why the file does not say.
+    pub account: Result<Account, NoAccount>,
 }
 
 /// Feeds a recorded file to a fresh policy of the same settings.
@@ -103,7 +109,8 @@ pub fn replay(input: impl BufRead, name: &str) -> Result<Replay, Error> {
     if let Some(costs) = &header.costs {
         policy.know(&costs.parse()?);
     }
-    let mut result = Replay { mode: header.mode, decisions: 0, left_out: header.left_out, first_difference: None };
+    let (mut decisions, mut first_difference) = (0, None);
+    let mut sum = account::Sum::default();
     for (number, text) in (2..).zip(lines) {
         let text = text.map_err(|e| bad(number, e.to_string()))?;
         let line: Line = serde_json::from_str(&text).map_err(|e| bad(number, e.to_string()))?;
@@ -113,14 +120,15 @@ pub fn replay(input: impl BufRead, name: &str) -> Result<Replay, Error> {
             queues: &queues,
             ended: line.ended.as_ref().map(EndedLine::ended),
         };
+        sum.see(&seen);
         let said = DecisionLine::from(policy.decide(&seen));
-        result.decisions += 1;
+        decisions += 1;
         if said != line.decision {
-            result.first_difference = Some((number, format!("{:?}", line.decision), format!("{said:?}")));
+            first_difference = Some((number, format!("{:?}", line.decision), format!("{said:?}")));
             break;
         }
     }
-    Ok(result)
+    Ok(Replay { mode: header.mode, decisions, left_out: header.left_out, first_difference, account: sum.finish() })
 }
 
 const SCHEMA: &str = "apus.record/1";

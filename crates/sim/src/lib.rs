@@ -6,10 +6,11 @@
 //! Where to start: [`scenario`] says what is to be simulated, [`world::run`] does it, [`outcome`] is what it
 //! gives. [`hw`] has the parts that a packet meets, each a small state machine to which time is an argument;
 //! [`machine`] says what the parts of a named machine are, value by value with its source; [`traffic`] says
-//! what arrives. [`figures`] puts the figures of the documents that Apus follows beside what these parts say.
+//! what arrives. [`bound`] says what a clairvoyant would need at least. [`figures`] puts the figures of the documents that Apus follows beside what these parts say.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
+pub mod bound;
 pub mod engine;
 pub mod figures;
 pub mod goals;

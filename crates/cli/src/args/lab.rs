@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use policy::Goal;
 use tester::lab::Preset;
 
 /// What to do with a lab.
@@ -74,6 +75,9 @@ pub struct Report {
 pub struct Replay {
     /// What `apus run --record` wrote.
     pub file: PathBuf,
+    /// Goal for which to compute the least possible CPU time, such as p99=60us. Default: that of the recorded mode.
+    #[arg(long, value_name = "GOAL")]
+    pub goal: Option<Goal>,
     /// Print one JSON document (schema apus.replay/1).
     #[arg(long)]
     pub json: bool,

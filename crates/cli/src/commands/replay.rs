@@ -3,12 +3,15 @@
 use std::fs::File;
 use std::io::{BufReader, Write as _};
 
-use live::record::replay;
+use live::record::{Account, NoAccount, replay};
+use policy::Goal;
+use sim::bound::{Costs, least_cpu_time};
+use units::Nanos;
 
 use crate::args::lab::Replay as Typed;
 use crate::commands::print_json;
 use crate::documents::VERSION;
-use crate::documents::replay::{Difference, Document, SCHEMA};
+use crate::documents::replay::{Cpu, Difference, Document, SCHEMA};
 use crate::{Failure, Status, terminal};
 
 /// Compares a recorded file with what its policy decides now.
@@ -19,7 +22,9 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     })?;
     let found = replay(BufReader::new(file), &name)?;
     let difference = found.first_difference.map(|(line, recorded, now)| Difference { line, recorded, now });
+    let goal = typed.goal.or(found.mode.parse()?.goal());
     let document = Document {
+        cpu: cpu(&found.account, goal),
         apus: VERSION.to_owned(),
         schema: SCHEMA.to_owned(),
         file: name,
@@ -45,8 +50,55 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
             writeln!(out, "  recorded: {recorded}\n  now:      {now}")?;
         }
     }
+    writeln!(out, "{}", said(&document.cpu))?;
     if document.left_out > 0 {
         writeln!(out, "{} later decisions of that run are not in the file (--record-limit)", document.left_out)?;
     }
     Ok(status)
+}
+
+/// What the run spent, beside the least with which it could have held `goal`.
+fn cpu(account: &Result<Account, NoAccount>, goal: Option<Goal>) -> Cpu {
+    let known = account.as_ref().ok();
+    let least = match (account, goal) {
+        (Err(why), _) => Err(why.to_string()),
+        (_, None) => Err("the mode has no goal; state one with --goal".to_owned()),
+        (Ok(account), Some(goal)) => {
+            let costs = Costs { wake: account.wake, frame: account.frame };
+            let came = account.came.iter().map(|came| (came.first, came.last, came.frames));
+            match least_cpu_time(goal, account.window, came, costs) {
+                Nanos::ZERO => Err("it is less than a wake-up: record more frames".to_owned()),
+                least => Ok(least),
+            }
+        }
+    };
+    let spent_ns = known.map(|account| account.cpu.as_nanos());
+    let least_ns = least.as_ref().ok().map(|least| least.as_nanos());
+    Cpu {
+        goal: goal.map(|goal| goal.to_string()),
+        window_ns: known.map(|account| account.window.1 - account.window.0),
+        spent_ns,
+        least_ns,
+        multiple: spent_ns.zip(least_ns).map(|(spent, least)| spent as f64 / least as f64),
+        wake_ns: known.map(|account| account.wake.as_nanos()),
+        frame_ns: known.map(|account| account.frame.as_nanos()),
+        unknown_because: least.err(),
+    }
+}
+
+/// The same as a line.
+fn said(cpu: &Cpu) -> String {
+    let span = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), |ns| Nanos::from_nanos(ns).to_string());
+    match (cpu.spent_ns.zip(cpu.window_ns), cpu.multiple, &cpu.goal) {
+        (Some((spent, window)), Some(multiple), Some(goal)) => format!(
+            "CPU time {} of {} ({:.1} %), {multiple:.2} x the least possible with {goal} ({}, at {} a wake-up and {} a frame)",
+            span(Some(spent)),
+            span(Some(window)),
+            spent as f64 * 100.0 / window.max(1) as f64,
+            span(cpu.least_ns),
+            span(cpu.wake_ns),
+            span(cpu.frame_ns),
+        ),
+        _ => format!("the least possible CPU time is unknown: {}", cpu.unknown_because.as_deref().unwrap_or("-")),
+    }
 }

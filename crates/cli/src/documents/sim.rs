@@ -7,12 +7,13 @@ use policy::moderation::{self, PeriodMode};
 use policy::wait::{Reason, WaitKind};
 use schemars::JsonSchema;
 use serde::Serialize;
+use sim::bound::{Bound, Why};
 use sim::outcome::{CoreOutcome, Drop, GoalOutcome, Outcome, QueueOutcome, Term, Verdict};
 use sim::scenario::{Scenario, Worker};
 use sim::world::{Activity, Cycle};
 use tester::histogram::{Histogram, HistogramDocument};
 use tester::quantile::{QuantileEstimate, REPORTED, estimate};
-use units::{Nanos, Quantile};
+use units::{Microwatts, Nanos, Quantile};
 
 use super::named;
 
@@ -130,6 +131,8 @@ pub struct Case {
     pub goal: Option<GoalDocument>,
     /// Power and energy, modelled.
     pub power: Power,
+    /// The least power that could hold the goal; `null` without a goal, and in comparisons and sweeps.
+    pub least: Option<Least>,
     /// Each queue.
     pub queues: Vec<Queue>,
     /// Each simulated core.
@@ -216,6 +219,36 @@ pub struct Power {
     pub cores_energy_nj: u64,
     /// The package.
     pub package_energy_nj: u64,
+}
+
+/// The least mean power of the simulated cores with which any mode could hold the goal on these arrivals: a bound that
+/// knows all arrivals ahead and pays the least for each wake-up.
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Least {
+    /// The bound; `null` if there is none.
+    pub cores_uw: Option<u64>,
+    /// The power of the simulated cores as a multiple of it. Below 1 only if the goal was missed.
+    pub multiple: Option<f64>,
+    /// What sets it: `schedule`, the wake-ups that the deadlines ask for, or `work`, the cycles of the packets.
+    pub set_by: Option<String>,
+    /// Why there is none; `null` if there is one.
+    pub unknown_because: Option<String>,
+}
+
+impl Least {
+    /// The bound, or why there is none, beside the power that was drawn.
+    pub fn new(bound: Result<Bound, Why>, cores_uw: u64) -> Self {
+        match bound {
+            Ok(bound) => Self {
+                cores_uw: Some(bound.power.as_microwatts()),
+                multiple: Some(bound.multiple(Microwatts::new(cores_uw))),
+                set_by: Some(bound.by.name().to_owned()),
+                unknown_because: None,
+            },
+            Err(why) => Self { cores_uw: None, multiple: None, set_by: None, unknown_because: Some(why.to_string()) },
+        }
+    }
 }
 
 /// A queue.
@@ -383,6 +416,7 @@ impl Case {
                 cores_energy_nj: nanojoules(outcome.package.simulated),
                 package_energy_nj: nanojoules(outcome.package.femtojoules()),
             },
+            least: None,
             queues: outcome.queues.iter().map(Queue::from).collect(),
             cores: outcome.cores.iter().map(|core| Core::new(core, &idle_names, outcome.duration)).collect(),
         }

@@ -22,10 +22,10 @@ mod queue;
 pub(crate) mod tally;
 pub(crate) mod user;
 
-pub use kernel::{KernelModel, Moderated};
+pub use kernel::{KernelModel, Moderated, WEIGHT};
 pub use ledger::{Activity, Book, Residency};
 pub use metronome::{Cycle, MetronomeModel};
-pub use user::HEALTH_INTERVAL;
+pub use user::{BURST, HEALTH_INTERVAL};
 
 use policy::frequency::{
     Fixed, Frequency, FrequencyPolicy as _, GoalFrequency, GoalFrequencyConfig, L3fwdPower, Platform, TwoLevel,
@@ -150,23 +150,45 @@ pub fn run(scenario: &Scenario, seed: Option<u64>) -> Result<Outcome, ModelError
     Ok(world.finish(scenario, seed))
 }
 
+/// Calls `each` with the queue, the arrival, the time in memory and the answer's size of every frame that arrives before
+/// `end`, in their order: those of [`run`] with this seed, if no traffic waits for answers.
+pub(crate) fn arrivals(
+    scenario: &Scenario,
+    seed: u64,
+    end: At,
+    each: impl FnMut(usize, At, At, u32),
+) -> Result<(), ModelError> {
+    port(scenario, seed)?.arrivals(end, each);
+    Ok(())
+}
+
+/// Whether the workers want to know of sent frames.
+const fn with_tx(scenario: &Scenario) -> bool {
+    matches!(scenario.worker, Work::Kernel { .. })
+}
+
+/// The NIC with its queues and what arrives there.
+fn port(scenario: &Scenario, seed: u64) -> Result<Port, ModelError> {
+    let nic = &scenario.host.nic;
+    let feeds = scenario.traffic.iter().enumerate().map(|(number, stream)| {
+        let random = Random::stream(seed, TRAFFIC + number as u64);
+        let source = Source::new(&stream.traffic, nic.link.rate, random, stream.records.clone());
+        Feed::new(source, stream.traffic.queue, stream.answer)
+    });
+    let lazy = !with_tx(scenario);
+    let pairs =
+        (0..scenario.queues as usize).map(|number| QueuePair::new(number, nic, lazy)).collect::<Result<_, _>>()?;
+    let aspm = scenario.host.aspm.map(Aspm::new).transpose()?;
+    Port::new(nic.clone(), pairs, feeds.collect(), aspm, Random::stream(seed, PORT))
+}
+
 impl World {
     /// Puts the parts together.
     fn new(scenario: &Scenario, seed: u64) -> Result<Self, ModelError> {
         let from = At::ORIGIN + scenario.warm_up;
         let window = (from, from + scenario.duration);
-        let nic = &scenario.host.nic;
         let queues = scenario.queues as usize;
-        let with_tx = matches!(scenario.worker, Work::Kernel { .. });
-        let feeds = scenario.traffic.iter().enumerate().map(|(number, stream)| {
-            let random = Random::stream(seed, TRAFFIC + number as u64);
-            let source = Source::new(&stream.traffic, nic.link.rate, random, stream.records.clone());
-            Feed::new(source, stream.traffic.queue, stream.answer)
-        });
-        let feeds = feeds.collect();
-        let pairs = (0..queues).map(|number| QueuePair::new(number, nic, !with_tx)).collect::<Result<_, _>>()?;
-        let aspm = scenario.host.aspm.map(Aspm::new).transpose()?;
-        let port = Port::new(nic.clone(), pairs, feeds, aspm, Random::stream(seed, PORT))?;
+        let port = port(scenario, seed)?;
         let goal = scenario.goal.map(|goal| goal.latency);
         let cores = scenario.worker.cores() as usize;
         let mut world = Self {
@@ -174,7 +196,7 @@ impl World {
             port,
             tally: Tally::new(window, queues, goal),
             workers: Vec::with_capacity(cores),
-            with_tx,
+            with_tx: with_tx(scenario),
             armed: vec![false; queues],
             armed_count: 0,
             end: window.1,

@@ -179,6 +179,12 @@ impl Port {
 
     /// Takes the coming frame off the wire.
     fn receive(&mut self, tally: &mut Tally) -> Option<(usize, Waiting)> {
+        let (queue, waiting) = self.next_frame()?;
+        tally.offered(queue, waiting.arrival);
+        Some((queue, waiting))
+    }
+
+    fn next_frame(&mut self) -> Option<(usize, Waiting)> {
         let Coming { feed, frame, passage, due, line, aspm } = self.coming.take()?;
         (self.line, self.aspm, self.last_due) = (line, aspm, due);
         let queues = self.queues.len() as u64;
@@ -190,11 +196,19 @@ impl Port {
             None if source.source.round_trip().is_some() => u64::from(frame.tag) % queues,
             None => self.random.below(queues),
         } as usize;
-        tally.offered(queue, passage.received);
         self.draw_jitter();
         self.look();
         let Frame { octets, tag, .. } = frame;
         Some((queue, Waiting { arrival: passage.received, due, visible: due, octets, feed: feed as u32, tag }))
+    }
+
+    /// Calls `each` with the queue, the arrival, the time in memory and the answer's size of every frame that arrives
+    /// before `end`.
+    pub fn arrivals(mut self, end: At, mut each: impl FnMut(usize, At, At, u32)) {
+        while self.coming.as_ref().is_some_and(|coming| coming.passage.received < end) {
+            let Some((queue, Waiting { arrival, due, octets, feed, .. })) = self.next_frame() else { return };
+            each(queue, arrival, due, self.feeds[feed as usize].answer.unwrap_or(octets));
+        }
     }
 
     /// A frame is lost at `now`.

@@ -1,5 +1,7 @@
 //! The world as a whole: one program, so that it is linked once.
 
+/// What a clairvoyant would draw, no mode that holds the goal draws less than.
+mod bound;
 /// Where queueing theory has a closed form, the world gives it.
 mod closed_forms;
 /// What Apus does against what others do, on named machines.

@@ -9,14 +9,18 @@ use crate::Status;
 use crate::args::sim::Run as Typed;
 use crate::commands::print_json;
 use crate::documents::VERSION;
-use crate::documents::sim::{RUN, RunDocument};
+use crate::documents::sim::{Least, RUN, RunDocument};
 use crate::terminal;
 
 /// Simulates, and says what came of it.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let source = read::Source::open(&typed.scenario)?;
     let scenario = source.scenario(&typed.instead.set, &mut |_| {})?;
-    let case = read::simulate(&scenario, &typed.instead.set, typed.instead.seed)?;
+    let mut case = read::simulate(&scenario, &typed.instead.set, typed.instead.seed)?;
+    if scenario.goal.is_some() {
+        let bound = sim::bound::least_power(&scenario, typed.instead.seed);
+        case.least = Some(Least::new(bound, case.power.cores_uw));
+    }
     let status = status([&case]);
     let document = RunDocument { apus: VERSION.to_owned(), schema: RUN.to_owned(), case };
     if let Some(path) = &typed.output {

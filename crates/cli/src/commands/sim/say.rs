@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use sim::outcome::Term;
 use units::{Nanos, Quantile};
 
-use crate::documents::sim::{Case, GoalDocument};
+use crate::documents::sim::{Case, GoalDocument, Least};
 
 /// Quantiles that are shown.
 const SHOWN: [Quantile; 4] = [Quantile::P50, Quantile::P99, Quantile::P99_9, Quantile::P99_99];
@@ -54,6 +54,9 @@ pub fn one(case: &Case) -> String {
     }
     let power = &case.power;
     let _ = writeln!(text, "\npower    cores {} W, package {} W", watts(power.cores_uw), watts(power.package_uw));
+    if let Some(least) = &case.least {
+        let _ = writeln!(text, "         {}", least_possible(least, case));
+    }
     let interrupts: u64 = case.queues.iter().map(|queue| queue.interrupts).sum();
     let moderated: u64 = case.queues.iter().filter_map(|queue| queue.moderation_changes).sum();
     let _ = writeln!(text, "interrupts {interrupts}, changes of moderation {moderated}");
@@ -152,6 +155,22 @@ fn verdict(goal: &GoalDocument) -> String {
     let GoalDocument { latency, packets, late, lost, .. } = goal;
     let why = if goal.held.is_none() { ": too few packets to tell" } else { "" };
     format!("{latency} {}{why} ({late} of {packets} packets late, {lost} of them lost)", held(goal))
+}
+
+/// What the cores draw beside the least that could hold the goal.
+fn least_possible(least: &Least, case: &Case) -> String {
+    let milli = |microwatts: u64| format!("{:.3} W", microwatts as f64 / 1e6);
+    let drawn = milli(case.power.cores_uw);
+    match (least.cores_uw, least.multiple) {
+        (Some(bound), Some(multiple)) if case.goal.as_ref().is_some_and(|goal| goal.held != Some(false)) => {
+            format!("cores {drawn}, {multiple:.2} x the least possible ({})", milli(bound))
+        }
+        (Some(bound), _) => format!("cores {drawn}; holding the goal takes at least {}", milli(bound)),
+        _ => {
+            let why = least.unknown_because.as_deref().unwrap_or("it was not computed");
+            format!("the least possible is unknown: {why}")
+        }
+    }
 }
 
 /// Microseconds with three digits or so; `-` if not known.

@@ -1,0 +1,197 @@
+//! What a recorded run met and what it paid: all that the least possible CPU time follows from.
+
+use policy::wait::{Observation, WaitKind};
+use units::{Monotonic, Nanos};
+
+/// Batches of a size, by octave, from which on their median says what a frame costs.
+const ENOUGH: usize = 8;
+/// Octaves of batch sizes that are told apart: up to 2^15 frames.
+const OCTAVES: usize = 16;
+
+/// Frames whose arrivals lie between two stamps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Came {
+    /// None of them came earlier, in nanoseconds.
+    pub first: u64,
+    /// None of them came later.
+    pub last: u64,
+    /// How many.
+    pub frames: u64,
+}
+
+/// A run's account.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Account {
+    /// From the first to the last recorded decision, in nanoseconds.
+    pub window: (u64, u64),
+    /// What came, in the order of [`Came::first`].
+    pub came: Vec<Came>,
+    /// CPU time: all time outside sleeps and blocks, and what those cost.
+    pub cpu: Nanos,
+    /// What a wait costs that gives the core away: the median of sleeps or that of blocks, whichever is less.
+    pub wake: Nanos,
+    /// What a frame costs in the batches in which it costs least, by median.
+    pub frame: Nanos,
+}
+
+/// Why a record holds no account.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NoAccount {
+    /// No frame came.
+    #[error("no frame came")]
+    NoFrames,
+    /// The loop does not know when frames came.
+    #[error("the device stamped no arrivals")]
+    NoStamps,
+    /// No wait has a price.
+    #[error("the record holds no sleep or block whose cost was measured")]
+    NoPrices,
+}
+
+/// Adds up an account, decision by decision.
+#[derive(Debug, Default)]
+pub(super) struct Sum {
+    window: Option<(u64, u64)>,
+    came: Vec<Came>,
+    stamped: bool,
+    /// Time outside sleeps and blocks.
+    awake: u64,
+    /// What sleeps and blocks cost where that was measured, and how many were not.
+    spent: [(Vec<u64>, u64); 2],
+    /// What a frame cost, by the octave of its batch.
+    frames: [Vec<u64>; OCTAVES],
+}
+
+impl Sum {
+    /// Takes in what a decision saw.
+    pub fn see(&mut self, seen: &Observation<'_, Monotonic>) {
+        let now = seen.now.as_nanos();
+        let (began, before) = *self.window.get_or_insert((now, now));
+        let mut awake = now.saturating_sub(before);
+        if let Some(ended) = seen.ended {
+            let kind = match ended.action.kind() {
+                WaitKind::Sleep => Some(0),
+                WaitKind::Block => Some(1),
+                WaitKind::Poll | WaitKind::Pause => None,
+            };
+            // The first decision's wait lies before the account.
+            if let Some(kind) = kind
+                && ended.began.as_nanos() >= before
+            {
+                awake = awake.saturating_sub(ended.ended.since(ended.began).unwrap_or(Nanos::ZERO).as_nanos());
+                match ended.spent {
+                    Some(spent) => self.spent[kind].0.push(spent.as_nanos()),
+                    None => self.spent[kind].1 += 1,
+                }
+            }
+        }
+        self.awake += awake;
+        self.window = Some((began, now));
+        let received = seen.received();
+        let arrivals = || seen.queues.iter().filter_map(|queue| Some((queue.received, queue.arrivals?)));
+        if let Some(taken) = arrivals().map(|(_, arrivals)| arrivals.picked_up.as_nanos()).min()
+            && received > 0
+        {
+            let octave = (received.ilog2() as usize).min(OCTAVES - 1);
+            self.frames[octave].push(now.saturating_sub(taken) / u64::from(received));
+        }
+        for (received, arrivals) in arrivals().filter(|(received, _)| *received > 0) {
+            let (first, last) = (arrivals.first.as_nanos(), arrivals.last.as_nanos());
+            self.stamped |= first != arrivals.picked_up.as_nanos();
+            self.came.push(Came { first, last: first, frames: 1 });
+            // Of those between the first and the last it is known only that they are.
+            if received > 2 {
+                self.came.push(Came { first, last, frames: u64::from(received) - 2 });
+            }
+            if received > 1 {
+                self.came.push(Came { first: last, last, frames: 1 });
+            }
+        }
+    }
+
+    /// The account, or why there is none.
+    pub fn finish(mut self) -> Result<Account, NoAccount> {
+        let window = self.window.filter(|_| !self.came.is_empty()).ok_or(NoAccount::NoFrames)?;
+        if !self.stamped {
+            return Err(NoAccount::NoStamps);
+        }
+        let medians = self.spent.each_mut().map(|(spent, _)| median(spent));
+        let wake = medians.into_iter().flatten().min().ok_or(NoAccount::NoPrices)?;
+        // A wait that was not measured is taken to cost what others of its kind do.
+        let paid = self
+            .spent
+            .iter()
+            .zip(medians)
+            .map(|((spent, others), median)| spent.iter().sum::<u64>() + others * median.unwrap_or(wake));
+        let cpu = self.awake + paid.sum::<u64>();
+        let enough = self.frames.iter_mut().filter(|batches| batches.len() >= ENOUGH).filter_map(|b| median(b)).min();
+        let frame = enough.or_else(|| self.frames.iter_mut().filter_map(|b| median(b)).min()).unwrap_or(0);
+        self.came.sort_by_key(|came| came.first);
+        let (wake, frame) = (Nanos::from_nanos(wake), Nanos::from_nanos(frame));
+        Ok(Account { window, came: self.came, cpu: Nanos::from_nanos(cpu), wake, frame })
+    }
+}
+
+/// The lower median.
+fn median(values: &mut [u64]) -> Option<u64> {
+    let middle = values.len().checked_sub(1)? / 2;
+    Some(*values.select_nth_unstable(middle).1)
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::wait::{Action, Arrivals, Ended, Queue};
+    use units::Instant;
+
+    use super::*;
+
+    fn at(ns: u64) -> Instant<Monotonic> {
+        Instant::from_nanos(ns)
+    }
+
+    /// A decision at `now` after `wait` (began, ended, spent), with frames from `first` to `last` taken at `taken`.
+    fn see(sum: &mut Sum, now: u64, wait: Option<(u64, u64, Option<u64>)>, frames: Option<(u32, u64, u64, u64)>) {
+        let ended = wait.map(|(began, ended, spent)| Ended {
+            action: Action::SleepUntil(at(ended)),
+            began: at(began),
+            ended: at(ended),
+            spent: spent.map(Nanos::from_nanos),
+        });
+        let arrivals = |(_, first, last, taken)| Arrivals { first: at(first), last: at(last), picked_up: at(taken) };
+        let received = frames.map_or(0, |(received, ..)| received);
+        let queue = Queue { received, fill: received, arrivals: frames.map(arrivals) };
+        sum.see(&Observation { now: at(now), queues: &[queue], ended });
+    }
+
+    #[test]
+    fn time_outside_waits_and_what_they_cost() {
+        let mut sum = Sum::default();
+        see(&mut sum, 1_000, Some((0, 900, Some(77))), None);
+        // 100 awake, a sleep of 800 that cost 30, 100 with the poll.
+        see(&mut sum, 2_000, Some((1_100, 1_900, Some(30))), Some((1, 1_500, 1_500, 1_950)));
+        see(&mut sum, 3_000, Some((2_000, 2_900, Some(50))), Some((5, 2_100, 2_600, 2_950)));
+        // Not measured: as the median, 30.
+        see(&mut sum, 4_000, Some((3_000, 4_000, None)), None);
+        // Polls on.
+        see(&mut sum, 4_100, None, None);
+        let account = sum.finish().unwrap();
+        assert_eq!(account.window, (1_000, 4_100));
+        assert_eq!(account.cpu.as_nanos(), (200 + 30) + (100 + 50) + 30 + 100);
+        assert_eq!((account.wake.as_nanos(), account.frame.as_nanos()), (30, 10));
+        let came = |first, last, frames| Came { first, last, frames };
+        let expected = [came(1_500, 1_500, 1), came(2_100, 2_100, 1), came(2_100, 2_600, 3), came(2_600, 2_600, 1)];
+        assert_eq!(account.came, expected);
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        assert_eq!(Sum::default().finish(), Err(NoAccount::NoFrames));
+        let mut sum = Sum::default();
+        see(&mut sum, 1_000, None, Some((2, 900, 900, 900)));
+        assert_eq!(sum.finish(), Err(NoAccount::NoStamps));
+        let mut sum = Sum::default();
+        see(&mut sum, 1_000, None, Some((2, 800, 850, 900)));
+        see(&mut sum, 2_000, Some((1_100, 1_900, None)), None);
+        assert_eq!(sum.finish(), Err(NoAccount::NoPrices));
+    }
+}

@@ -1,0 +1,74 @@
+//! What arrives, as the world's run meets it: by when each packet has to be taken.
+
+use policy::Goal;
+use units::Nanos;
+
+use super::Why;
+use super::prices::Machine;
+use super::schedule::{Line, Packets};
+use crate::At;
+use crate::hw::link::PREAMBLE;
+use crate::scenario::Scenario;
+use crate::traffic::Kind;
+use crate::world;
+
+/// Packets closer than this share of the time that they can wait are taken as one, which lowers what the bound asks for
+/// wake-ups by about as much.
+pub const SHARE: u64 = 64;
+/// So are packets closer than this part of the window: memory and time do not grow with it.
+pub const ENTRIES: u64 = 1_000_000;
+
+/// The packets of a run.
+#[derive(Debug)]
+pub struct Arrivals {
+    /// Those that can be served in time and whose deadline lies within the window; a line a core.
+    pub lines: Vec<Line>,
+    /// All that arrived within the window.
+    pub packets: u64,
+    /// Those that are late whatever is done.
+    pub late: u64,
+}
+
+impl Arrivals {
+    /// The arrivals of `scenario` with `seed`.
+    pub fn new(scenario: &Scenario, seed: u64, goal: Goal, machine: &Machine) -> Result<Self, Why> {
+        if scenario.traffic.iter().any(|stream| matches!(stream.traffic.kind, Kind::Request(_))) {
+            return Err(Why::Closed);
+        }
+        let begin = At::ORIGIN + scenario.warm_up;
+        let end = begin + scenario.duration;
+        let cores = scenario.worker.cores() as usize;
+        let window = (begin.as_nanos(), end.as_nanos());
+        let mut arrivals = Self { lines: vec![Line { window, packets: Vec::new() }; cores], packets: 0, late: 0 };
+        let nic = &scenario.host.nic;
+        let mut answer = (0, Nanos::ZERO);
+        world::arrivals(scenario, seed, end, |queue, arrival, visible, octets| {
+            if arrival < begin {
+                return;
+            }
+            arrivals.packets += 1;
+            let leaves = arrival + goal.latency;
+            if leaves >= end {
+                return;
+            }
+            if answer.0 != octets {
+                // From the doorbell to the last bit on an idle wire; times are rounded down.
+                let bits = (PREAMBLE + u64::from(octets)) * 8;
+                let wire = u128::from(bits) * 1_000_000_000 / u128::from(nic.link.rate.as_bps().max(1));
+                let out = nic.transmit + nic.bus_time(octets.into()) + Nanos::from_nanos(wire as u64);
+                answer = (octets, if machine.sends { out } else { Nanos::ZERO });
+            }
+            let deadline = leaves.before(answer.1 + machine.shortest_service);
+            match deadline.filter(|deadline| *deadline >= visible) {
+                None => arrivals.late += 1,
+                Some(deadline) => {
+                    let (release, deadline) = (visible.as_nanos(), deadline.as_nanos());
+                    let slack = deadline - release;
+                    let close = (slack / SHARE).max(scenario.duration.as_nanos() / ENTRIES);
+                    arrivals.lines[queue % cores].push(Packets { release, deadline, count: 1 }, close);
+                }
+            }
+        })?;
+        Ok(arrivals)
+    }
+}

@@ -1,0 +1,73 @@
+//! The least CPU time with which a recorded run could have held a goal.
+
+use policy::Goal;
+use units::Nanos;
+
+use super::schedule::{Line, Packets, Prices, Rest, least};
+
+/// What a run met, and what things cost there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Costs {
+    /// Giving the core away and getting it back.
+    pub wake: Nanos,
+    /// The work of a frame.
+    pub frame: Nanos,
+}
+
+/// The least CPU time within `window` for frames of which each `(first, last, count)` came between two times, in
+/// nanoseconds; first times do not fall. The core polls or rests, a rest costs [`Costs::wake`] whenever it is taken, and a frame is
+/// punctual if the core is awake at any time from its arrival to the goal's latency after it. How many lie at once in the ring,
+/// and how long those before it take, does not count.
+pub fn least_cpu_time(
+    goal: Goal,
+    window: (u64, u64),
+    frames: impl IntoIterator<Item = (u64, u64, u64)>,
+    costs: Costs,
+) -> Nanos {
+    let mut line = Line { window, packets: Vec::new() };
+    let close =
+        (goal.latency.as_nanos() / super::arrivals::SHARE).max((window.1 - window.0) / super::arrivals::ENTRIES);
+    let mut all = 0;
+    for (first, last, count) in frames {
+        all += count;
+        let deadline = last.saturating_add(goal.latency.as_nanos());
+        if deadline < window.1 {
+            line.push(Packets { release: first, deadline, count }, close);
+        }
+    }
+    let rests = vec![Rest { slope: 0.0, wake: costs.wake.as_nanos() as f64 }];
+    let prices = Prices { awake: 1.0, rests, packet: costs.frame.as_nanos() as f64, batch: 0.0 };
+    let allowed = super::share(all, goal.quantile.above_ppm());
+    let bound = least(&[line], &prices, allowed as f64, 0.0);
+    Nanos::from_nanos(bound.cost.max(0.0) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COSTS: Costs = Costs { wake: Nanos::from_micros(5), frame: Nanos::from_nanos(400) };
+
+    #[test]
+    fn one_wake_up_for_all_frames_of_a_period() {
+        let goal: Goal = "p99=100us".parse().unwrap();
+        // A frame a millisecond for a second: a wake-up each, but for the hundredth that may be late, and the first.
+        let lone = (1..1_000).map(|n| (n * 1_000_000, n * 1_000_000, 1));
+        let spent = least_cpu_time(goal, (0, 1_000_000_000), lone, COSTS);
+        assert_eq!(spent, (COSTS.wake * (999 - 9 - 1)).saturating_add(COSTS.frame * (999 - 9)));
+        // Ten at once cost no more wake-ups.
+        let tens = (1..1_000).map(|n| (n * 1_000_000, n * 1_000_000 + 1_000, 10));
+        let spent = least_cpu_time(goal, (0, 1_000_000_000), tens, COSTS);
+        assert_eq!(spent, (COSTS.wake * (999 - 9 - 1)).saturating_add(COSTS.frame * (9_990 - 99)));
+    }
+
+    #[test]
+    fn a_looser_goal_never_needs_more() {
+        let frames = || (1u64..5_000).map(|n| n * n % 7_919 * 20_000).collect::<std::collections::BTreeSet<_>>();
+        let spent = ["p99.9=20us", "p99=20us", "p99=50us", "p90=50us", "p90=500us"].map(|goal| {
+            let frames = frames().into_iter().map(|at| (at, at, 1));
+            least_cpu_time(goal.parse().unwrap(), (0, 200_000_000), frames, COSTS)
+        });
+        assert!(spent.is_sorted_by(|a, b| a > b), "{spent:?}");
+    }
+}

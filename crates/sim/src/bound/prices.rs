@@ -1,0 +1,218 @@
+//! What a machine's model asks for each thing at least: powers in microwatts, energies in femtojoules.
+
+use units::{Cycles, Hertz, Nanos};
+
+use super::schedule::{Prices, Rest};
+use crate::hw::cstate::{Gate, IdleState};
+use crate::hw::interrupt::Handling;
+use crate::hw::pstate::PStateModel;
+use crate::scenario::{Host, Scenario, Worker};
+use crate::world::BURST;
+
+/// Frequencies that are looked at; if the processor has more, neighbours count as one with the power of the lower and
+/// the speed of the higher.
+const FREQUENCIES: u64 = 512;
+/// Shares of the time awake, in per cent, of which the price is lowered for what a core that polls may stand still; see
+/// [`Machine::stalls`].
+const SHARES: [u64; 4] = [0, 50, 80, 95];
+/// What stalls could save is looked at more closely from this share of the base power on.
+const STALLS_MATTER: f64 = 1e-3;
+
+/// A machine, as far as the bound goes.
+#[derive(Debug)]
+pub struct Machine {
+    /// The least power of a core at any time.
+    pub base: f64,
+    /// From taking a packet to the end of its own work, at the highest frequency.
+    pub shortest_service: Nanos,
+    /// Whether packets go out again.
+    pub sends: bool,
+    /// Cycles of a packet with its share of a full batch.
+    batched: f64,
+    prices: Prices,
+    /// Power and speed (in cycles a nanosecond) of a core that runs: the least of the one goes with the most of the other.
+    running: Vec<(f64, f64)>,
+    /// What a core that stands still during a change draws less than one that polls, how long a change takes, and
+    /// the share of time that changes can take.
+    stall: (f64, f64, f64),
+}
+
+/// Cycles that software takes.
+struct Software {
+    /// From one packet's end to the next one's.
+    packet: Cycles,
+    /// Besides, for a batch.
+    batch: Cycles,
+    /// Packets of a full batch.
+    full: u64,
+    /// For a rest that a timer ends; `None` if a timer serves nobody.
+    timer: Option<Cycles>,
+    /// For a rest that an interrupt ends.
+    interrupt: Cycles,
+}
+
+impl Software {
+    fn new(scenario: &Scenario) -> Self {
+        let host = &scenario.host;
+        let delivery = host.processor.delivery;
+        let thread = if host.handling == Handling::Threaded { delivery.thread.count() } else { 0 };
+        let told = delivery.entry.count() + delivery.handler.count() + thread;
+        let switches = 2 * host.scheduler.switch.count();
+        match scenario.worker {
+            // Away from the thread and back to it; an interrupt is armed, polled for once more, and returned from.
+            Worker::User { work, .. } => Self {
+                packet: work.frame,
+                batch: work.burst,
+                full: BURST as u64,
+                timer: Some(Cycles::new(switches)),
+                interrupt: Cycles::new(switches + told + delivery.resume.count() + work.poll.count()),
+            },
+            // NAPI rests and wakes in interrupt context; only an application is switched to.
+            Worker::Kernel { model, .. } => {
+                let application = model.application.map_or(0, Cycles::count);
+                Self {
+                    packet: Cycles::new(model.frame.count() + application),
+                    batch: model.poll,
+                    full: crate::world::WEIGHT as u64,
+                    timer: None,
+                    interrupt: Cycles::new(told + if model.application.is_some() { switches } else { 0 }),
+                }
+            }
+        }
+    }
+}
+
+impl Machine {
+    /// The machine of `scenario`.
+    pub fn new(scenario: &Scenario) -> Self {
+        let host = &scenario.host;
+        let power = &host.processor.power;
+        let lowest = host.processor.pstates.lowest;
+        let running: Vec<(f64, f64)> = frequencies(&host.processor.pstates)
+            .map(|(low, high)| (microwatts(power.active(low, 1_000)), high.as_hertz() as f64 / 1e9))
+            .collect();
+        let awake = running.iter().map(|(power, _)| *power).fold(f64::INFINITY, f64::min);
+        let fastest = running.iter().map(|(_, speed)| *speed).fold(0.0, f64::max);
+        let allowed = allowed(host).map(|state| (state, microwatts(power.idle(state.gate, lowest))));
+        // A state that draws as much as a core that runs is one: it takes no rest.
+        let allowed: Vec<(&IdleState, f64)> = allowed.filter(|(_, power)| *power < awake).collect();
+        let base = allowed.iter().map(|(_, power)| *power).fold(awake, f64::min);
+        let highest = allowed.iter().map(|(_, power)| *power).fold(base, f64::max);
+        let cycle =
+            |above: f64| running.iter().map(|(power, speed)| (power - above) / speed).fold(f64::INFINITY, f64::min);
+        let software = Software::new(scenario);
+        let rests = allowed.iter().map(|(state, power)| {
+            let (cycle, above) = (cycle(*power), awake - power);
+            let cost = |time: Nanos, work: Cycles| {
+                time.as_nanos() as f64 * above + (work.count() + state.refill.count()) as f64 * cycle
+            };
+            let late = state.timer_exit.least() + host.timer.lateness.least();
+            let by_timer = software.timer.map_or(f64::INFINITY, |work| cost(late, work));
+            let wake = by_timer.min(cost(state.exit.least(), software.interrupt));
+            Rest { slope: power - base, wake }
+        });
+        // Work is never cheaper than beside the idle state that draws the most.
+        let cheapest = cycle(highest);
+        let packet = software.packet.count() as f64;
+        let prices = Prices {
+            awake: awake - base,
+            rests: useful(rests.collect()),
+            packet: packet * cheapest,
+            batch: software.batch.count() as f64 * cheapest,
+        };
+        let service = (packet + software.batch.count() as f64) / fastest;
+        let pstates = host.processor.pstates;
+        let (block, period) = (pstates.block.as_nanos() as f64, pstates.period.as_nanos() as f64);
+        let standing = microwatts(power.idle(Gate::Clock, lowest));
+        Self {
+            base,
+            // The world rounds the two parts of a batch down.
+            shortest_service: Nanos::from_nanos((service as u64).saturating_sub(2)),
+            sends: match scenario.worker {
+                Worker::User { forward, .. } => forward,
+                Worker::Kernel { .. } => true,
+            },
+            batched: packet + software.batch.count() as f64 / software.full as f64,
+            prices,
+            stall: ((awake - standing).max(0.0), block, if period > 0.0 { (block / period).min(1.0) } else { 1.0 }),
+            running,
+        }
+    }
+
+    /// What being awake costs, in several ways, each with what is to be taken off the whole for stalls.
+    ///
+    /// A core that rests saves nothing by a change of frequency: its cycles stay, and standing still draws no less than
+    /// the idle state. A core that stays awake does, for `block` a change and at most a change a `period`, so
+    /// saved ≤ d · min(awake time, φ T + block). The minimum is at most any mixture of the two: λ of the price of being awake and
+    /// 1 − λ of the sum. Few waits at low loads make a λ near 1 the better one, many a λ of 0.
+    pub fn stalls(&self, cores: f64, window: f64) -> Vec<(Prices, f64)> {
+        let (saves, block, share) = self.stall;
+        if block == 0.0 {
+            return vec![(self.prices.clone(), 0.0)];
+        }
+        let at_most = cores * saves * (share * window + block).min(window);
+        let matters = at_most > STALLS_MATTER * cores * self.base * window;
+        let shares = SHARES.iter().filter(|share| matters || **share == 0);
+        shares
+            .map(|share| {
+                let part = *share as f64 / 100.0;
+                let prices = Prices { awake: (self.prices.awake - part * saves).max(0.0), ..self.prices.clone() };
+                (prices, (1.0 - part) * at_most)
+            })
+            .collect()
+    }
+
+    /// The least energy of `cores` over `window` in which the work of `packets` is done, whatever the deadlines: the largest
+    /// of a · T + s · cycles over lines that lie below the power of every state over its speed.
+    pub fn work(&self, packets: f64, cores: f64, window: f64) -> f64 {
+        let (saves, block, share) = self.stall;
+        let standing = self.base + self.prices.awake - saves;
+        let corners = self.running.iter().map(|(power, speed)| (power - self.base) / speed);
+        let edges = self.running.windows(2).map(|pair| (pair[1].0 - pair[0].0) / (pair[1].1 - pair[0].1));
+        let slopes = corners.chain(edges).filter(|slope| slope.is_finite() && *slope >= 0.0);
+        let energy = slopes.map(|slope| {
+            let below = self.running.iter().map(|(power, speed)| power - slope * speed).fold(self.base, f64::min);
+            // While it stands still a core may draw less than the line says.
+            let stalled = (below - standing).max(0.0) * (share * window + block).min(window);
+            cores * (below * window - stalled) + slope * packets * self.batched
+        });
+        energy.fold(0.0, f64::max)
+    }
+}
+
+/// The idle states that a governor may choose.
+fn allowed(host: &Host) -> impl Iterator<Item = &IdleState> {
+    let cstates = &host.processor.cstates;
+    // The first is chosen where no other keeps the limit.
+    let keeps = |(number, state): &(usize, &IdleState)| *number == 0 || state.stated_exit <= host.latency_limit;
+    cstates.states[..=cstates.deepest].iter().enumerate().filter(keeps).map(|(_, state)| state)
+}
+
+/// The frequencies, each with itself; or with one above it, if there are too many.
+fn frequencies(pstates: &PStateModel) -> impl Iterator<Item = (Hertz, Hertz)> {
+    let (lowest, highest) = (pstates.lowest.as_hertz(), pstates.highest.as_hertz());
+    let step = pstates.step.as_hertz().max(1);
+    let each = (highest - lowest) / step + 2 <= FREQUENCIES;
+    let stride = if each { step } else { (highest - lowest).div_ceil(FREQUENCIES) };
+    // Multiples of the step, and the two ends.
+    let first = if each { lowest / step * step } else { lowest };
+    let lows = (0..=FREQUENCIES).map(move |n| first + n * stride).take_while(move |low| *low <= highest);
+    lows.chain([highest]).map(move |low| {
+        let low = low.clamp(lowest, highest);
+        let high = if each { low } else { (low + stride).min(highest) };
+        (Hertz::new(low), Hertz::new(high))
+    })
+}
+
+/// Without those that cost no less than another both to enter and to stay in.
+fn useful(rests: Vec<Rest>) -> Vec<Rest> {
+    let better = |a: &Rest, b: &Rest| a.slope <= b.slope && a.wake <= b.wake && a != b;
+    let mut kept: Vec<Rest> =
+        rests.iter().filter(|rest| !rests.iter().any(|other| better(other, rest))).copied().collect();
+    kept.dedup();
+    kept
+}
+
+fn microwatts(power: units::Microwatts) -> f64 {
+    power.as_microwatts() as f64
+}

@@ -1,0 +1,376 @@
+//! The clairvoyant's schedule: the least cost of waking in time for packets that are all known.
+//!
+//! A core is awake or rests. Each packet has a release, before which nobody sees it, and a deadline, after which it is
+//! late; it is punctual if the core is awake at any moment between the two. A rest costs its `wake` once, and its
+//! `slope` for each nanosecond; being awake costs [`Prices::awake`] a nanosecond, in which the packets' work is done.
+//!
+//! **Duality.** The least cost with at most A late packets is at least, for any price m ≥ 0 of a late packet,
+//!
+//! ```text
+//!   g(m) = min over all schedules of (cost + m · late)  −  m · A
+//! ```
+//! because the schedule that keeps A has late − A ≤ 0. g is concave; its largest value is the bound (M. J. Neely,
+//! "Stochastic Network Optimization", 2010, ch. 4, uses the same price as a queue; S. Boyd, L. Vandenberghe, "Convex
+//! Optimization", 5.1.3, has weak duality). Between g(m) and the true optimum lies less than what one more packet costs,
+//! unless packets come in few large groups.
+//!
+//! **One price.** Releases and deadlines have the same order, so a rest from v to u makes late exactly the packets with
+//! index from R(v), those released by v, to X(u), those whose deadline lies before u. Without m · late this is interval
+//! stabbing: wake at the earliest deadline, serve what is there. With it, it is a shortest path over the points at which
+//! it can pay to begin or to end a rest, the deadlines and the releases:
+//!
+//! ```text
+//!   S(u) = min ( min over rests a and v < u of  S(v) + slope_a (u − v) + wake_a + m · (late from R(v) to X(u)) ,
+//!                min over v < u of              S(v) + max(0, awake (u − v) − work of the packets between) )
+//! ```
+//! All terms part into one of v and one of u, so a running minimum replaces the inner search: O(packets) for each m.
+
+use std::collections::VecDeque;
+
+/// A packet, or several that come so closely that they are taken as one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Packets {
+    /// When the first is visible, in nanoseconds.
+    pub release: u64,
+    /// The last time at which the last of them can be taken without being late; at least `release`.
+    pub deadline: u64,
+    /// How many.
+    pub count: u64,
+}
+
+/// A way to rest.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Rest {
+    /// What a nanosecond costs.
+    pub slope: f64,
+    /// What going to rest and waking again costs.
+    pub wake: f64,
+}
+
+/// What things cost, in any unit.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Prices {
+    /// A nanosecond awake.
+    pub awake: f64,
+    /// The ways to rest; without any the core stays awake.
+    pub rests: Vec<Rest>,
+    /// The work of a packet. It is a part of the time awake where the core stays awake after it.
+    pub packet: f64,
+    /// The work of taking packets, however many, once a rest.
+    pub batch: f64,
+}
+
+/// What one core serves, with releases and deadlines that never fall from one entry to the next.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Line {
+    /// When the core begins, awake, and where the account ends.
+    pub window: (u64, u64),
+    /// What comes; deadlines lie within the window.
+    pub packets: Vec<Packets>,
+}
+
+impl Line {
+    /// Appends a packet that is released no earlier than those before. Packets whose releases are less than `close`
+    /// apart become one entry, which can be served at any time at which one of them can: that makes the bound lower,
+    /// never higher. So does a deadline that is earlier than the one before, which is put off to that.
+    pub fn push(&mut self, mut packet: Packets, close: u64) {
+        if let Some(last) = self.packets.last_mut() {
+            packet.deadline = packet.deadline.max(last.deadline);
+            debug_assert!(packet.release >= last.release, "{packet:?} after {last:?}");
+            if packet.release - last.release < close {
+                last.deadline = packet.deadline;
+                last.count += packet.count;
+                return;
+            }
+        }
+        self.packets.push(packet);
+    }
+
+    fn count(&self) -> u64 {
+        self.packets.iter().map(|packets| packets.count).sum()
+    }
+}
+
+/// The largest value of the dual.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Least {
+    /// No schedule with at most the allowed number of late packets costs less.
+    pub cost: f64,
+    /// The price of a late packet at which that showed.
+    pub price: f64,
+}
+
+/// How close to the dual's largest value the search goes, as a share of it.
+const CLOSE_ENOUGH: f64 = 1e-4;
+/// Evaluations at most. Each gives a valid bound; ten are usual.
+const EVALUATIONS: usize = 40;
+
+/// The least cost with which at most `allowed` packets of all lines together are late. `fixed` is what is added to it
+/// anyway, and says how much exactness matters.
+pub fn least(lines: &[Line], prices: &Prices, allowed: f64, fixed: f64) -> Least {
+    let packets: u64 = lines.iter().map(Line::count).sum();
+    let work = prices.packet * (packets as f64 - allowed).max(0.0);
+    let ready: Vec<Ready<'_>> = lines.iter().map(Ready::new).collect();
+    let evaluate = |price: f64| {
+        let sum = ready.iter().fold(Value::ZERO, |sum, line| sum.plus(line.evaluate(prices, price)));
+        Support { price, value: work + sum.cost - price * allowed, slope: sum.late - allowed }
+    };
+    let (mut low, mut best) = (evaluate(0.0), None);
+    let found = |best: &mut Option<Support>, at: Support| {
+        if best.is_none_or(|known: Support| at.value > known.value) {
+            *best = Some(at);
+        }
+    };
+    found(&mut best, low);
+    // At this price no packet is late: waking for it alone costs less.
+    let dearest = prices.rests.iter().map(|rest| rest.wake).fold(0.0, f64::max) + prices.batch;
+    let mut high = evaluate(1.0 + 1.001 * dearest);
+    found(&mut best, high);
+    for _ in 2..EVALUATIONS {
+        if low.slope <= 0.0 || high.slope >= 0.0 {
+            break;
+        }
+        // Where the two tangents meet; the largest value lies below that point.
+        let price =
+            (high.value - low.value + low.slope * low.price - high.slope * high.price) / (low.slope - high.slope);
+        let ceiling = low.value + low.slope * (price - low.price);
+        let value = best.map_or(0.0, |best| best.value);
+        if ceiling - value <= CLOSE_ENOUGH * (value + fixed).abs() || price <= low.price || price >= high.price {
+            break;
+        }
+        let at = evaluate(price);
+        found(&mut best, at);
+        if at.slope > 0.0 { low = at } else { high = at }
+    }
+    best.map_or(Least { cost: work, price: 0.0 }, |best| Least { cost: best.value, price: best.price })
+}
+
+/// The dual at a price, and a tangent there.
+#[derive(Clone, Copy, Debug)]
+struct Support {
+    price: f64,
+    value: f64,
+    slope: f64,
+}
+
+/// A cost, and the packets that were late for it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Value {
+    cost: f64,
+    late: f64,
+}
+
+impl Value {
+    const ZERO: Self = Self { cost: 0.0, late: 0.0 };
+    const NONE: Self = Self { cost: f64::INFINITY, late: 0.0 };
+
+    const fn plus(self, other: Self) -> Self {
+        Self { cost: self.cost + other.cost, late: self.late + other.late }
+    }
+    const fn costs(self, more: f64) -> Self {
+        Self { cost: self.cost + more, late: self.late }
+    }
+    const fn min(self, other: Self) -> Self {
+        if other.cost < self.cost { other } else { self }
+    }
+}
+
+/// A line with the running sums of its packets.
+struct Ready<'a> {
+    line: &'a Line,
+    /// How many packets the first n entries have.
+    before: Vec<f64>,
+}
+
+/// The least of what went to rest before now and wakes: all work paid for, and without the work of the packets that
+/// wait, which is done while the core stays awake.
+#[derive(Clone, Copy, Debug)]
+struct Starts {
+    paid: Value,
+    owed: Value,
+}
+
+impl Starts {
+    const NONE: Self = Self { paid: Value::NONE, owed: Value::NONE };
+}
+
+/// A minimum over the latest entries, of which the oldest are taken away: those kept rise.
+#[derive(Debug, Default)]
+struct Window(VecDeque<(usize, Value)>);
+
+impl Window {
+    fn push(&mut self, number: usize, value: Value) {
+        while self.0.back().is_some_and(|(_, last)| last.cost >= value.cost) {
+            self.0.pop_back();
+        }
+        self.0.push_back((number, value));
+    }
+    fn drop_before(&mut self, number: usize) {
+        while self.0.front().is_some_and(|(first, _)| *first < number) {
+            self.0.pop_front();
+        }
+    }
+    fn least(&self) -> Value {
+        self.0.front().map_or(Value::NONE, |(_, value)| *value)
+    }
+}
+
+/// Sessions that go on.
+///
+/// A session of length g with work c costs max(awake · g, c): c where all of the time is worked through, and the time where
+/// some of it is spent waiting. So one that began at u costs at v at least `paid`, and at least `owed` + f(v), where f is the price of
+/// being awake up to v less the work that has come by v: the first until f(v) reaches the threshold `paid` − `owed`, the
+/// other from then on.
+#[derive(Debug)]
+struct Sessions {
+    /// Those that still work, thresholds and prices rising: of two, one with the lower threshold and the higher price
+    /// never is the cheaper.
+    working: VecDeque<(f64, Starts)>,
+    /// The least `owed` of the others.
+    waiting: Value,
+}
+
+impl Sessions {
+    /// What the cheapest has cost by now.
+    fn least(&mut self, f: f64) -> Value {
+        while let Some((_, first)) = self.working.front().filter(|(threshold, _)| *threshold <= f) {
+            self.waiting = self.waiting.min(first.owed);
+            self.working.pop_front();
+        }
+        let working = self.working.front().map_or(Value::NONE, |(_, first)| first.paid);
+        working.min(self.waiting.costs(f))
+    }
+
+    fn begin(&mut self, starts: Starts) {
+        let threshold = starts.paid.cost - starts.owed.cost;
+        if !threshold.is_finite() {
+            return;
+        }
+        let place = self.working.partition_point(|(known, _)| *known < threshold);
+        if self.working.get(place).is_some_and(|(_, better)| better.paid.cost <= starts.paid.cost) {
+            return;
+        }
+        let mut from = place;
+        while from > 0 && self.working[from - 1].1.paid.cost >= starts.paid.cost {
+            from -= 1;
+        }
+        self.working.drain(from..place);
+        self.working.insert(from, (threshold, starts));
+    }
+}
+
+/// What went to rest one way before now.
+#[derive(Debug)]
+struct Resting {
+    rest: Rest,
+    /// Of those after which packets are late by now...
+    old: Starts,
+    /// ...and those after which none is.
+    recent: (Window, Window),
+}
+
+/// A point at which the core is awake.
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    time: f64,
+    value: Value,
+    /// Entries that were released by then.
+    released: usize,
+}
+
+impl<'a> Ready<'a> {
+    fn new(line: &'a Line) -> Self {
+        let mut sum = 0.0;
+        let before = std::iter::once(0.0).chain(line.packets.iter().map(|packets| {
+            sum += packets.count as f64;
+            sum
+        }));
+        Self { line, before: before.collect() }
+    }
+
+    /// The least of cost + `price` · late, the packets' work left out.
+    fn evaluate(&self, prices: &Prices, price: f64) -> Value {
+        let packets = &self.line.packets;
+        let (start, end) = self.line.window;
+        let time_of = |at: u64| at.saturating_sub(start) as f64;
+        // With one rest alone nothing is won by waking before the next deadline.
+        let several = prices.rests.len() > 1;
+        let dearest = prices.rests.iter().map(|rest| rest.wake).fold(0.0, f64::max) + prices.batch;
+        let mut resting: Vec<Resting> = prices
+            .rests
+            .iter()
+            .map(|rest| Resting { rest: *rest, old: Starts::NONE, recent: <(Window, Window)>::default() })
+            .collect();
+        let mut nodes: Vec<Node> = Vec::with_capacity(2 * packets.len() + 2);
+        // The first rest may have begun, and its wake-up been paid, before the window.
+        nodes.push(Node { time: 0.0, value: Value { cost: -dearest, late: 0.0 }, released: 0 });
+        // Awake from the beginning, or since some later point.
+        let mut sessions = Sessions { working: VecDeque::new(), waiting: Value::ZERO };
+        let (mut released, mut due, mut kept, mut seen) = (0, 0, 0, 0);
+        loop {
+            let next_release = packets.get(released).map(|packets| packets.release);
+            let next_deadline = packets.get(due).map(|packets| packets.deadline);
+            let Some(now) = next_release.into_iter().chain(next_deadline).min() else { break };
+            while packets.get(released).is_some_and(|packets| packets.release <= now) {
+                released += 1;
+            }
+            let time = time_of(now);
+            let late = self.before[due];
+            let mut begins = Starts::NONE;
+            let at_deadline = next_deadline == Some(now);
+            if at_deadline || several {
+                while kept < nodes.len() && nodes[kept].released <= due {
+                    self.put_down(&nodes[kept], &mut resting, prices, price);
+                    kept += 1;
+                }
+                for way in &mut resting {
+                    for number in seen.max(kept)..nodes.len() {
+                        let node = &nodes[number];
+                        let value = node.value.costs(-way.rest.slope * node.time);
+                        way.recent.0.push(number, value);
+                        way.recent.1.push(number, value.costs(prices.packet * self.before[node.released]));
+                    }
+                    way.recent.0.drop_before(kept);
+                    way.recent.1.drop_before(kept);
+                    let wakes = way.rest.slope * time + way.rest.wake;
+                    let and_late = |value: Value| Value { cost: value.cost + price * late, late: value.late + late };
+                    let of = |old: Value, recent: &Window| and_late(old).min(recent.least()).costs(wakes);
+                    begins.paid = begins.paid.min(of(way.old.paid, &way.recent.0).costs(prices.batch));
+                    begins.owed = begins.owed.min(of(way.old.owed, &way.recent.1));
+                }
+                seen = nodes.len();
+            }
+            let goes_on = sessions.least(prices.awake * time - prices.packet * self.before[released]);
+            let value = begins.paid.min(goes_on);
+            sessions.begin(Starts { owed: begins.owed.costs(-prices.awake * time), ..begins });
+            nodes.push(Node { time, value, released });
+            while packets.get(due).is_some_and(|packets| packets.deadline <= now) {
+                due += 1;
+            }
+        }
+        let time = time_of(end);
+        let all = self.before[packets.len()];
+        let to_the_end = sessions.least(prices.awake * time - prices.packet * all);
+        // Nobody need wake from the last rest.
+        nodes.iter().fold(to_the_end, |least, node| {
+            let late = all - self.before[node.released];
+            let slope = prices.rests.iter().map(|rest| rest.slope).fold(prices.awake, f64::min);
+            let rests = slope * (time - node.time) + price * late;
+            least.min(Value { cost: node.value.cost + rests, late: node.value.late + late })
+        })
+    }
+
+    /// A rest that began at `node` makes packets late from now on, or will.
+    fn put_down(&self, node: &Node, resting: &mut [Resting], prices: &Prices, price: f64) {
+        let released = self.before[node.released];
+        for way in resting {
+            let cost = node.value.cost - way.rest.slope * node.time - price * released;
+            let value = Value { cost, late: node.value.late - released };
+            way.old.paid = way.old.paid.min(value);
+            way.old.owed = way.old.owed.min(value.costs(prices.packet * released));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+//! The shortest path against every schedule on a fine grid, and the dual against every set of late packets.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// The last time of the small cases.
+const END: u64 = 8;
+
+/// What a schedule comes to: the cost with the packets' work as the model has it, and with it as the world has it.
+#[derive(Clone, Copy, Debug)]
+struct Tried {
+    cost: f64,
+    late: u64,
+}
+
+/// How an interval between two polls was spent.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Spent {
+    Awake,
+    Rest(usize),
+}
+
+/// Tries every set of polls on the grid with every way to spend the time between them.
+struct Search<'a> {
+    line: &'a Line,
+    prices: &'a Prices,
+    /// Polls with how the interval before each was spent; the first is the window's begin.
+    polls: Vec<(u64, Spent)>,
+    all: Vec<Tried>,
+}
+
+impl Search<'_> {
+    fn run(&mut self) {
+        self.all.push(self.judge());
+        let last = self.polls.last().unwrap().0;
+        for time in last + 1..END {
+            let ways = (0..self.prices.rests.len()).map(Spent::Rest).chain([Spent::Awake]);
+            for way in ways {
+                self.polls.push((time, way));
+                self.run();
+                self.polls.pop();
+            }
+        }
+    }
+
+    /// The true cost: a session costs the time awake or its work, whichever is more; each wake-up its price; after the
+    /// last poll the core rests the cheapest way, whose wake-up nobody pays.
+    fn judge(&self) -> Tried {
+        let Prices { awake, rests, packet, batch } = self.prices;
+        let (mut cost, mut late) = (0.0, 0);
+        let mut taken = vec![false; self.line.packets.len()];
+        let (mut begun, mut work, mut before) = (0u64, 0.0f64, 0u64);
+        let session = |from: u64, to: u64, work: f64| (awake * (to - from) as f64).max(work);
+        for (number, (time, way)) in self.polls.iter().enumerate() {
+            if let Spent::Rest(rest) = way
+                && number > 0
+            {
+                cost += session(begun, before, work) + rests[*rest].wake + rests[*rest].slope * (time - before) as f64;
+                (begun, work) = (*time, 0.0);
+            }
+            let awake_since = if number > 0 && *way == Spent::Awake { before } else { *time };
+            let mut got = 0;
+            for (index, packets) in self.line.packets.iter().enumerate() {
+                if !taken[index] && packets.release <= *time {
+                    taken[index] = true;
+                    got += packets.count;
+                    // Awake, it was taken as soon as it came.
+                    late += if packets.deadline < awake_since { packets.count } else { 0 };
+                }
+            }
+            work += got as f64 * packet + if got > 0 { *batch } else { 0.0 };
+            before = *time;
+        }
+        let rest = rests.iter().map(|rest| rest.slope).fold(*awake, f64::min);
+        cost += session(begun, before, work) + rest * (END - before) as f64;
+        late += self.line.packets.iter().zip(&taken).filter(|(_, taken)| !**taken).map(|(p, _)| p.count).sum::<u64>();
+        Tried { cost, late }
+    }
+}
+
+fn tried(line: &Line, prices: &Prices) -> Vec<Tried> {
+    let mut search = Search { line, prices, polls: vec![(0, Spent::Awake)], all: Vec::new() };
+    search.run();
+    search.all
+}
+
+/// Lines on the grid with monotone releases and deadlines.
+fn lines() -> impl Strategy<Value = Line> {
+    prop::collection::vec((1..END - 1, 0u64..4, 1u64..3), 0..6).prop_map(|mut packets| {
+        packets.sort_unstable();
+        let mut line = Line { window: (0, END), packets: Vec::new() };
+        for (release, slack, count) in packets {
+            line.push(Packets { release, deadline: (release + slack).min(END - 1), count }, 0);
+        }
+        line
+    })
+}
+
+/// Prices; one rest, or two of which the dearer to enter is the cheaper to stay in, or none.
+fn prices(work: bool) -> impl Strategy<Value = Prices> {
+    let work = if work { 30u32 } else { 1 };
+    (1u32..60, 0u32..200, 0u32..200, 0u32..30, 0usize..3, 0..work, 0..work).prop_map(
+        |(awake, wake, deeper, slope, count, packet, batch)| {
+            let slope = f64::from(slope.min(awake));
+            let rests = [
+                Rest { slope: if count == 1 { 0.0 } else { slope }, wake: f64::from(wake) },
+                Rest { slope: 0.0, wake: f64::from(wake + deeper) },
+            ];
+            let (packet, batch) = (f64::from(packet), f64::from(batch));
+            Prices { awake: f64::from(awake), rests: rests[..count].into(), packet, batch }
+        },
+    )
+}
+
+/// What the first rest's wake-up, which the path does not pay, is worth at most.
+fn first(prices: &Prices) -> f64 {
+    prices.rests.iter().map(|rest| rest.wake).fold(0.0, f64::max) + prices.batch
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// No schedule on the grid, whichever packets it leaves late, costs less than the bound.
+    #[test]
+    fn no_schedule_costs_less(line in lines(), prices in prices(true), allowed in 0u64..6) {
+        let bound = least(std::slice::from_ref(&line), &prices, allowed as f64, 0.0);
+        let optimum = tried(&line, &prices).into_iter().filter(|tried| tried.late <= allowed);
+        let optimum = optimum.map(|tried| tried.cost).fold(f64::INFINITY, f64::min);
+        prop_assert!(bound.cost <= optimum + 1e-6, "{bound:?} above {optimum}: {line:?} {prices:?}");
+    }
+
+    /// Without work, the path is the cheapest of all schedules at its price, but for the first wake-up.
+    #[test]
+    fn the_path_is_the_cheapest(line in lines(), prices in prices(false), price in 0u32..300) {
+        let price = f64::from(price);
+        let best = tried(&line, &prices).into_iter().map(|tried| tried.cost + price * tried.late as f64);
+        let best = best.fold(f64::INFINITY, f64::min);
+        let path = Ready::new(&line).evaluate(&prices, price);
+        prop_assert!(path.cost <= best + 1e-6, "{path:?} above {best}");
+        prop_assert!(path.cost + first(&prices) >= best - 1e-6, "{path:?} below {best}: {line:?} {prices:?}");
+    }
+
+    /// Several cores: the best split of the late packets over them costs no less.
+    #[test]
+    fn cores_share_what_may_be_late(a in lines(), b in lines(), prices in prices(true), allowed in 0u64..6) {
+        let bound = least(&[a.clone(), b.clone()], &prices, allowed as f64, 0.0);
+        let cheapest = |line: &Line, allowed: u64| {
+            tried(line, &prices).into_iter().filter(|t| t.late <= allowed).map(|t| t.cost).fold(f64::INFINITY, f64::min)
+        };
+        let optimum = (0..=allowed).map(|part| cheapest(&a, part) + cheapest(&b, allowed - part));
+        let optimum = optimum.fold(f64::INFINITY, f64::min);
+        prop_assert!(bound.cost <= optimum + 1e-6, "{bound:?} above {optimum}");
+    }
+}
+
+const ONE_REST: Rest = Rest { slope: 0.0, wake: 100.0 };
+
+/// Packets every `gap`, each of which can wait `slack`.
+fn regular(count: u64, gap: u64, slack: u64) -> Line {
+    let packets = (1..=count).map(|n| Packets { release: n * gap, deadline: n * gap + slack, count: 1 });
+    Line { window: (0, (count + 1) * gap + slack), packets: packets.collect() }
+}
+
+#[test]
+fn a_wake_up_serves_all_that_came_while_the_first_could_wait() {
+    // Packets every 10, each waits at most 45: five a wake-up. The first wake-up is free.
+    let prices = Prices { awake: 1_000.0, rests: vec![ONE_REST], packet: 0.0, batch: 0.0 };
+    assert_eq!(least(&[regular(1_000, 10, 45)], &prices, 0.0, 0.0).cost, 199.0 * 100.0);
+    // A tenth may be late: the wake-ups of every eleventh period are saved, each for five packets.
+    let some = least(&[regular(1_000, 10, 45)], &prices, 100.0, 0.0);
+    assert!(some.cost < 181.0 * 100.0 && some.cost > 170.0 * 100.0, "{some:?}");
+    // All may be late.
+    assert_eq!(least(&[regular(1_000, 10, 45)], &prices, 1_000.0, 0.0).cost, -100.0);
+}
+
+#[test]
+fn where_waking_costs_more_than_staying_awake_the_core_stays_awake() {
+    let prices = Prices { awake: 1.0, rests: vec![ONE_REST], packet: 0.0, batch: 0.0 };
+    let line = regular(1_000, 10, 15);
+    let bound = least(std::slice::from_ref(&line), &prices, 0.0, 0.0);
+    // From the first deadline to the last release, and the first wake-up is free.
+    assert_eq!(bound.cost, (10_000.0 - 25.0) * 1.0);
+    // Its work is done meanwhile.
+    let busy = Prices { packet: 4.0, ..prices };
+    assert_eq!(least(&[line], &busy, 0.0, 0.0).cost, bound.cost);
+}
+
+#[test]
+fn nothing_that_comes_costs_nothing() {
+    let line = Line { window: (0, 1_000), packets: Vec::new() };
+    let prices = Prices { awake: 1.0, rests: vec![ONE_REST], packet: 3.0, batch: 2.0 };
+    assert!(least(&[line], &prices, 0.0, 0.0).cost <= 0.0);
+    assert!(least(&[], &prices, 0.0, 0.0).cost <= 0.0);
+}
+
+#[test]
+fn close_packets_become_one_that_can_be_served_whenever_one_of_them_can() {
+    let mut line = Line { window: (0, 100), packets: Vec::new() };
+    for (release, deadline) in [(10, 30), (12, 32), (15, 31), (20, 45)] {
+        line.push(Packets { release, deadline, count: 1 }, 6);
+    }
+    let expected = [Packets { release: 10, deadline: 32, count: 3 }, Packets { release: 20, deadline: 45, count: 1 }];
+    assert_eq!(line.packets, expected);
+}
