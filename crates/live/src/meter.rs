@@ -16,7 +16,7 @@ use crate::cpu::Cpu;
 /// Waits of each kind that are all measured, so that the first decisions rest on something.
 const FIRST: u64 = 64;
 /// Of the waits after these, one in so many is measured. Reading a thread's CPU time is a system call (vdso(7) lists the
-/// clocks that need none), 0.2 to 0.5 us each way on a 2-vCPU VM, where a wait costs 5 us at the least.
+/// clocks that need none): 0.7 us on a 2-vCPU VM, where a wait costs 5 us at the least.
 const ONE_IN: u64 = 16;
 /// Pairs of readings of which the least is taken for what a reading itself costs.
 const TRIALS: usize = 16;
