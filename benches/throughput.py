@@ -39,24 +39,27 @@ def milliseconds(seconds):
 
 
 class HugePages:
-    """The huge pages that testpmd needs, as long as it needs them."""
+    """The huge pages that DPDK needs, as long as it needs them."""
 
     PATH = "/proc/sys/vm/nr_hugepages"
+
+    def __init__(self, pages=HUGE_PAGES):
+        self.pages = pages
 
     def __enter__(self):
         with open(self.PATH) as file:
             self.before = int(file.read())
-        if self.before < HUGE_PAGES:
-            self.set(HUGE_PAGES)
+        if self.before < self.pages:
+            self.set(self.pages)
         with open(self.PATH) as file:
             got = int(file.read())
-        if got < HUGE_PAGES:
+        if got < self.pages:
             self.set(self.before)
-            raise RuntimeError(f"{got} huge pages of {HUGE_PAGES}: memory is too fragmented; try after a reboot")
+            raise RuntimeError(f"{got} huge pages of {self.pages}: memory is too fragmented; try after a reboot")
         return self
 
     def __exit__(self, *_):
-        if self.before < HUGE_PAGES:
+        if self.before < self.pages:
             self.set(self.before)
 
     def set(self, pages):

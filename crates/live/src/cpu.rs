@@ -27,6 +27,10 @@ pub enum Woken {
 pub trait Cpu {
     /// The time.
     fn now(&self) -> Instant<Monotonic>;
+    /// For how long the calling thread has had a CPU; `None` where that cannot be read. May be a system call.
+    fn thread_time(&self) -> Option<Nanos> {
+        None
+    }
     /// Keeps the core running, cheaply, until `until`; returns the time then.
     fn pause_until(&mut self, until: Instant<Monotonic>) -> Instant<Monotonic>;
     /// Gives the core away until `until`.
@@ -35,15 +39,19 @@ pub trait Cpu {
     fn block_until(&mut self, handles: &[BorrowedFd<'_>], until: Instant<Monotonic>) -> Woken;
 }
 
-/// `CLOCK_MONOTONIC`, `pause`, clock_nanosleep(2) and poll(2).
+/// `CLOCK_MONOTONIC`, `CLOCK_THREAD_CPUTIME_ID`, `pause`, clock_nanosleep(2) and poll(2).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LinuxCpu;
 
 impl Cpu for LinuxCpu {
     #[inline]
     fn now(&self) -> Instant<Monotonic> {
-        let time = clock_gettime(ClockId::Monotonic);
-        Instant::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+        Instant::from_nanos(nanos(clock_gettime(ClockId::Monotonic)))
+    }
+
+    #[inline]
+    fn thread_time(&self) -> Option<Nanos> {
+        Some(Nanos::from_nanos(nanos(clock_gettime(ClockId::ThreadCPUTime))))
     }
 
     #[inline]
@@ -89,6 +97,35 @@ impl Cpu for LinuxCpu {
     }
 }
 
+fn nanos(time: Timespec) -> u64 {
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 fn timespec(nanos: u64) -> Timespec {
     Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as _ }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_pays_for_its_pauses_and_not_for_its_sleeps() {
+        const SPAN: Nanos = Nanos::from_millis(20);
+        let mut cpu = LinuxCpu;
+        let thread_time = || LinuxCpu.thread_time().unwrap();
+        // The host may take the CPU away while the thread is charged for it: the cheapest of a few sleeps counts.
+        let slept = (0..5).map(|_| {
+            let before = thread_time();
+            cpu.sleep_until(LinuxCpu.now() + SPAN);
+            thread_time().saturating_sub(before)
+        });
+        let slept = slept.min().unwrap();
+        assert!(slept < SPAN / 2, "a sleep of {SPAN} cost {slept}");
+        let before = thread_time();
+        while thread_time().saturating_sub(before) < SPAN {
+            let until = cpu.now() + SPAN;
+            cpu.pause_until(until);
+        }
+    }
 }

@@ -14,6 +14,7 @@ pub mod cpu;
 pub mod device;
 pub mod error;
 pub mod instance;
+mod meter;
 pub mod mode;
 pub mod os;
 pub mod pool;

@@ -18,6 +18,7 @@ use crate::Error;
 use crate::app::{App, Verdict};
 use crate::cpu::{Cpu, MAX_HANDLES, Woken};
 use crate::device::{Device, Health};
+use crate::meter::Meter;
 use crate::pool::{Frame, Pool};
 use crate::telemetry::{DropReason, State, Telemetry};
 
@@ -80,6 +81,7 @@ pub struct Worker<A, P, C> {
     seen: Vec<Queue<Monotonic>>,
     /// The last clock reading of the running loop: where a gap would begin.
     running_since: Instant<Monotonic>,
+    meter: Meter,
 }
 
 /// What a poll of all queues gave.
@@ -133,6 +135,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             .map(|device| Port { device, tx_queue: 0, health: Health::Up, out: Vec::with_capacity(2 * BURST) })
             .collect();
         let running_since = cpu.now();
+        let meter = Meter::new(&cpu);
         Ok(Self {
             ports,
             seen: Vec::with_capacity(queues.len()),
@@ -145,6 +148,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             stop,
             batch: Vec::with_capacity(BURST),
             running_since,
+            meter,
         })
     }
 
@@ -194,13 +198,15 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
                     let until = now + span;
                     let after = self.cpu.pause_until(until);
                     self.note_gap(until, after, GAP);
-                    Some(self.waited(decision.action, now, after))
+                    Some(self.waited(decision.action, now, after, after.since(now)))
                 }
                 Action::SleepUntil(until) => {
+                    let before = self.meter.begin(WaitKind::Sleep, &self.cpu);
                     // Bounded so that a stop is seen; a policy that asked for longer decides anew.
                     self.cpu.sleep_until(until.min(now + HEALTH_INTERVAL));
                     let after = self.cpu.now();
-                    Some(self.waited(decision.action, now, after))
+                    let spent = self.meter.end(before, &self.cpu);
+                    Some(self.waited(decision.action, now, after, spent))
                 }
                 Action::BlockUntil(until) => match self.block(decision.action, until, &mut next_health)? {
                     Blocked::Waited(wait) => Some(wait),
@@ -347,12 +353,14 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
                 handles.add(self.ports[at.port].device.wait_handle(at.queue));
             }
             let longest = began + if handles.all_wake { HEALTH_INTERVAL } else { UNWAKEABLE };
+            let before = self.meter.begin(WaitKind::Block, &self.cpu);
             let woken = handles.block(&mut self.cpu, until.map_or(longest, |at| at.min(longest)));
             if woken == Woken::ByError {
                 *next_health = began;
             }
             let after = self.cpu.now();
-            Blocked::Waited(self.waited(action, began, after))
+            let spent = self.meter.end(before, &self.cpu);
+            Blocked::Waited(self.waited(action, began, after, spent))
         };
         for &QueueRef { port, queue } in &self.queues {
             self.ports[port].device.disarm(queue);
@@ -366,6 +374,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         action: Action<Monotonic>,
         began: Instant<Monotonic>,
         ended: Instant<Monotonic>,
+        spent: Option<Nanos>,
     ) -> Ended<Monotonic> {
         let span = ended.since(began).unwrap_or(Nanos::ZERO);
         self.telemetry.waited(action.kind(), span);
@@ -373,7 +382,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             self.telemetry.touch(ended);
         }
         self.running_since = ended;
-        Ended { action, began, ended, spent: None }
+        Ended { action, began, ended, spent }
     }
 
     #[inline]

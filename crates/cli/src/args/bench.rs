@@ -34,7 +34,7 @@ pub struct Latency {
     #[command(flatten)]
     pub bed: Bed,
     /// When frames are due: constant:20kpps, constant:350us, poisson:20kpps, burst:32@1ms[,rate=1Mpps],
-    /// slot:500us,frames=4,jitter=20us or pcap:FILE.
+    /// slot:500us,frames=4,jitter=20us, pareto:30kpps[,alpha=1.5], ramp:1kpps-100kpps@2s[,gaps=even] or pcap:FILE.
     #[arg(long, value_name = "SCHEDULE", default_value = "constant:350us")]
     pub schedule: Schedule,
     /// How long to send, after the warm-up.
@@ -137,8 +137,8 @@ pub struct Bed {
     /// Where instances leave their telemetry.
     #[arg(long, value_name = "DIR", default_value = live::telemetry::ROOT, help_heading = "Device under test")]
     pub telemetry: PathBuf,
-    /// The process at the other end, for its CPU time.
-    #[arg(long, conflicts_with_all = ["instance", "tid"], help_heading = "Device under test")]
+    /// The process at the other end, for its CPU time; with --instance, that of all its threads instead of the workers'.
+    #[arg(long, conflicts_with = "tid", help_heading = "Device under test")]
     pub pid: Option<u32>,
     /// The thread at the other end, for its CPU time.
     #[arg(long, conflicts_with = "instance", help_heading = "Device under test")]

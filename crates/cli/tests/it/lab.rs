@@ -98,6 +98,19 @@ fn latency_is_measured_judged_and_reported() {
     assert_ne!(result["result"]["latency"]["goal"]["held"]["value"], true);
     assert!(std::fs::read_to_string(&csv).unwrap().lines().count() > 5);
 
+    // The gaps of the instance, and the CPU time of its whole process: the worker, and the thread that waits for signals.
+    assert_eq!(latency["tested_cpu"]["value"]["threads"], 1);
+    let pid = running.0.id().to_string();
+    let (_, result) = bench(&root, &lab, &[&words[..], &["--pid", &pid]].concat());
+    let whole = &result["result"]["latency"];
+    assert!(whole["tested_cpu"]["value"]["threads"].as_u64().unwrap() > 1, "{}", whole["tested_cpu"]);
+    assert!(whole["exclusion"]["tested_gaps"]["value"].is_u64(), "{}", whole["exclusion"]);
+    let netns = lab.namespace("tx");
+    let other = [&words[..], &["--pid", "1", "--port", "tx0", "--netns", &netns]].concat();
+    let output = apus(&root, &other).output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert!(text(&output.stderr).contains(&format!("is process {pid}, not 1")), "{}", text(&output.stderr));
+
     let report = root.0.join("r.html").display().to_string();
     let output = bare(&["report", &file, "-o", &report]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));

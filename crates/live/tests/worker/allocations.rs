@@ -60,6 +60,7 @@ fn apps() -> Vec<(&'static str, AnyApp)> {
 fn script() -> Script {
     let mut script = Script::new(2);
     script.late = Nanos::from_micros(6);
+    script.costs = Nanos::from_nanos(6_543);
     let truncated = udp(OURS)[..20].to_vec();
     let frames = [udp(OURS), udp(FAR), udp([192, 0, 2, 1]), truncated, vec![0xff; 60]];
     let mut at = Nanos::from_micros(50);
@@ -139,6 +140,9 @@ fn nor_does_it_when_its_policy_is_recorded() {
         let replay = live::record::replay(&file[..], "recorded").unwrap();
         assert_eq!(replay.first_difference, None);
         assert_eq!(replay.left_out == 0, all);
+        // What waits cost is part of what a policy sees, so the file holds it.
+        let text = String::from_utf8(file).unwrap();
+        assert!(text.contains(r#""spent_ns":6543"#), "no wait of 6543 ns in {} lines", text.lines().count());
     }
 }
 

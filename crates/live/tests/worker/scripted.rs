@@ -22,6 +22,8 @@ use units::{Instant, Monotonic, Nanos};
 
 /// What one reading of the clock takes.
 pub const TICK: Nanos = Nanos::from_micros(1);
+/// What one reading of the thread's CPU time adds to it.
+pub const READING: Nanos = Nanos::from_nanos(300);
 
 /// Something that happens.
 #[derive(Clone, Debug)]
@@ -58,6 +60,8 @@ pub struct Waits {
     pub pauses: Cell<u64>,
     pub sleeps: Cell<u64>,
     pub blocks: Cell<u64>,
+    /// Readings of the thread's CPU time.
+    pub readings: Cell<u64>,
 }
 
 /// A [`Cpu`] of virtual time.
@@ -71,6 +75,9 @@ pub struct ScriptedCpu {
     stop: Stop,
     /// How late each wait ends.
     late: Nanos,
+    /// What each wait costs in CPU time, and the thread's until now.
+    costs: Nanos,
+    spent: Cell<Nanos>,
     waits: Rc<Waits>,
 }
 
@@ -90,6 +97,7 @@ impl ScriptedCpu {
     }
 
     fn wait_until(&self, until: Instant<Monotonic>) {
+        self.spent.set(self.spent.get() + self.costs);
         self.time.reach(until + self.late);
         self.happen();
     }
@@ -100,6 +108,12 @@ impl Cpu for ScriptedCpu {
         self.time.pass(TICK);
         self.happen();
         self.time.get()
+    }
+
+    fn thread_time(&self) -> Option<Nanos> {
+        self.waits.readings.set(self.waits.readings.get() + 1);
+        self.spent.set(self.spent.get() + READING);
+        Some(self.spent.get())
     }
 
     fn pause_until(&mut self, until: Instant<Monotonic>) -> Instant<Monotonic> {
@@ -118,6 +132,7 @@ impl Cpu for ScriptedCpu {
         loop {
             // The devices themselves say whether they would have woken the worker.
             if readable(handles) {
+                self.spent.set(self.spent.get() + self.costs);
                 self.time.pass(self.late);
                 self.happen();
                 return Woken::ByDevice;
@@ -149,6 +164,8 @@ pub struct Script {
     pub wires: Vec<MemoryHandle>,
     pub devices: Vec<Box<dyn Device>>,
     pub late: Nanos,
+    /// What each sleep and each block costs in CPU time.
+    pub costs: Nanos,
     events: Vec<(Instant<Monotonic>, Event)>,
 }
 
@@ -174,7 +191,7 @@ impl Script {
                 (Box::new(device) as Box<dyn Device>, wire)
             })
             .unzip();
-        Self { time: Time::default(), wires, devices, late: Nanos::ZERO, events: Vec::new() }
+        Self { time: Time::default(), wires, devices, late: Nanos::ZERO, costs: Nanos::ZERO, events: Vec::new() }
     }
 
     /// `event` happens at this time.
@@ -205,7 +222,7 @@ impl Script {
         app: impl App,
         policy: impl FnOnce(Reader) -> P,
     ) -> Ended<P> {
-        let Self { time, wires, devices, late, mut events } = self;
+        let Self { time, wires, devices, late, costs, mut events } = self;
         events.sort_by_key(|(at, _)| *at);
         let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("worker");
         let telemetry = Telemetry::create(&root, &identity(devices.len())).unwrap();
@@ -219,10 +236,14 @@ impl Script {
             wires: wires.clone(),
             stop: stop.clone(),
             late,
+            costs,
+            spent: Cell::default(),
             waits: waits.clone(),
         };
         let pool = Pool::new(PoolConfig { frames: 2048, ..PoolConfig::default() }).unwrap();
         let mut worker = Worker::new(devices, pool, app, policy, cpu, telemetry, stop).unwrap();
+        // Those that the worker needed to learn what a reading costs are not the loop's.
+        waits.readings.set(0);
         let before = super::sys::calls();
         let finish = worker.run();
         let allocator_calls = super::sys::calls() - before;

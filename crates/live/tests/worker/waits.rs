@@ -67,6 +67,46 @@ fn a_policy_is_told_how_late_its_waits_end() {
 }
 
 #[test]
+fn a_policy_is_told_what_its_waits_cost_from_a_sample_of_them() {
+    let waits: [fn(Instant<Monotonic>) -> Action<Monotonic>; 2] =
+        [|now| Action::SleepUntil(now + US * 20), |now| Action::BlockUntil(Some(now + US * 20))];
+    for wait in waits {
+        let mut script = Script::new(1);
+        script.costs = Nanos::from_nanos(6_543);
+        // The device ends some of the blocks: these cost as much.
+        for n in 0..100 {
+            script.frame(US * 50 * n, 0, &udp(OURS));
+        }
+        script.at(MS * 20, Event::Stop);
+        let ended = script.run(DropAll, Always::new(wait));
+        let told = ended.policy.told.borrow();
+        let spent: Vec<Option<Nanos>> = told.iter().filter_map(|told| told.ended).map(|wait| wait.spent).collect();
+        assert!(spent.len() > 500, "{}", spent.len());
+        for (number, spent) in spent.iter().enumerate() {
+            let measured = number < 64 || number % 16 == 0;
+            assert_eq!(*spent, measured.then_some(Nanos::from_nanos(6_543)), "wait {number}");
+        }
+        // The last wait may be one that the policy was not told of: the stop came in it.
+        let (measured, readings) = (spent.iter().flatten().count() as u64, ended.waits.readings.get());
+        assert!(readings == 2 * measured || readings == 2 * measured + 2, "{readings} readings for {measured} waits");
+    }
+}
+
+#[test]
+fn a_pause_costs_its_length_and_neither_it_nor_polling_reads_the_threads_time() {
+    for wait in [|_| Action::Poll, |_| Action::Pause(US * 3)] {
+        let mut script = Script::new(1);
+        script.at(MS, Event::Stop);
+        let ended = script.run(DropAll, Always::new(wait));
+        assert_eq!(ended.waits.readings.get(), 0);
+        let told = ended.policy.told.borrow();
+        for wait in told.iter().filter_map(|told| told.ended) {
+            assert_eq!(wait.spent, wait.ended.since(wait.began));
+        }
+    }
+}
+
+#[test]
 fn a_frame_ends_a_block_and_its_lateness_is_that_of_the_wake_up() {
     let mut script = Script::new(1);
     script.late = US * 9;

@@ -169,7 +169,7 @@ pub enum Tested {
 impl Tested {
     fn find(typed: &Typed) -> anyhow::Result<Self> {
         if let Some(name) = &typed.instance {
-            return Self::instance(name, &typed.telemetry);
+            return Self::instance(name, &typed.telemetry, typed.pid);
         }
         let found = match (typed.pid, typed.tid) {
             (Some(pid), _) => Self::Process { pid, threads: Threads::All },
@@ -186,7 +186,7 @@ impl Tested {
         Ok(found)
     }
 
-    fn instance(name: &str, root: &Path) -> anyhow::Result<Self> {
+    fn instance(name: &str, root: &Path, whole: Option<u32>) -> anyhow::Result<Self> {
         let (all, _) = telemetry::instances(root)?;
         let readers: Vec<Reader> =
             all.into_iter().filter(|reader| reader.snapshot().identity.instance == name).collect();
@@ -196,7 +196,14 @@ impl Tested {
             return Err(Failure::lacking("find the tested instance", why, fix).into());
         };
         let pid = first.process().pid;
-        let threads = Threads::These(readers.iter().map(|reader| reader.snapshot().tid).collect());
+        let threads = match whole {
+            None => Threads::These(readers.iter().map(|reader| reader.snapshot().tid).collect()),
+            Some(whole) if whole == pid => Threads::All,
+            Some(other) => {
+                let why = format!("the instance {name} is process {pid}, not {other}");
+                return Err(Failure::lacking("read the CPU time of the whole process", why, "leave out --pid").into());
+            }
+        };
         Ok(Self::Instance { pid, threads, readers })
     }
 
