@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use host::facts::{CpuSet, Parameter};
+use host::facts::{CommandLine, CpuSet, Parameter};
 use units::Nanos;
 
-use crate::plan::Planned;
-use crate::remedy::commands;
+use crate::plan::{Planned, plan_of};
+use crate::remedy::{Operator, commands};
 use crate::{
-    Action, Cause, Effect, Evidence, Finding, Level, Plan, Report, Risk, Rule, Setting, Subject, Verdict, plan,
+    Action, Cause, Effect, Evidence, Finding, Group, Level, Plan, Report, Risk, Rule, Setting, Subject, Verdict,
 };
 
 /// An audit's findings in the order in which somebody should act on them.
@@ -44,9 +44,15 @@ pub enum Doing {
         add: Vec<String>,
         /// Words to remove.
         remove: Vec<String>,
+        /// Words that are there several times and stay once.
+        once: Vec<String>,
+        /// Who writes the line, where an operator of a cluster does.
+        operator: Option<Operator>,
     },
     /// Something for people: commands that cannot be rolled back, firmware, cabling.
     People(Cause, Vec<String>),
+    /// Say what the host is for: what would be advised then trades power, safety or features for latency.
+    Ask,
 }
 
 /// What an action gains: the largest delay that one of its findings adds on this host.
@@ -89,13 +95,18 @@ pub struct Said<'a> {
 
 /// What to do first, and the findings from a level on by root cause.
 pub fn advise(report: &Report, level: Level) -> Advice<'_> {
-    let plan = plan(report);
+    let withheld = |finding: &Finding| finding.trades() && !report.context.has_intent();
+    let plan = plan_of(report, |finding| !withheld(finding));
     let mut actions = settings(&plan);
     actions.extend(boot(&plan));
     actions.extend(people(&plan, &actions));
+    let asks: Vec<&Finding> = report.at_least(Level::Warn).filter(|finding| withheld(finding)).collect();
+    if !asks.is_empty() {
+        actions.push(Advised::new(Doing::Ask, asks));
+    }
     let importance = |action: &Advised<'_>| {
         let worst = action.from.iter().map(|finding| finding.judgement.verdict.weight()).max();
-        (worst, action.gain().of_this_host, action.gain().effect)
+        (action.comes_before(), worst, action.gain().of_this_host, action.gain().effect)
     };
     // The sort is stable: of two alike, the one that can be rolled back comes first.
     actions.sort_by_key(|action| std::cmp::Reverse(importance(action)));
@@ -124,13 +135,23 @@ fn settings<'a>(plan: &Plan<'a>) -> Vec<Advised<'a>> {
 fn boot<'a>(plan: &Plan<'a>) -> Option<Advised<'a>> {
     let kernel = &plan.kernel;
     let mut from = Vec::new();
-    kernel.add.iter().chain(&kernel.remove).for_each(|word| add(&mut from, &word.from));
+    kernel.add.iter().chain(&kernel.remove).chain(&kernel.once).for_each(|word| add(&mut from, &word.from));
     if kernel.is_empty() || from.is_empty() {
         return None;
     }
     let words = |list: &[Planned<'_, Parameter>]| list.iter().map(|word| word.what.to_string()).collect();
-    let line = kernel.merged().map(|line| line.raw);
-    Some(Advised::new(Doing::Boot { line, add: words(&kernel.add), remove: words(&kernel.remove) }, from))
+    // The boot loader puts its own words in front again.
+    let own = |word: &&Parameter| !["BOOT_IMAGE", "initrd"].contains(&word.name.as_str());
+    let text =
+        |line: CommandLine| line.parameters.iter().filter(own).map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    let step = Doing::Boot {
+        line: kernel.merged().map(text),
+        add: words(&kernel.add),
+        remove: words(&kernel.remove),
+        once: words(&kernel.once),
+        operator: kernel.now.and_then(Operator::of),
+    };
+    Some(Advised::new(step, from))
 }
 
 /// What neither settings nor the command line mend, by cause: one action each, that of its worst finding. Causes of which
@@ -203,6 +224,17 @@ impl<'a> Advised<'a> {
         match &self.step {
             Doing::Set(cause, _) | Doing::People(cause, _) => cause.action(),
             Doing::Boot { .. } => "Boot with a changed kernel command line",
+            Doing::Ask => "Say what this host is for",
+        }
+    }
+
+    /// What must be right before the rest: what the host is for, then which CPUs are isolated.
+    fn comes_before(&self) -> u8 {
+        let of_set = |finding: &&Finding| finding.rule.group == Group::CommandLine;
+        match &self.step {
+            Doing::Ask => 2,
+            Doing::People(Cause::Siblings | Cause::Housekeeping, _) if self.from.iter().any(of_set) => 1,
+            _ => 0,
         }
     }
 
@@ -225,12 +257,18 @@ impl<'a> Advised<'a> {
         matches!(self.step, Doing::Set(..))
     }
 
-    /// What changes on the kernel's command line: `+word`, `-word`; empty for other actions.
+    /// Are its lines the kernel's whole command line?
+    pub fn is_line(&self) -> bool {
+        matches!(self.step, Doing::Boot { line: Some(_), operator: None, .. })
+    }
+
+    /// What changes on the kernel's command line: `+word`, `-word`, `word once`; empty for other actions.
     pub fn changes(&self) -> Vec<String> {
         match &self.step {
-            Doing::Boot { add, remove, .. } => {
+            Doing::Boot { add, remove, once, .. } => {
                 let added = add.iter().map(|word| format!("+{word}"));
-                added.chain(remove.iter().map(|word| format!("-{word}"))).collect()
+                let removed = remove.iter().map(|word| format!("-{word}"));
+                added.chain(removed).chain(once.iter().map(|word| format!("{word} once"))).collect()
             }
             _ => Vec::new(),
         }
@@ -246,19 +284,23 @@ impl<'a> Advised<'a> {
             Doing::Set(..) => of(|action| matches!(action, Action::Set(_))),
             Doing::Boot { .. } => of(|action| matches!(action, Action::Arguments { .. })),
             Doing::People(..) => of(|action| matches!(action, Action::Run(_) | Action::Advise(_))),
+            Doing::Ask => BTreeSet::new(),
         }
     }
 
-    /// What it costs, of each of its rules once: first of the worst finding of each cause, so that no cause is forgotten
+    /// What it costs, of each of its findings once: first of the worst finding of each cause, so that no cause is forgotten
     /// where only some are shown.
-    pub fn costs(&self) -> Vec<&'static str> {
+    pub fn costs(&self) -> Vec<&'a str> {
+        if matches!(self.step, Doing::Ask) {
+            return Vec::new();
+        }
         let mut causes = BTreeSet::new();
         let (first, more): (Vec<&Finding>, Vec<&Finding>) =
             self.from.iter().copied().partition(|finding| causes.insert(finding.cause()));
-        let mut costs: Vec<&'static str> = Vec::new();
+        let mut costs: Vec<&'a str> = Vec::new();
         for finding in first.iter().chain(&more) {
-            if !costs.contains(&finding.rule.cost) {
-                costs.push(finding.rule.cost);
+            if !costs.contains(&finding.cost()) {
+                costs.push(finding.cost());
             }
         }
         costs
@@ -268,11 +310,21 @@ impl<'a> Advised<'a> {
     pub fn lines(&self) -> Vec<String> {
         match &self.step {
             Doing::Set(_, settings) => commands(settings),
-            Doing::Boot { line, add, remove } => match line {
+            Doing::Boot { operator: Some(operator), add, remove, once, .. } => {
+                let twice = once.iter().map(|word| format!("one {word}"));
+                operator.lines(add, &remove.iter().cloned().chain(twice).collect::<Vec<_>>())
+            }
+            Doing::Boot { line, add, remove, .. } => match line {
                 Some(line) => vec![line.clone()],
                 None => add.iter().cloned().chain(remove.iter().map(|word| format!("remove {word}"))).collect(),
             },
             Doing::People(_, lines) => lines.clone(),
+            Doing::Ask => [
+                "apus audit --goal p99.9=50us --workload interrupt # packets go through the kernel's network stack",
+                "apus audit --goal p99.9=50us --workload poll --isolated CPUS # DPDK or AF_XDP on these CPUs",
+            ]
+            .map(str::to_owned)
+            .into(),
         }
     }
 }
@@ -403,7 +455,7 @@ mod tests {
             assert!(!action.lines().is_empty() && !action.costs().is_empty(), "{action:?}");
             // The first costs are of different causes: none is hidden behind those of another.
             let of = |cost: &str| -> BTreeSet<Cause> {
-                action.from.iter().filter(|finding| finding.rule.cost == cost).map(|finding| finding.cause()).collect()
+                action.from.iter().filter(|finding| finding.cost() == cost).map(|finding| finding.cause()).collect()
             };
             let shown = action.costs().into_iter().take(action.causes().len());
             let named: BTreeSet<Cause> = shown.flat_map(of).collect();
@@ -426,6 +478,46 @@ mod tests {
         let action = advice.actions.iter().find(|action| action.causes().contains(&Cause::IdleStates)).unwrap();
         let gain = action.gain();
         assert_eq!((gain.effect, gain.of_this_host), (Some(Nanos::from_micros(133)), true));
+    }
+
+    /// A host as delivered: what trades power or safety for latency waits until somebody says that latency matters.
+    #[test]
+    fn without_a_purpose_it_is_asked_for_first() {
+        let delivered = || {
+            let governor = |host: crate::testing::Host, n: u32| {
+                host.file(&format!("/sys/devices/system/cpu/cpufreq/policy{n}/scaling_governor"), "powersave\n")
+            };
+            (0..8).fold(dies().cmdline("BOOT_IMAGE=/vmlinuz initrd=/i ro mce=off audit=0"), governor)
+        };
+        let report = audit(&delivered().facts(), &Intent::default());
+        let advice = advise(&report, Level::Warn);
+        let titles: Vec<_> = advice.actions.iter().map(Advised::title).collect();
+        assert_eq!(titles[0], "Say what this host is for");
+        assert!(!titles.iter().any(|title| title.contains("frequency")), "{titles:?}");
+        assert!(advice.actions[0].from.iter().any(|finding| finding.rule.id == "cpu.governor"));
+        // What is wrong on any host stays, and the boot loader's words are its own.
+        let boot = advice.actions.iter().find(|action| action.is_line()).unwrap();
+        assert_eq!(boot.lines(), ["ro audit=0 mce=ignore_ce"]);
+        let goal = Some(crate::Goal { quantile: units::Quantile::P99, latency: Nanos::from_micros(50) });
+        let report = audit(&delivered().facts(), &Intent { goal, ..Intent::default() });
+        let advice = advise(&report, Level::Warn);
+        assert!(advice.actions.iter().all(|action| !matches!(action.step, Doing::Ask)));
+        assert!(advice.actions.iter().any(|action| action.causes().contains(&Cause::CoreFrequency)));
+    }
+
+    /// telco-worker1: an operator writes the line, and the set of isolated CPUs must be right before it is written again.
+    #[test]
+    fn an_operators_line_is_changed_by_the_operator() {
+        let line = "BOOT_IMAGE=/v ostree=/ostree/boot.0/rhcos/1/0 tuned.non_isolcpus=0000000e isolcpus=managed_irq,0,4-7 mce=off \
+                    idle=poll skew_tick=1 skew_tick=1";
+        let report = audit(&host().cmdline(line).facts(), &Intent::default());
+        let advice = advise(&report, Level::Warn);
+        let at = |is: fn(&Advised<'_>) -> bool| advice.actions.iter().position(is).unwrap();
+        let boot = at(|action| matches!(action.step, Doing::Boot { .. }));
+        assert!(at(|action| action.causes().contains(&Cause::Housekeeping)) < boot);
+        let text = advice.actions[boot].lines().join("\n");
+        assert!(text.contains("spec.additionalKernelArgs: mce=ignore_ce") && !text.contains("BOOT_IMAGE"), "{text}");
+        assert!(text.contains("idle=poll") && text.contains("one skew_tick=1"), "{text}");
     }
 
     #[test]

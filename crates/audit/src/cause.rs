@@ -24,6 +24,7 @@ pub enum Cause {
     Watchdogs,
     MachineChecks,
     Priorities,
+    Preemption,
     Quotas,
     ApplicationThreads,
     Tracing,
@@ -59,7 +60,7 @@ pub enum Cause {
 
 impl Cause {
     /// All of them.
-    pub const ALL: [Self; 47] = [
+    pub const ALL: [Self; 48] = [
         Self::IdleStates,
         Self::IdlePoll,
         Self::CoreFrequency,
@@ -76,6 +77,7 @@ impl Cause {
         Self::Watchdogs,
         Self::MachineChecks,
         Self::Priorities,
+        Self::Preemption,
         Self::Quotas,
         Self::ApplicationThreads,
         Self::Tracing,
@@ -122,6 +124,25 @@ impl Cause {
     /// What to do about it, as an instruction.
     pub const fn action(self) -> &'static str {
         self.texts().2
+    }
+
+    /// Does what fixes it give up power, safety or a feature for latency, so that it waits until somebody says that latency
+    /// matters ([`crate::Context::has_intent`])? Single rules do too: [`crate::Fix::traded`].
+    pub const fn trades(self) -> bool {
+        matches!(
+            self,
+            Self::IdleStates
+                | Self::CoreFrequency
+                | Self::UncoreFrequency
+                | Self::LinkPower
+                | Self::Moderation
+                | Self::Offloads
+                | Self::Pause
+                | Self::Mitigations
+                | Self::Auditing
+                | Self::Rdma
+                | Self::Services
+        )
     }
 
     const fn texts(self) -> (&'static str, &'static str, &'static str) {
@@ -184,6 +205,9 @@ impl Cause {
                 "Priorities of real-time threads are in the wrong order",
                 "Put the real-time priorities in order",
             ),
+            Self::Preemption => {
+                ("preemption", "The kernel delays threads that become ready", "Boot a kernel that can be preempted")
+            }
             Self::Quotas => ("cpu-quotas", "A CPU quota or group stops the application", "Lift the CPU quota"),
             Self::ApplicationThreads => (
                 "application-threads",
@@ -220,7 +244,7 @@ impl Cause {
             Self::MemoryHardware => {
                 ("memory-hardware", "Memory modules run below their speed, or have errors", "Check the memory modules")
             }
-            Self::Clock => ("clock", "The clock is not a reliable TSC", "Let the kernel use the TSC"),
+            Self::Clock => ("clock", "The clock is not a reliable TSC", "Make the TSC a reliable clock"),
             Self::TimeSync => {
                 ("time-synchronisation", "Time synchronisation is not in one hand", "Let one service set the clock")
             }
@@ -257,12 +281,12 @@ impl Cause {
                 "The kernel's network stack drops or delays packets",
                 "Tune the kernel's network stack",
             ),
-            Self::Rdma => ("rdma", "The RDMA driver takes interrupts on all CPUs", "Unload RDMA where nothing uses it"),
-            Self::Cache => (
-                "cache",
-                "Neighbours evict the application's cache lines",
-                "Give the application cache ways of its own",
-            ),
+            Self::Rdma => {
+                ("rdma", "The RDMA driver takes interrupts on all CPUs", "Unload the RDMA driver if nothing uses it")
+            }
+            Self::Cache => {
+                ("cache", "Neighbours evict the application's cache lines", "Allocate cache ways to the application")
+            }
             Self::HostOfGuests => {
                 ("host-of-guests", "KVM takes guests out more often than needed", "Spare the guests needless exits")
             }

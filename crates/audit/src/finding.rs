@@ -55,6 +55,16 @@ impl Finding {
         effect.name()
     }
 
+    /// Does its fix give up power, safety or a feature for latency?
+    pub fn trades(&self) -> bool {
+        self.rule.fix.trade || self.cause().trades()
+    }
+
+    /// What its fix costs and risks.
+    pub fn cost(&self) -> &str {
+        self.judgement.cost.as_deref().unwrap_or(self.rule.cost)
+    }
+
     /// What names it from one audit to the next: rule and subject. A line of a baseline, whatever the subject is called.
     pub fn key(&self) -> String {
         format!("{} {}", self.rule.id, self.judgement.subject)

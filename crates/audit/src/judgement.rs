@@ -78,6 +78,8 @@ pub struct Judgement {
     pub effect: Option<Effect>,
     /// Its root cause, where it is another than the rule's.
     pub cause: Option<Cause>,
+    /// What the fix costs here; `None` takes what the rule says.
+    pub cost: Option<String>,
 }
 
 impl Judgement {
@@ -121,6 +123,7 @@ impl Judgement {
             for_good: Vec::new(),
             effect: None,
             cause: None,
+            cost: None,
         }
     }
 
@@ -178,6 +181,12 @@ impl Judgement {
     /// Its root cause is another than the rule's.
     pub fn because(mut self, cause: Cause) -> Self {
         self.cause = Some(cause);
+        self
+    }
+
+    /// The fix costs something else here than the rule says.
+    pub fn costs(mut self, cost: impl Into<String>) -> Self {
+        self.cost = Some(cost.into());
         self
     }
 

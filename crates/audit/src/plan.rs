@@ -10,7 +10,7 @@ use host::facts::{CommandLine, CpuSet, Parameter, same_name};
 
 use crate::cmdline::table;
 use crate::remedy::{OfCpus, Place, quoted};
-use crate::{Finding, Level, Report, Setting};
+use crate::{Finding, Level, Report, Setting, Subject};
 
 /// What an audit's findings ask for, taken together.
 #[derive(Clone, Debug)]
@@ -43,16 +43,26 @@ pub struct KernelLine<'a> {
     pub add: Vec<Planned<'a, Parameter>>,
     /// Words to remove; one without a value stands for any value.
     pub remove: Vec<Planned<'a, Parameter>>,
+    /// Words that are there several times, with the same value, and stay once.
+    pub once: Vec<Planned<'a, Parameter>>,
 }
 
 /// Makes a plan of the warnings and failures that no baseline accepts. Findings that are choices are left out: whoever
 /// chooses, sets them.
 pub fn plan(report: &Report) -> Plan<'_> {
+    plan_of(report, |_| true)
+}
+
+/// The plan of some of the findings.
+pub(crate) fn plan_of(report: &Report, is_asked: impl Fn(&Finding) -> bool) -> Plan<'_> {
     let mut settings: Vec<Planned<'_, Setting>> = Vec::new();
     let mut kernel = KernelLine { now: report.line.as_ref(), ..KernelLine::default() };
     let (mut mends, mut left) = (0, Vec::new());
-    for finding in report.at_least(Level::Warn) {
+    for finding in report.at_least(Level::Warn).filter(|finding| is_asked(finding)) {
         let fix = &finding.fix;
+        if let Some(word) = repeated(finding) {
+            join(&mut kernel.once, &word, finding);
+        }
         fix.settings().for_each(|setting| join(&mut settings, setting, finding));
         fix.adds().for_each(|word| join(&mut kernel.add, word, finding));
         fix.removes().for_each(|word| join(&mut kernel.remove, word, finding));
@@ -62,6 +72,15 @@ pub fn plan(report: &Report) -> Plan<'_> {
         }
     }
     Plan { settings: disjoint(settings), kernel, left, mends }
+}
+
+/// The word of which a finding says that it is there several times with one value.
+fn repeated(finding: &Finding) -> Option<Parameter> {
+    let Subject::Parameter(text) = &finding.judgement.subject else { return None };
+    match &CommandLine::parse(text).parameters[..] {
+        [word] if finding.rule.id == "cmd.duplicate" => Some(word.clone()),
+        _ => None,
+    }
 }
 
 fn join<'a, T: Clone + PartialEq>(list: &mut Vec<Planned<'a, T>>, what: &T, finding: &'a Finding) {
@@ -169,14 +188,21 @@ impl<T> Planned<'_, T> {
 impl KernelLine<'_> {
     /// Does it stay as it is?
     pub fn is_empty(&self) -> bool {
-        self.add.is_empty() && self.remove.is_empty()
+        self.add.is_empty() && self.remove.is_empty() && self.once.is_empty()
     }
 
     /// The whole line after the change: words that stay keep their place, replaced ones take the place of the first
     /// of their name, new ones come last. `None` if the present line is not known.
     pub fn merged(&self) -> Option<CommandLine> {
         let words = |list: &[Planned<'_, Parameter>]| list.iter().map(|word| word.what.clone()).collect::<Vec<_>>();
-        Some(merged(self.now?, &words(&self.add), &words(&self.remove)))
+        let merged = merged(self.now?, &words(&self.add), &words(&self.remove));
+        let all = &merged.parameters;
+        let is_again = |at: usize| {
+            let word = &all[at];
+            self.once.iter().any(|planned| planned.what == *word) && all[..at].contains(word)
+        };
+        let kept: Vec<String> = (0..all.len()).filter(|at| !is_again(*at)).map(|at| all[at].to_string()).collect();
+        Some(CommandLine::parse(&kept.join(" ")))
     }
 }
 
@@ -238,7 +264,7 @@ mod tests {
         let text = plan.toml();
         for line in [
             "[sysctl]\n\"kernel.nmi_watchdog\" = 0 # cmd.nmi-watchdog",
-            "[workqueues]\ncpus = \"0-1\" # wq.global-cpumask",
+            "[workqueues]\ncpus = \"0-1\" # cmd.sets-agree, wq.global-cpumask",
             "[interrupts]\nall = \"0-1\" # irq.on-iso",
             "transparent_huge_pages = ",
         ] {
@@ -281,6 +307,19 @@ mod tests {
         assert_eq!((plan.mends, plan.left.len()), (0, 0));
         assert!(plan.kernel.is_empty() && plan.kernel.merged().is_none());
         assert!(Layer::parse("audit.toml", None, &plan.toml()).is_ok(), "{}", plan.toml());
+    }
+
+    /// telco-worker1: what is there twice stays once, and nothing adds a third.
+    #[test]
+    fn what_is_there_twice_stays_once() {
+        let host = host().cmdline("tsc=reliable skew_tick=1 panic=1 tsc=reliable panic=2 skew_tick=1 nohz=off");
+        let report = audit(&host.facts(), &Intent::default());
+        let plan = plan(&report);
+        assert!(plan.kernel.add.iter().all(|word| word.what.name != "tsc"), "{:?}", plan.kernel.add);
+        let line = plan.kernel.merged().unwrap().raw;
+        assert_eq!((line.matches("tsc=reliable").count(), line.matches("skew_tick=1").count()), (1, 1), "{line}");
+        // Which of two values is right is for people to say.
+        assert!(line.contains("panic=1") && line.contains("panic=2"), "{line}");
     }
 
     #[test]

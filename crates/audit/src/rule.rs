@@ -83,7 +83,8 @@ pub struct Magnitude {
 /// What mends it: commands and kernel parameters as templates, one a line, with holes that the engine fills:
 /// `{isolated}` and `{housekeeping}` (CPU lists), `{isolated-mask}` and `{housekeeping-mask}` (hexadecimal masks), `{nic}`
 /// (the subject if it is an interface, else the first interface of the intent), `{cpu}` (the subject's CPUs as a list),
-/// `{cpu-words}` (the same for a shell's loop), `{idle-limit}` (the exit latency that the goal leaves), `{irq}`, `{device}`.
+/// `{cpu-words}` (the same for a shell's loop), `{idle-limit}` (the exit latency that the goal leaves), `{irq}`, `{device}`;
+/// `{bounds}` are cpupower's bounds of the frequency, and a line that has them becomes one for each base frequency.
 /// Where a value is not known, the line becomes the option that makes it known: no template holds a word that somebody
 /// must replace. A command is a line that a shell takes; what else is to be said is its comment.
 /// A judgement can bring its own lines with [`crate::Judgement::now`], [`crate::Judgement::for_good`] and
@@ -100,11 +101,15 @@ pub struct Fix {
     pub reboot: bool,
     /// Does it need somebody's number or eye, so that `apus audit --fix` must not write it?
     pub decision: bool,
+    /// Does it give up power, safety or a feature for latency, so that it is among the first things to do only on a host
+    /// of which somebody said, or which shows, what it is for ([`Context::has_intent`])? What a cause always trades is [`Cause::trades`].
+    pub trade: bool,
 }
 
 impl Fix {
     /// Nothing mends it here.
-    pub const NONE: Self = Self { look: None, runtime: None, persistent: None, reboot: false, decision: false };
+    pub const NONE: Self =
+        Self { look: None, runtime: None, persistent: None, reboot: false, decision: false, trade: false };
 
     /// Both ways, the second without a reboot.
     pub const fn both(runtime: &'static str, persistent: &'static str) -> Self {
@@ -139,6 +144,11 @@ impl Fix {
     /// Somebody must decide: `apus audit --fix` leaves it to people.
     pub const fn decided(self) -> Self {
         Self { decision: true, ..self }
+    }
+
+    /// It gives up something for latency: first among the things to do only where latency is known to matter.
+    pub const fn traded(self) -> Self {
+        Self { trade: true, ..self }
     }
 
     /// With a diagnosis first.

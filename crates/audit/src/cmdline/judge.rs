@@ -187,12 +187,19 @@ fn repeated(line: &CommandLine) -> Vec<Remark> {
             continue;
         }
         let last = all[all.len() - 1].to_string();
-        let (kind, text) = match same {
-            true => (Kind::Duplicate, format!("it is given {} times", all.len())),
-            false => (Kind::Overridden, format!("it is given {} times; {last} counts", all.len())),
+        let times = if all.len() == 2 { "twice".to_owned() } else { format!("{} times", all.len()) };
+        let (kind, parameter, text, instead) = match same {
+            true => {
+                let surplus = if all.len() == 2 { "one".to_owned() } else { format!("{} of them", all.len() - 1) };
+                (Kind::Duplicate, last, format!("given {times}"), format!("remove {surplus}"))
+            }
+            false => {
+                let parameter = all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+                let text = format!("given {times} with different values; {last} counts");
+                (Kind::Overridden, parameter, text, "remove all but the one that you want".to_owned())
+            }
         };
-        let parameter = all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
-        remarks.push(Remark { kind, parameter, text, instead: Some(last), source: PARAMETERS });
+        remarks.push(Remark { kind, parameter, text, instead: Some(instead), source: PARAMETERS });
     }
     remarks
 }
@@ -423,10 +430,7 @@ mod tests {
         let remarks = alone("tsc=reliable quiet tsc=reliable skew_tick=0 skew_tick=1 console=tty0 console=ttyS0");
         assert_eq!(
             remarks,
-            [
-                (Kind::Overridden, "skew_tick=0 skew_tick=1".to_owned()),
-                (Kind::Duplicate, "tsc=reliable tsc=reliable".to_owned())
-            ]
+            [(Kind::Overridden, "skew_tick=0 skew_tick=1".to_owned()), (Kind::Duplicate, "tsc=reliable".to_owned())]
         );
     }
 

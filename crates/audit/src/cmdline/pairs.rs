@@ -98,7 +98,7 @@ pub(super) const CONTRADICTIONS: &[Contradiction] = &[
     Contradiction {
         first: with("clocksource", "hpet"),
         second: with("hpet", "disable"),
-        why: "the clock source that is asked for is disabled",
+        why: "hpet=disable disables the clock source that clocksource= selects",
         fix: "clocksource=tsc",
         source: PARAMETERS,
     },
@@ -147,8 +147,8 @@ pub(super) const CONTRADICTIONS: &[Contradiction] = &[
     Contradiction {
         first: with("mitigations", "off"),
         second: other_than("spectre_v2", "off"),
-        why: "mitigations=off switches them all off, one of them is asked for",
-        fix: "say which one is meant",
+        why: "mitigations=off switches all mitigations off, and spectre_v2= asks for one of them",
+        fix: "remove one of the two",
         source: PARAMETERS,
     },
     Contradiction {
@@ -210,19 +210,20 @@ pub(super) const COMPANIONS: &[Companion] = &[
             isolates(line, context) && !stops_ticks(line) && !is_only(context, Workload::Interrupt)
         },
         add: "nohz_full={isolated}",
-        why: "isolated CPUs keep their tick: 100 to 1000 interruptions a second",
+        why: "isolated CPUs keep their tick while they are busy: 100 to 1000 interruptions a second",
         source: "Linux Documentation/timers/no_hz.rst",
     },
     Companion {
         missing: |line, context| isolates(line, context) && !line.has("rcu_nocbs") && !stops_ticks(line),
         add: "rcu_nocbs={isolated}",
-        why: "RCU callbacks run on the isolated CPUs; nohz_full would imply the offloading",
+        why: "RCU callbacks may run on the isolated CPUs, unless the kernel was built with CONFIG_RCU_NOCB_CPU_DEFAULT_ALL; \
+              nohz_full= would offload them too",
         source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst",
     },
     Companion {
         missing: |line, context| isolates(line, context) && !line.has("irqaffinity"),
         add: "irqaffinity={housekeeping}",
-        why: "new interrupts may go to all CPUs",
+        why: "new interrupts may go to all CPUs, unless a service has changed /proc/irq/default_smp_affinity",
         source: "Linux Documentation/admin-guide/kernel-parameters.txt, irqaffinity",
     },
     Companion {
@@ -249,8 +250,9 @@ pub(super) const COMPANIONS: &[Companion] = &[
                 && !line.has("hugepages")
                 && !line.has("default_hugepagesz")
         },
-        add: "default_hugepagesz=1G, hugepagesz=1G and hugepages= for the application",
-        why: "pages of 1 GB can hardly be found once the host has run for a while",
+        add: "default_hugepagesz=1G hugepagesz=1G hugepages=16",
+        why: "pages of 1 GB can hardly be found once the host has run for a while; 16 is an example: take the number from \
+              the application",
         source: "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms",
     },
     Companion {

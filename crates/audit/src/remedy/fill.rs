@@ -5,6 +5,7 @@ use host::facts::CpuSet;
 use units::Hertz;
 
 use super::setting::words;
+use crate::rules::one_frequency;
 use crate::{Context, Subject};
 
 /// The holes that a rule may leave in its fix.
@@ -17,7 +18,7 @@ pub(crate) const HOLES: [&str; 11] = [
     "{cpu}",
     "{cpu-words}",
     "{idle-limit}",
-    "{steady}",
+    "{bounds}",
     "{irq}",
     "{device}",
 ];
@@ -56,32 +57,56 @@ impl<'a> Values<'a> {
         Ok(filled)
     }
 
-    /// A frequency that all of these CPUs can keep: the lowest of their base frequencies; where the driver does not say
-    /// what that is, of those in their names, or of the highest that they may have. Never more than the firmware allows.
-    fn steady(&self, cpus: &CpuSet) -> Option<String> {
-        let named = self.facts.cpus.model_name.value().and_then(|name| nominal(name));
-        let of_cpu = |id: u32| -> Option<Hertz> {
-            let frequency = &self.facts.cpus.cpu(id)?.frequency;
-            let most = [frequency.hardware_max.get().or(frequency.scaling_max.get()), frequency.firmware_max.get()];
-            let most = most.into_iter().flatten().min();
-            match (frequency.base.get().or(named), most) {
-                (Some(base), Some(most)) => Some(base.min(most)),
-                (base, most) => base.or(most),
+    /// The line with its values, once for each base frequency among the CPUs where it holds bounds of the frequency.
+    pub fn lines(&self, line: &str) -> Vec<Result<String, &'static str>> {
+        if !line.contains(BOUNDS) {
+            return vec![self.fill(line)];
+        }
+        let mut groups: Vec<(Option<Hertz>, CpuSet)> = Vec::new();
+        for cpu in self.own().iter() {
+            let base = steady(self.facts, cpu);
+            match groups.iter_mut().find(|(known, _)| *known == base) {
+                Some((_, cpus)) => cpus.insert(cpu),
+                None => groups.push((base, CpuSet::from([cpu]))),
             }
+        }
+        let of_group = |(_, cpus): (Option<Hertz>, CpuSet)| {
+            let subject = Subject::Cpus(cpus);
+            let (context, housekeeping, facts) = (self.context, self.housekeeping, self.facts);
+            Values { subject: &subject, context, housekeeping, facts }.fill(line)
         };
-        let lowest = cpus.iter().map(of_cpu).collect::<Option<Vec<_>>>()?.into_iter().min()?;
-        Some(format!("{}MHz", lowest.as_hertz() / 1_000_000))
+        match groups.is_empty() {
+            true => vec![Err(NO_CPUS)],
+            false => groups.into_iter().map(of_group).collect(),
+        }
+    }
+
+    /// cpupower's bounds: the floor, and the same as the ceiling where one frequency is wanted.
+    fn bounds(&self) -> Option<String> {
+        let base =
+            self.own().iter().map(|cpu| steady(self.facts, cpu)).collect::<Option<Vec<_>>>()?.into_iter().min()?;
+        let base = format!("{}MHz", base.as_hertz() / 1_000_000);
+        Some(match one_frequency(self.facts, self.context) {
+            true => format!("-d {base} -u {base}"),
+            false => format!("-d {base}"),
+        })
+    }
+
+    /// The CPUs of the subject; of others those that matter: the isolated ones, or all where none are.
+    fn own(&self) -> &CpuSet {
+        match self.subject {
+            Subject::Cpus(cpus) => cpus,
+            _ if self.context.isolated.value.is_empty() => self.housekeeping,
+            _ => &self.context.isolated.value,
+        }
     }
 
     fn value(&self, hole: &str) -> Result<String, &'static str> {
         let (isolated, housekeeping) = (&self.context.isolated.value, self.housekeeping);
-        let own = match self.subject {
-            Subject::Cpus(cpus) => cpus,
-            // Where no CPU is isolated, all of them matter.
-            _ if isolated.is_empty() => housekeeping,
-            _ => isolated,
-        };
-        let some = |set: &'a CpuSet, why: &'static str| if set.is_empty() { Err(why) } else { Ok(set) };
+        let own = self.own();
+        fn some<'s>(set: &'s CpuSet, why: &'static str) -> Result<&'s CpuSet, &'static str> {
+            if set.is_empty() { Err(why) } else { Ok(set) }
+        }
         // Without isolated CPUs there is no housekeeping; and what leaves none of it is never written.
         let isolated = || some(isolated, NO_ISOLATED).and_then(|set| some(housekeeping, NO_HOUSEKEEPING).and(Ok(set)));
         match hole {
@@ -92,7 +117,7 @@ impl<'a> Values<'a> {
             "{cpu}" => some(own, NO_CPUS).map(ToString::to_string),
             "{cpu-words}" => some(own, NO_CPUS).map(words),
             "{idle-limit}" => Ok(idle_limit(self.context)),
-            "{steady}" => self.steady(own).ok_or(NO_FREQUENCY),
+            BOUNDS => self.bounds().ok_or(NO_FREQUENCY),
             "{nic}" => match self.subject {
                 Subject::Link(name) => Ok(name.clone()),
                 _ => self.context.nics.value.first().cloned().ok_or(NO_NIC),
@@ -106,6 +131,22 @@ impl<'a> Values<'a> {
                 _ => Err(NO_SUBJECT),
             },
         }
+    }
+}
+
+/// The hole for bounds of the frequency.
+const BOUNDS: &str = "{bounds}";
+
+/// A frequency that a CPU can keep: its base frequency; where the driver does not say what that is, the one in its name,
+/// or the highest that it may have. Never more than the firmware allows.
+pub(crate) fn steady(facts: &Facts, cpu: u32) -> Option<Hertz> {
+    let frequency = &facts.cpus.cpu(cpu)?.frequency;
+    let named = facts.cpus.model_name.value().and_then(|name| nominal(name));
+    let most = [frequency.hardware_max.get().or(frequency.scaling_max.get()), frequency.firmware_max.get()];
+    let most = most.into_iter().flatten().min();
+    match (frequency.base.get().or(named), most) {
+        (Some(base), Some(most)) => Some(base.min(most)),
+        (base, most) => base.or(most),
     }
 }
 
@@ -138,7 +179,35 @@ mod tests {
         facts.cpus.model_name = host::facts::Fact::known(model.into(), "/proc/cpuinfo");
         let (subject, housekeeping) = (Subject::Cpus([2].into()), CpuSet::new());
         let values = Values::new(&subject, &context, &housekeeping, &facts);
-        values.fill("{steady}").unwrap()
+        values.fill("{bounds}").unwrap().trim_start_matches("-d ").to_owned()
+    }
+
+    /// icx2s0 has CPUs of 2100 and of 2700 MHz: each keeps its own, and turbo stays (Ice Lake does not stop for a change),
+    /// unless the host is a real-time one.
+    #[test]
+    fn each_base_frequency_has_its_command_and_turbo_stays_where_a_change_costs_nothing() {
+        let policy = |host: crate::testing::Host, (n, base): (u32, &str)| {
+            let policy = format!("/sys/devices/system/cpu/cpufreq/policy{n}");
+            host.file(&format!("{policy}/related_cpus"), &n.to_string())
+                .file(&format!("{policy}/cpuinfo_max_freq"), "3500000")
+                .file(&format!("{policy}/base_frequency"), base)
+        };
+        let mut facts = [(2, "2100000"), (3, "2700000"), (4, "2100000")].into_iter().fold(host(), policy).facts();
+        facts.cpus.generation = host::facts::Fact::known(host::facts::Generation::IceLake, "/proc/cpuinfo");
+        let (subject, housekeeping) = (Subject::Cpus([2, 3, 4].into()), CpuSet::new());
+        let lines = |facts: &Facts, context: &Context| -> Vec<String> {
+            let values = Values::new(&subject, context, &housekeeping, facts);
+            values.lines("cpupower -c {cpu} frequency-set {bounds}").into_iter().map(Result::unwrap).collect()
+        };
+        let floors = ["cpupower -c 2,4 frequency-set -d 2100MHz", "cpupower -c 3 frequency-set -d 2700MHz"];
+        assert_eq!(lines(&facts, &Context::default()), floors);
+        let rt = Context { workloads: crate::Intended::given(vec![crate::Workload::Rt]), ..Context::default() };
+        assert!(lines(&facts, &rt)[1].ends_with("-d 2700MHz -u 2700MHz"));
+        facts.cpus.generation = host::facts::Fact::known(host::facts::Generation::CascadeLake, "/proc/cpuinfo");
+        assert!(lines(&facts, &Context::default())[0].ends_with("-d 2100MHz -u 2100MHz"));
+        // An AMD part, and one that no document names: nothing says that a change stops the core.
+        facts.cpus.generation = host::facts::Fact::not_recorded("/proc/cpuinfo");
+        assert_eq!(lines(&facts, &Context::default()), floors);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod agree;
 mod fill;
 mod offered;
+mod operator;
 mod parse;
 mod risk;
 mod setting;
@@ -22,10 +23,11 @@ use crate::{Judgement, Rule};
 pub(crate) use agree::agree;
 #[cfg(test)]
 pub(crate) use fill::HOLES;
-pub(crate) use fill::Values;
+pub(crate) use fill::{Values, steady};
+pub use operator::Operator;
 pub use risk::Risk;
-pub(crate) use setting::quoted;
 pub use setting::{Bound, OfCpus, OfInterrupts, OfMemory, OfNetwork, OfWorkqueues, Place, Setting, commands};
+pub(crate) use setting::{quoted, words};
 
 /// What mends a finding.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -92,13 +94,14 @@ impl Remedy {
         let decision = fix.decision || rule.applies.os != Os::Linux;
         let lines = |own: &[String], general: Option<&str>| -> Vec<Result<String, &'static str>> {
             match own {
-                [] => general.into_iter().flat_map(str::lines).map(|line| values.fill(line)).collect(),
-                own => own.iter().map(|line| values.fill(line)).collect(),
+                [] => general.into_iter().flat_map(str::lines).flat_map(|line| values.lines(line)).collect(),
+                own => own.iter().flat_map(|line| values.lines(line)).collect(),
             }
         };
         let steps = |lines: Vec<Result<String, &'static str>>, reboot: bool| {
             let mut steps: Vec<Step> = lines.into_iter().map(|line| Step::new(line, reboot, decision)).collect();
             steps.iter_mut().for_each(|step| offered::keep(step, values.facts));
+            steps.iter_mut().for_each(|step| operator::keep(step, values.facts));
             // Two lines that lack the same value say so once.
             steps.dedup();
             let is_set = |step: &Step| matches!(step.action, Action::Set(_));
@@ -248,6 +251,7 @@ const COMMANDS: &[&str] = &[
     "pepc",
     "perf",
     "prlimit",
+    "rdma",
     "rmmod",
     "rtla",
     "service",

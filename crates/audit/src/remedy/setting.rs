@@ -46,12 +46,12 @@ pub enum OfCpus {
     ResumeLatency,
 }
 
-/// A bound of a range.
+/// A bound of a range, in the order in which they are raised: the kernel refuses a floor above the ceiling.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum Bound {
-    Lowest,
     Highest,
+    Lowest,
 }
 
 /// Settings of memory management.
@@ -263,7 +263,7 @@ pub fn commands(settings: &[Setting]) -> Vec<String> {
 }
 
 /// CPUs as the words of a shell's loop: `2 3 4`, and `$(seq 2 31)` for many in a row.
-pub(super) fn words(cpus: &CpuSet) -> String {
+pub(crate) fn words(cpus: &CpuSet) -> String {
     let list = cpus.to_string();
     let range = |part: &str| {
         let ends = part.split_once('-').and_then(|(a, b)| Some((a.parse::<u32>().ok()?, b.parse::<u32>().ok()?)));

@@ -24,17 +24,19 @@ const ALLOCATION: &[Rule] = &[
         id: "rdt.available",
         cause: Cause::Cache,
         group: Group::Cache,
-        title: "Cache allocation is there to be used",
+        title: "Cache allocation can be used: resctrl is mounted",
         applies: X86.isolated(),
         judge: available,
-        why: "All cores of a socket share its last-level cache. Housekeeping and neighbours evict the application's lines and rings, unless ways of the cache are \
-              allotted.",
+        why: "All cores of a socket share its last-level cache. Housekeeping and neighbours evict the application's lines and rings, unless some ways of the cache are \
+              allocated to it.",
         magnitude: MISS,
         fix: Fix::both(
-            "mount -t resctrl resctrl /sys/fs/resctrl",
+            "mount -t resctrl resctrl /sys/fs/resctrl\nmkdir /sys/fs/resctrl/application\n\
+             echo {isolated} > /sys/fs/resctrl/application/cpus_list\n\
+             # then divide the ways: some into the L3 line of /sys/fs/resctrl/application/schemata, the others into that of /sys/fs/resctrl/schemata",
             "resctrl /sys/fs/resctrl resctrl defaults 0 0 in /etc/fstab",
         ),
-        cost: "None for the mount.",
+        cost: "Less cache for all others; the groups are gone after a reboot.",
         references: &[KERNEL, SLIDES, "Linux Documentation/core-api/real-time/hardware.rst"],
         conflicts: &[],
     },
@@ -80,14 +82,14 @@ const ALLOCATION: &[Rule] = &[
 fn available(facts: &Facts, _: &Context) -> Judged {
     let flags = known(&facts.cpus.flags)?;
     if !flags.contains("cat_l3") {
-        return Err(Skip::not_applicable("these CPUs cannot allot ways of their last-level cache"));
+        return Err(Skip::not_applicable("these CPUs have no cache allocation (cat_l3)"));
     }
     let mounted = &facts.resctrl.mounted;
     let judgement = match *known(mounted)? {
-        true => Judgement::pass(Subject::Host, "cache allocation is there, and mounted"),
+        true => Judgement::pass(Subject::Host, "the CPUs have cache allocation, and resctrl is mounted"),
         false => Judgement::warn(
             Subject::Host,
-            "the CPUs can allot ways of their cache, but nobody has mounted the interface",
+            "the CPUs can allocate cache ways to the application, but resctrl, the kernel's interface to it, is not mounted",
         ),
     };
     judgement
@@ -133,7 +135,7 @@ fn partition(facts: &Facts, context: &Context) -> Judged {
     let mut judgements = Vec::new();
     for (group, cpus) in mine {
         let Some(masks) = group.schemata.get("L3") else {
-            return Err(Skip::not_applicable("the host does not allot ways of its last-level cache"));
+            return Err(Skip::not_applicable("the host does not allocate ways of its last-level cache"));
         };
         let shared = all.iter().filter(|other| other.name != group.name).find(|other| {
             let theirs = other.schemata.get("L3");

@@ -111,13 +111,15 @@ const POWER: &[Rule] = &[Rule {
     conflicts: &["disable: tuned", "active or passive: OpenShift node tuning operator, intel/PerfSpect"],
 }];
 
-/// One side of a choice: what it is, and who asks for it.
+/// One side of a choice, and who recommends it.
 pub(super) struct Side {
-    /// What it is.
-    pub what: &'static str,
-    /// Who asks for it.
+    /// How a host is that follows it, as a clause: "turbo is on".
+    pub is: &'static str,
+    /// The advice, as a noun: "turbo off".
+    pub want: &'static str,
+    /// Who recommends it.
     pub who: &'static str,
-    /// Uses of a host that this side is meant for.
+    /// Uses of a host for which these sources recommend it; empty if none of them names a use.
     pub of: &'static [Workload],
 }
 
@@ -128,34 +130,47 @@ pub(super) fn choose(context: &Context, sides: [&Side; 2], followed: usize) -> J
     let meant = |side: &Side| declared && side.of.iter().any(|workload| context.is(*workload));
     let uses: Vec<&str> = context.workloads.value.iter().map(|workload| workload.name()).collect();
     match (meant(mine), meant(other)) {
-        (true, false) => Judgement::pass(
-            Subject::Host,
-            format!("{} ({}), as the declared use asks ({})", mine.what, mine.who, uses.join(", ")),
-        ),
+        (true, false) => {
+            Judgement::pass(Subject::Host, format!("{}, the advice for {} ({})", mine.is, uses.join(", "), mine.who))
+        }
         (false, true) => Judgement::warn(
             Subject::Host,
             format!(
-                "{} ({}); for the declared use ({}) {} is meant: {}",
-                mine.what,
+                "{} (advised by {}); for {} the advice is {} ({})",
+                mine.is,
                 mine.who,
                 uses.join(", "),
-                other.what,
+                other.want,
                 other.who
             ),
         ),
         _ => {
-            let hint = if declared { "" } else { "; --workload can decide it" };
+            let decides = !declared && sides.iter().any(|side| !side.of.is_empty());
+            let hint = if decides { "; --workload can decide it" } else { "" };
             Judgement::disagree(
                 Subject::Host,
-                format!("{} ({}); the other side: {} ({}){hint}", mine.what, mine.who, other.what, other.who),
+                format!(
+                    "{} (advised by {}); the opposite advice: {} ({}){hint}",
+                    mine.is, mine.who, other.want, other.who
+                ),
             )
         }
     }
 }
 
 fn timer_migration(facts: &Facts, context: &Context) -> Judged {
-    const STAY: Side = Side { what: "timers stay", who: "tuned", of: &[Workload::Poll, Workload::Rt] };
-    const MOVE: Side = Side { what: "timers move", who: "OpenShift node tuning operator", of: &[] };
+    const STAY: Side = Side {
+        is: "timers stay where they were started",
+        want: "timers that stay where they were started",
+        who: "tuned",
+        of: &[Workload::Poll, Workload::Rt],
+    };
+    const MOVE: Side = Side {
+        is: "timers move to busy CPUs",
+        want: "timers that move away from idle CPUs",
+        who: "OpenShift node tuning operator",
+        of: &[],
+    };
     let fact = facts.sysctl_number("kernel.timer_migration");
     let moves = *known(&fact)? != 0;
     // With nohz_full the kernel moves them to housekeeping CPUs only: then 1 is as good.
@@ -168,8 +183,18 @@ fn timer_migration(facts: &Facts, context: &Context) -> Judged {
 }
 
 fn rcu_normal(facts: &Facts, context: &Context) -> Judged {
-    const NORMAL: Side = Side { what: "normal grace periods after boot", who: "tuned", of: &[Workload::Poll] };
-    const HURRY: Side = Side { what: "expedited grace periods", who: "OpenShift vDU", of: &[] };
+    const NORMAL: Side = Side {
+        is: "RCU grace periods are normal after boot",
+        want: "normal grace periods after boot",
+        who: "tuned",
+        of: &[Workload::Poll, Workload::Rt],
+    };
+    const HURRY: Side = Side {
+        is: "RCU may expedite grace periods after boot",
+        want: "expedited grace periods",
+        who: "OpenShift vDU",
+        of: &[],
+    };
     let fact = facts.parameter("rcupdate.rcu_normal_after_boot");
     let normal = match known(&fact)?.trim() {
         "1" | "Y" => true,
@@ -180,8 +205,18 @@ fn rcu_normal(facts: &Facts, context: &Context) -> Judged {
 }
 
 fn ring_size(facts: &Facts, context: &Context) -> Judged {
-    const SHORT: Side = Side { what: "short rings", who: "FreeBSD thread, 256", of: &[Workload::Interrupt] };
-    const LONG: Side = Side { what: "long rings", who: "DPDK hns3 guide, 1024 to 2048", of: &[Workload::Poll] };
+    const SHORT: Side = Side {
+        is: "the ring is short",
+        want: "short rings (256)",
+        who: "FreeBSD thread on ixl",
+        of: &[Workload::Interrupt],
+    };
+    const LONG: Side = Side {
+        is: "the ring is long",
+        want: "long rings (1024 to 2048)",
+        who: "DPDK hns3 guide",
+        of: &[Workload::Poll],
+    };
     known(&facts.links)?;
     let links: Vec<_> = context.links(facts).collect();
     let mut judgements = Vec::new();
@@ -211,9 +246,13 @@ fn ring_size(facts: &Facts, context: &Context) -> Judged {
 }
 
 fn pstate(facts: &Facts, context: &Context) -> Judged {
-    const OFF: Side = Side { what: "intel_pstate is not in use", who: "tuned", of: &[] };
-    const ON: Side =
-        Side { what: "intel_pstate is in use", who: "OpenShift node tuning operator, intel/PerfSpect", of: &[] };
+    const OFF: Side = Side { is: "intel_pstate is not in use", want: "intel_pstate=disable", who: "tuned", of: &[] };
+    const ON: Side = Side {
+        is: "intel_pstate is in use",
+        want: "intel_pstate, active or passive",
+        who: "OpenShift node tuning operator, intel/PerfSpect",
+        of: &[],
+    };
     let fact = &facts.scaling.intel_pstate;
     let on = settled(fact)?.is_some_and(|status| status.trim() != "off");
     let fixed = facts.cpus.list.iter().all(|cpu| {
@@ -300,16 +339,36 @@ mod tests {
         Case::unknown("choice.pstate-driver", host),
     ];
 
+    /// No source that is cited speaks of the use: the choice stays open, and nobody is told that --workload decides it.
+    #[test]
+    fn a_use_that_no_source_names_decides_nothing() {
+        let boost = "/sys/devices/system/cpu/cpufreq/boost";
+        let smt = |host: Host| {
+            let pair = |host: Host, n: u32| {
+                let file = format!("/sys/devices/system/cpu/cpu{n}/topology/thread_siblings_list");
+                host.file(&file, &format!("{}-{}", n & !1, n | 1))
+            };
+            (0..8).fold(host.file("/sys/devices/system/cpu/smt/active", "1\n"), pair)
+        };
+        for (rule, host) in [("cpu.turbo", host().file(boost, "1\n")), ("smt.state", smt(host()))] {
+            let judgement = host.workload(Workload::Interrupt).judge(rule).remove(0);
+            assert_eq!(judgement.verdict, crate::Verdict::SourcesDisagree, "{judgement:?}");
+        }
+        let driver = host().file(PSTATE, "active\n").judge("choice.pstate-driver").remove(0);
+        assert!(!driver.found.contains("--workload"), "{}", driver.found);
+    }
+
     #[test]
     fn both_sides_are_told_and_a_declared_use_decides() {
         let open = iso().file(MIGRATION, "1\n").judge("choice.timer-migration").remove(0);
         assert_eq!(
             open.found,
-            "timers move (OpenShift node tuning operator); the other side: timers stay (tuned); --workload can decide it"
+            "timers move to busy CPUs (advised by OpenShift node tuning operator); the opposite advice: timers that stay where \
+             they were started (tuned); --workload can decide it"
         );
         let decided = poll().file(MIGRATION, "1\n").judge("choice.timer-migration").remove(0);
         assert!(
-            decided.found.ends_with("for the declared use (poll) timers stay is meant: tuned"),
+            decided.found.ends_with("for poll the advice is timers that stay where they were started (tuned)"),
             "{}",
             decided.found
         );

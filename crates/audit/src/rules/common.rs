@@ -1,7 +1,7 @@
 //! What several groups' judges do alike.
 
 use host::Facts;
-use host::facts::{CommandLine, Cpu, CpuSet, Fact, Parameter};
+use host::facts::{CommandLine, Cpu, CpuSet, Fact, KernelVersion, Parameter};
 use units::Hertz;
 
 use crate::{Judged, Judgement, Skip, Subject, Verdict, known};
@@ -9,17 +9,13 @@ use crate::{Judged, Judgement, Skip, Subject, Verdict, known};
 /// A limit to the exit latency of the subject's CPUs (power/pm_qos_interface.rst).
 pub(super) const PER_CPU: &str =
     "for n in {cpu-words}; do echo {idle-limit} > /sys/devices/system/cpu/cpu$n/power/pm_qos_resume_latency_us; done";
-/// They only poll: what `idle=poll` does to all CPUs.
-pub(super) const PER_CPU_POLL: &str =
-    "for n in {cpu-words}; do echo n/a > /sys/devices/system/cpu/cpu$n/power/pm_qos_resume_latency_us; done";
 /// The energy preference of the subject's CPUs.
 pub(super) const PREFERENCE: &str = "for n in {cpu-words}; do echo performance > /sys/devices/system/cpu/cpu$n/cpufreq/energy_performance_preference; done";
-/// Preference and one frequency, by the driver, which writes IA32_HWP_REQUEST from them.
+/// Preference, governor and bounds, by the driver, which writes IA32_HWP_REQUEST from them.
 pub(super) const HWP: &str = "for n in {cpu-words}; do echo performance > /sys/devices/system/cpu/cpu$n/cpufreq/energy_performance_preference; done\n\
-     cpupower -c {cpu} frequency-set -d {steady} -u {steady}";
+     cpupower -c {cpu} frequency-set -g performance {bounds}";
 /// All interrupts that can be moved.
-pub(super) const ALL_TO_HOUSEKEEPING: &str =
-    "for i in /proc/irq/[0-9]*; do echo {housekeeping} > $i/smp_affinity_list; done # an error: managed by its driver";
+pub(super) const ALL_TO_HOUSEKEEPING: &str = "for i in /proc/irq/[0-9]*; do echo {housekeeping} > $i/smp_affinity_list; done # an I/O error: its driver manages that interrupt";
 
 /// Judges each CPU of a set, and joins those that are alike into one judgement. CPUs of which nothing can be told are
 /// one judgement too; if it is all of them, the reason is the rule's.
@@ -117,6 +113,41 @@ pub(super) fn without_balancing(facts: &Facts) -> Fact<CpuSet> {
         })
     };
     facts.cpus.isolated.clone().or_else(asked).map(|cpus| cpus.union(&partitioned))
+}
+
+/// Is it known which CPUs cpuset partitions take out of the scheduler's domains? The kernel counts them in `cpu/isolated`
+/// from 6.9 on; before that the groups alone tell.
+pub(super) fn partitions_known(facts: &Facts) -> bool {
+    let counts = facts.kernel.version.get().is_some_and(|version| version >= KernelVersion::new(6, 9));
+    facts.cpus.isolated.is_known() && counts || facts.cgroups.groups.settled().is_some()
+}
+
+/// CPUs that may stop their tick: as the kernel says. Where that was not recorded, a command line that asks for none is
+/// proof: no kernel since 4.17 is built with them (commit a7c8655b073d, sched/isolation: Eliminate NO_HZ_FULL_ALL).
+pub(super) fn full_ticks(facts: &Facts) -> Fact<CpuSet> {
+    let of_line = || {
+        let since = facts.kernel.version.get().is_some_and(|version| version >= KernelVersion::new(4, 17));
+        match facts.cmdline.is(|line| !asks_for_full_ticks(line)) {
+            Some(true) if since => Fact::known(CpuSet::new(), facts.cmdline.source().clone()),
+            _ => facts.cpus.nohz_full.clone(),
+        }
+    };
+    facts.cpus.nohz_full.clone().or_else(of_line)
+}
+
+/// `nohz_full=`, or `isolcpus=nohz,LIST`, which does the same (kernel/sched/isolation.c).
+fn asks_for_full_ticks(line: &CommandLine) -> bool {
+    line.has("nohz_full") || line.last("isolcpus").is_some_and(|parameter| parameter.flags().any(|flag| flag == "nohz"))
+}
+
+/// Are RCU callbacks offloaded without a parameter that asks for it? `None` where the kernel's build is not known. A line
+/// with `rcu_nocbs` or `nohz_full=` overrides the build's default (kernel/rcu/tree_nocb.h, rcu_init_nohz).
+pub(super) fn offloads_by_default(facts: &Facts) -> Option<bool> {
+    let line = facts.cmdline.value()?;
+    if line.has("rcu_nocbs") || asks_for_full_ticks(line) {
+        return Some(false);
+    }
+    facts.kernel.config.is(|config| config.is_set("RCU_NOCB_CPU_DEFAULT_ALL"))
 }
 
 /// Does this `isolcpus=` take CPUs out of the scheduler's domains? Without flags it does.

@@ -199,7 +199,7 @@ fn topology_manager(facts: &Facts, _: &Context) -> Judged {
     match policy {
         "single-numa-node" | "restricted" => Judgement::pass(Subject::Host, format!("the policy is {policy}")),
         other => {
-            Judgement::warn(Subject::Host, format!("the policy is {other}: nobody aligns CPUs, memory and devices"))
+            Judgement::warn(Subject::Host, format!("the policy is {other}: nothing aligns CPUs, memory and devices"))
         }
     }
     .see_as(format!("topologyManagerPolicy: {policy}"), facts.services.kubelet.source())

@@ -137,7 +137,7 @@ const CONFIGURATION: &[Rule] = &[
 const RUNNING: &[Rule] = &[
     Rule {
         id: "kcfg.preempt",
-        cause: Cause::Priorities,
+        cause: Cause::Preemption,
         group: Group::Kernel,
         title: "A real-time application has a real-time kernel",
         applies: Applies::LINUX.to(&[Workload::Rt, Workload::Interrupt]),
@@ -145,11 +145,11 @@ const RUNNING: &[Rule] = &[
         why: "A kernel without preemption lets a thread that was woken wait until the current system call ends. PREEMPT_RT makes nearly all of the \
               kernel preemptible.",
         magnitude: Magnitude {
-            text: "with all fixes together the longest forwarding delay fell from 418 to 21 us; a real-time kernel costs up to 30 % of throughput",
-            effect: crate::Effect::Late(Nanos::from_micros(400)),
+            text: "no source gives its size alone: with all fixes together the longest forwarding delay fell from 418 to 21 us; a real-time kernel costs up to 30 % of throughput",
+            effect: crate::Effect::Unsized,
             source: "Interrupt-mode DPDK slides (2017); the throughput: OpenShift documentation",
         },
-        fix: Fix::boot("boot a PREEMPT_RT kernel, or preempt=full on a kernel with PREEMPT_DYNAMIC"),
+        fix: Fix::boot("boot a PREEMPT_RT kernel").traded(),
         cost: "Throughput; drivers that are not ready for PREEMPT_RT.",
         references: &[
             "Interrupt-mode DPDK slides (2017)",
@@ -241,21 +241,20 @@ fn preempt(facts: &Facts, context: &Context) -> Judged {
     let (realtime, preemption) = (&facts.kernel.realtime, &facts.kernel.preemption);
     if *known(realtime)? {
         return Judgement::pass(Subject::Host, "the kernel is PREEMPT_RT")
-            .see_whether(realtime, "a real-time kernel", "no real-time kernel")
+            .see_whether(realtime, "a real-time kernel", "not a real-time kernel")
             .alone();
     }
     if context.is(Workload::Rt) {
-        return Judgement::fail(Subject::Host, "the kernel is no real-time one")
-            .see_whether(realtime, "a real-time kernel", "no real-time kernel")
+        return Judgement::fail(Subject::Host, "the kernel is not a real-time kernel (PREEMPT_RT)")
+            .see_whether(realtime, "a real-time kernel", "not a real-time kernel")
             .alone();
     }
     let judgement = match known(preemption)?.as_str() {
         "full" => Judgement::pass(Subject::Host, "the kernel is preemptible (full)"),
-        other => {
-            Judgement::warn(Subject::Host, format!("the kernel's preemption is {other}")).takes(Nanos::from_micros(100))
-        }
+        other => Judgement::warn(Subject::Host, format!("the kernel's preemption model is {other}"))
+            .for_good("preempt=full on a kernel with PREEMPT_DYNAMIC, or a PREEMPT_RT kernel"),
     };
-    judgement.see_whether(realtime, "a real-time kernel", "no real-time kernel").see(preemption).alone()
+    judgement.see_whether(realtime, "a real-time kernel", "not a real-time kernel").see(preemption).alone()
 }
 
 fn fair_server(facts: &Facts, context: &Context) -> Judged {

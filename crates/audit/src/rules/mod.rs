@@ -63,6 +63,12 @@ pub(crate) fn no_full_ticks(facts: &host::Facts) -> bool {
     facts.kernel.config.is(|config| !config.is_set("NO_HZ_FULL")) == Some(true)
 }
 
+/// Do application CPUs want one frequency instead of a floor with turbo above it: on a real-time host, and where a change
+/// of frequency is known to stop the core? Elsewhere a ceiling would take turbo away for nothing (`cpu.turbo`).
+pub(crate) fn one_frequency(facts: &host::Facts, context: &crate::Context) -> bool {
+    context.is(crate::Workload::Rt) || facts.cpus.generation.get().and_then(cpu::frequency::stops) == Some(true)
+}
+
 /// The cases of all groups.
 #[cfg(test)]
 pub(crate) fn cases() -> impl Iterator<Item = &'static [crate::testing::Case]> {

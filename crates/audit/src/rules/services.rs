@@ -161,8 +161,8 @@ const EVIDENCE: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: "ten bits a character over 115,200 bits a second",
         },
-        fix: Fix::runtime_or_boot("dmesg -n 1 # emergencies only", "loglevel=1 # or no serial console"),
-        cost: "Messages are seen in the log only, and after a crash perhaps nowhere.",
+        fix: Fix::runtime_or_boot("dmesg -n 4 # errors and worse alone", "loglevel=4").traded(),
+        cost: "Warnings and notices of the kernel are in the log only.",
         references: &[
             "Linux Documentation/admin-guide/sysctl/kernel.rst, printk",
             "Linux Documentation/admin-guide/serial-console.rst",

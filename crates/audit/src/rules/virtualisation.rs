@@ -6,6 +6,8 @@ mod threads;
 
 use crate::Rule;
 
+pub(super) use guest::{INVTSC, MIGRATION};
+
 /// The tables of this group.
 pub const RULES: &[&[Rule]] = &[threads::RULES, module::RULES, guest::RULES];
 

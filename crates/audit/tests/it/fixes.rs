@@ -68,7 +68,7 @@ static AUDITED: LazyLock<Vec<Audited>> = LazyLock::new(|| {
 });
 
 /// The report of every recording with every intent.
-fn each(mut check: impl FnMut(&str, &Facts, &Report)) {
+pub(crate) fn each(mut check: impl FnMut(&str, &Facts, &Report)) {
     if AUDITED.is_empty() {
         testkit::skip("there is no recorded host: put them into shared/hosts beside the checkout");
     }
@@ -213,7 +213,7 @@ fn no_template_has_a_placeholder() {
             "{cpu}",
             "{cpu-words}",
             "{idle-limit}",
-            "{steady}",
+            "{bounds}",
             "{irq}",
             "{device}",
         ]
@@ -242,7 +242,17 @@ fn no_fix_takes_cpus_from_housekeeping() {
             let about = format!("{about}: {}: {:?}", finding.rule.id, lines(finding));
             for step in finding.fix.steps() {
                 if let Action::Run(text) | Action::Advise(text) = &step.action {
-                    assert!(!text.contains("/online"), "takes CPUs offline: {about}");
+                    // Second threads of the application's own cores may go offline, and nothing else.
+                    if text.contains("/online") {
+                        let (_, rest) = text.split_once("for n in ").unwrap();
+                        let words = rest.split_once(';').unwrap().0.replace("$(seq ", "").replace(')', "");
+                        let named: CpuSet = words.split(' ').map(|cpu| cpu.parse::<u32>().unwrap()).collect();
+                        assert!(
+                            named.is_subset(isolated) && !isolated.is_subset(&named),
+                            "takes CPUs offline: {about}"
+                        );
+                        assert!(!step.risks.contains(&Risk::Reboot), "it acts at once: {about}");
+                    }
                     let offline = text.split([' ', ',']).any(|word| word == "nosmt") && !text.contains("would");
                     assert!(!offline || !seconds(facts, &housekeeping) || isolated.is_empty(), "{about}");
                     for list in ["AllowedCPUs=", "CPUAffinity=", "taskset -pc "] {
@@ -415,7 +425,7 @@ fn siblings_that_do_housekeeping_stay_online() {
     let flags = report.findings.iter().find(|finding| finding.rule.id == "cmd.isolcpus-flags").unwrap();
     let text = lines(flags).join("\n");
     assert!(
-        text.contains("balanceIsolated: false") && text.contains("isolcpus=managed_irq,domain,0-4,11-79"),
+        text.contains("balanceIsolated: false") && !text.contains("isolcpus=managed_irq,domain,0-4,11-79"),
         "{text}"
     );
 }

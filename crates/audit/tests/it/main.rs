@@ -1,5 +1,7 @@
 //! Audits of whole hosts.
 
+/// What findings claim on every recorded host.
+mod claims;
 /// The fixes of every rule on every recorded host.
 mod fixes;
 /// A FreeBSD host with a slow 40G card.

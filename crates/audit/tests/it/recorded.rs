@@ -206,7 +206,7 @@ fn what_is_slower_is_not_late() {
 #[test]
 fn a_hybrid_part_is_read_as_one() {
     let Some(report) = audited("adl0", &Intent::default()) else { return };
-    says(&report, "cpu.hwp-request", &["level 6 to level 60,", "level 4 to level 34,"]);
+    says(&report, "cpu.hwp-request", &["level 6 to level 60 with", "level 4 to level 34 with"]);
     assert!(!said(&report, "cpu.hwp-request").contains("MHz"));
     says(&report, "idle.pkg-cstate", &["limit is C10", "0x74000008"]);
     says(&report, "idle.c1e", &["pass"]);

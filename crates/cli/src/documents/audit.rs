@@ -84,7 +84,7 @@ pub struct Action {
     /// What is done, as an instruction.
     pub title: String,
     /// `set` (`apus tune` makes it and rolls it back), `boot` (a changed kernel command line), `people` (somebody does
-    /// it by hand).
+    /// it by hand), `ask` (say first what the host is for).
     pub kind: String,
     /// The root causes that it mends, by name.
     pub causes: Vec<String>,

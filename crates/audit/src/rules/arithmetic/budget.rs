@@ -18,7 +18,7 @@ pub const RULES: &[Rule] = &[Rule {
     judge: budget,
     why: "A packet's delay is the sum of what it waits for: moderation of the device, deferred interrupts, the idle state, the \
           change of frequency, the interrupt's thread. Each setting can look small and their sum be above the goal. Queueing, the \
-          work itself and transmission come on top, and are not here; nor are the 500 us for which a request for a higher \
+          work itself, transmission and the way out of a package's sleep come on top, and are not here; nor are the 500 us for which a request for a higher \
           frequency can wait (GPSS), for the core works meanwhile, only slower.",
     magnitude: Magnitude {
         text: "host in interrupt mode 105 us mean and 418 us at most before its settings were mended, 14 and 21 after",
@@ -43,12 +43,22 @@ fn budget(facts: &Facts, context: &Context) -> Judged {
             None => wake_up(facts, context),
         };
         let sum = terms.sum();
-        let what = terms.text();
-        let found = format!("{what} = {sum} at its worst, and {} is the goal", goal.latency);
+        let mut open = terms.open.clone();
+        if link.is_none() && !context.only_polls() {
+            open.push("the interrupt moderation of the NIC, for no interface is known".to_owned());
+        }
+        let what = match terms.known.as_slice() {
+            [] => "no setting is known that delays a packet".to_owned(),
+            [one] => format!("{} takes {}", one.name, one.time),
+            _ => format!("{} = {sum}", terms.text()),
+        };
+        let more =
+            if open.is_empty() { String::new() } else { format!(", at least (not counted: {})", open.join("; ")) };
+        let found = format!("{what}{more}; the goal is {}", goal.latency);
         let judgement = match sum > goal.latency {
             true => Judgement::fail(subject, found).takes(sum),
-            false if !terms.open.is_empty() => {
-                let reason = format!("{sum} is known ({what}), and more may come: {}", terms.open.join("; "));
+            false if !open.is_empty() => {
+                let reason = format!("{what}, and more may come: {}", open.join("; "));
                 return skipped(subject, Skip::unknown(reason));
             }
             // What is left is for queueing, work and transmission.
@@ -91,8 +101,27 @@ pub(crate) mod tests {
     fn the_longest_term_is_named_first() {
         let judgement =
             goal(nic().edit(|f| moderated(f, 30, 0)).edit(|f| exit(f, 33))).judge("math.latency-budget").remove(0);
-        assert_eq!(judgement.found, "idle state C6 33us + moderation 30us = 63us at its worst, and 50us is the goal");
+        assert_eq!(judgement.found, "idle state C6 33us + moderation 30us = 63us; the goal is 50us");
         assert_eq!(judgement.effect, Some(crate::Effect::Late(Nanos::from_micros(63))));
+    }
+
+    /// emr0, adl0: of one known part no sum is made, and it is a lower bound.
+    #[test]
+    fn one_part_is_no_sum_and_what_is_not_counted_is_said() {
+        let judgement = goal(host()).edit(|f| exit(f, 290)).judge("math.latency-budget").remove(0);
+        assert_eq!(judgement.verdict, Verdict::Fail);
+        assert!(
+            judgement.found.starts_with("idle state C6 takes 290us, at least (not counted: "),
+            "{}",
+            judgement.found
+        );
+        assert!(
+            judgement.found.contains("interrupt moderation") && !judgement.found.contains('='),
+            "{}",
+            judgement.found
+        );
+        let shallow = goal(host()).edit(|f| exit(f, 2)).judge("math.latency-budget").remove(0);
+        assert!(shallow.verdict.reason().is_some_and(|why| why.contains("interrupt moderation")), "{shallow:?}");
     }
 
     /// A thread that polls wakes up from nothing, with an interface and without (live: DPDK hosts with C6 of 133 us).

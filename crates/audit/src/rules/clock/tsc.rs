@@ -5,6 +5,7 @@ use host::facts::Vendor;
 use units::Nanos;
 
 use crate::rules::common::{listed, messages};
+use crate::rules::virtualisation::{INVTSC, MIGRATION};
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const X86: &[Vendor] = &[Vendor::Intel, Vendor::Amd, Vendor::Hygon];
@@ -27,8 +28,8 @@ pub const RULES: &[Rule] = &[
         why: "A TSC that changes its rate with the frequency, or stops in idle states, is no clock. The kernel then reads another, and full dynamic ticks are \
               off.",
         magnitude: READING,
-        fix: Fix::boot("other hardware; in a guest: CPU mode host-passthrough with the feature invtsc"),
-        cost: "A guest with an invariant TSC cannot be migrated to a host of another frequency.",
+        fix: Fix::boot("take hardware with an invariant TSC"),
+        cost: "Other hardware.",
         references: &[
             "Intel SDM volume 3, section 18.17, Time-Stamp Counter",
             "FlexRAN real-time platform slides (2018): reliable TSC",
@@ -72,7 +73,7 @@ pub const RULES: &[Rule] = &[
             "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource",
             "clocksource=tsc tsc=reliable",
         ),
-        cost: "Time is wrong after a migration to a host of another frequency.",
+        cost: "After a migration to a host with another TSC frequency the time is wrong.",
         references: &[
             "FlexRAN real-time platform slides (2018), guest's kernel command line",
             "tuned profile realtime-virtual-guest",
@@ -135,7 +136,9 @@ fn flags(facts: &Facts, _: &Context) -> Judged {
         }
         [] => Judgement::pass(Subject::Host, format!("the TSC is invariant; the CPUs lack {}", others.join(", "))),
         missing if facts.virtualisation.guest.get() == Some(true) => {
-            Judgement::warn(Subject::Host, format!("the hypervisor does not show {}", missing.join(" and ")))
+            let text =
+                format!("the guest's CPUs lack {}, which the hypervisor can pass through", missing.join(" and "));
+            Judgement::warn(Subject::Host, text).for_good(INVTSC).costs(MIGRATION)
         }
         missing => Judgement::fail(Subject::Host, format!("the CPUs lack {}", missing.join(" and "))),
     };
@@ -168,7 +171,8 @@ fn guest(facts: &Facts, _: &Context) -> Judged {
             Subject::Host,
             format!("the clock source is {current}: the hypervisor exposes no invariant TSC"),
         )
-        .for_good("on the host: CPU mode host-passthrough with the feature invtsc; then in the guest clocksource=tsc"),
+        .for_good(INVTSC)
+        .for_good("then, in the guest, clocksource=tsc"),
         (other, _) => {
             Judgement::fail(Subject::Host, format!("the clock source is {other}: each reading leaves the guest"))
                 .takes(Nanos::from_micros(2))
@@ -248,6 +252,17 @@ pub(crate) mod tests {
     fn units(names: &[&str]) -> Host {
         let lines: String = names.iter().map(|name| format!("{name} loaded active running X\n")).collect();
         host().command("systemctl list-units", &lines)
+    }
+
+    /// kvm-guest-sno: a guest gets no other hardware.
+    #[test]
+    fn a_guest_is_told_what_the_hypervisor_can_do() {
+        let judgement = cpu("constant_tsc").guest().judge("clk.tsc-flags").remove(0);
+        assert_eq!(judgement.for_good, [INVTSC]);
+        assert!(INVTSC.contains("invtsc"));
+        let own = crate::rules::find("vm.invtsc").unwrap();
+        assert_eq!((own.fix.persistent, own.cost), (Some(INVTSC), MIGRATION));
+        assert_eq!(judgement.cost.as_deref(), Some(MIGRATION));
     }
 
     pub(crate) const CASES: &[Case] = &[

@@ -23,7 +23,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux Documentation/admin-guide/cpu-isolation.rst, which asks for all of them together",
         },
         fix: Fix::boot(
-            "isolcpus=managed_irq,domain,{isolated} nohz_full={isolated} rcu_nocbs={isolated} irqaffinity={housekeeping}\nwrite the same CPUs into the other settings that are named",
+            "isolcpus=managed_irq,domain,{isolated} nohz_full={isolated} rcu_nocbs={isolated} irqaffinity={housekeeping}",
         ),
         cost: "None beyond a reboot.",
         references: &["Linux Documentation/admin-guide/cpu-isolation.rst", "tuned profile cpu-partitioning"],
@@ -77,18 +77,41 @@ pub const RULES: &[Rule] = &[
 
 /// A setting, its value as it stands, and the CPUs that it isolates.
 struct Side {
-    name: String,
+    name: &'static str,
     source: String,
     isolates: CpuSet,
 }
+
+impl Side {
+    /// Lets it isolate the CPUs that are meant: now or from the next boot.
+    fn mend(&self, judgement: Judgement, wanted: &CpuSet, all: &CpuSet) -> Judgement {
+        let others = all.difference(wanted);
+        if others.is_empty() {
+            return judgement.for_good("isolate fewer CPUs: at least one of each node must be left to housekeeping");
+        }
+        match self.name {
+            "isolcpus" => judgement.for_good("isolcpus=managed_irq,domain,{isolated}"),
+            "nohz_full" | "rcu_nocbs" => judgement.for_good(format!("{}={{isolated}}", self.name)),
+            "irqaffinity" | "kthread_cpus" | "systemd.cpu_affinity" => {
+                judgement.for_good(format!("{}={{housekeeping}}", self.name))
+            }
+            "tuned.non_isolcpus" => judgement.for_good("tuned.non_isolcpus={housekeeping-mask}"),
+            DEFAULT => judgement.now("echo {housekeeping-mask} > /proc/irq/default_smp_affinity"),
+            WORKQUEUES => judgement.now("echo {housekeeping-mask} > /sys/devices/virtual/workqueue/cpumask"),
+            _ => judgement.for_good("CPUAffinity={housekeeping} in /etc/systemd/system.conf"),
+        }
+    }
+}
+
+const DEFAULT: &str = "default interrupt affinity";
+const WORKQUEUES: &str = "workqueue cpumask";
 
 fn sets_agree(facts: &Facts, context: &Context) -> Judged {
     line(facts)?;
     let wanted = &context.isolated.value;
     let all = facts.cpus.all();
     let mut sides: Vec<Side> = Vec::new();
-    let mut side =
-        |name: &str, source: String, isolates: CpuSet| sides.push(Side { name: name.into(), source, isolates });
+    let mut side = |name: &'static str, source: String, isolates: CpuSet| sides.push(Side { name, source, isolates });
     for name in ["isolcpus", "nohz_full", "rcu_nocbs"] {
         if let Some(set) = cpus_of(facts, name) {
             side(name, "/proc/cmdline".into(), set);
@@ -105,9 +128,9 @@ fn sets_agree(facts: &Facts, context: &Context) -> Judged {
         side("tuned.non_isolcpus", "/proc/cmdline".into(), all.difference(&set));
     }
     let masks = [
-        ("default interrupt affinity", &facts.irqs.default_affinity),
+        (DEFAULT, &facts.irqs.default_affinity),
         ("CPUAffinity= of systemd", &facts.services.systemd_cpu_affinity),
-        ("workqueue cpumask", &facts.workqueues.cpumask),
+        (WORKQUEUES, &facts.workqueues.cpumask),
     ];
     for (name, fact) in masks {
         if let Some(set) = fact.value() {
@@ -124,7 +147,8 @@ fn sets_agree(facts: &Facts, context: &Context) -> Judged {
         wrong => {
             let each: Vec<String> =
                 wrong.iter().map(|side| format!("{} isolates {}", side.name, side.isolates)).collect();
-            Judgement::warn(wanted, format!("{}, not {wanted}", each.join(", ")))
+            let judgement = Judgement::warn(wanted, format!("{}, not {wanted}", each.join(", ")));
+            wrong.iter().fold(judgement, |judgement, side| side.mend(judgement, wanted, &all))
         }
     };
     let see = |judgement: Judgement, side: &Side| {
@@ -206,7 +230,7 @@ fn per_node(facts: &Facts, context: &Context) -> Judged {
     if isolated.contains(0) {
         return Judgement::warn(
             0,
-            "CPU 0 is meant for the application, but boots the host, and some work stays with it",
+            "CPU 0 is among the application's CPUs, but boots the host, and some kernel work stays on it",
         )
         .see_as(format!("isolated {isolated}"), source_of(context))
         .alone();
@@ -280,6 +304,15 @@ pub(crate) mod tests {
     fn the_setting_that_differs_is_named_and_no_sibling_is_switched_off() {
         let judgements = iso().cmdline("isolcpus=2-7 nohz_full=2-6").judge("cmd.sets-agree");
         assert_eq!(judgements[0].found, "nohz_full isolates 2-6, not 2-7");
+        assert_eq!(judgements[0].for_good, ["nohz_full={isolated}"]);
+        // Every setting that differs is rewritten, and no other.
+        let line = "isolcpus=managed_irq,domain,2-7 systemd.cpu_affinity=0 tuned.non_isolcpus=00000001";
+        let judgement = iso().cmdline(line).file("/proc/irq/default_smp_affinity", "ff\n").judge("cmd.sets-agree");
+        assert_eq!(
+            judgement[0].for_good,
+            ["systemd.cpu_affinity={housekeeping}", "tuned.non_isolcpus={housekeeping-mask}"]
+        );
+        assert_eq!(judgement[0].now, ["echo {housekeeping-mask} > /proc/irq/default_smp_affinity"]);
         let judgements = threads(SPLIT).judge("cmd.smt-siblings-split");
         assert!(judgements[0].now.is_empty(), "CPUs 0-1 are all that housekeeping has: {judgements:?}");
         assert!(judgements[0].for_good[0].contains("--isolated "), "{judgements:?}");

@@ -30,7 +30,7 @@ pub const RULES: &[Rule] = &[
             "default_hugepagesz=1G hugepagesz=1G hugepages=16",
         )
         .decided(),
-        cost: "The memory is nobody else's.",
+        cost: "Nothing else can use the reserved memory.",
         references: &[DPDK, "Linux Documentation/admin-guide/mm/hugetlbpage.rst"],
         conflicts: &[],
     },
@@ -193,8 +193,11 @@ fn hugepages(facts: &Facts, _: &Context) -> Judged {
             total if total >= asked => {
                 Judgement::pass(subject, format!("{total} pages of 1 GB are there")).see(&pool.total)
             }
-            total => Judgement::fail(subject, format!("{asked} pages of 1 GB are asked for, {total} are there"))
-                .see(&pool.total),
+            total => Judgement::fail(
+                subject,
+                format!("the command line reserves {asked} pages of 1 GB, and {total} are there"),
+            )
+            .see(&pool.total),
         },
         _ => match pool.and_then(|pool| pool.total.get()).unwrap_or(0) {
             0 => Judgement::warn(subject, "no pages of 1 GB are reserved at boot"),
@@ -233,9 +236,9 @@ fn transparent(facts: &Facts, _: &Context) -> Judged {
     let subject = Subject::Parameter("transparent_hugepage".into());
     let judgement = match known(now)?.as_str() {
         "always" if asked != "always" => {
-            Judgement::warn(subject, format!("{asked} is asked for, but something set always since"))
+            Judgement::warn(subject, format!("the command line sets {asked}, but something has set always since"))
         }
-        "always" => Judgement::warn(subject, "always is asked for"),
+        "always" => Judgement::warn(subject, "the command line sets always"),
         now => Judgement::pass(subject, format!("{now} is in force")),
     };
     see_parameter(judgement.see(now), facts, "transparent_hugepage").alone()
@@ -280,7 +283,7 @@ fn as_the_firmware_chose(policy: &host::Fact<String>, by: &str) -> Skip {
 fn efi(facts: &Facts, context: &Context) -> Judged {
     let subject = Subject::Parameter("efi".into());
     if !line(facts)?.has_value("efi", "runtime") {
-        return see_parameter(Judgement::pass(subject, "nobody asks for runtime services"), facts, "efi").alone();
+        return see_parameter(Judgement::pass(subject, "EFI runtime services are not requested"), facts, "efi").alone();
     }
     let Some(mask) = facts.workqueues.each.get("efi_runtime") else {
         return Err(Skip::unknown("/sys/devices/virtual/workqueue/efi_runtime/cpumask: not recorded"));

@@ -4,7 +4,7 @@ use host::Facts;
 use host::facts::{KernelVersion, Vendor};
 use units::Nanos;
 
-use crate::rules::common::{PER_CPU_POLL, any_cpu, given, line, listed, see_parameter};
+use crate::rules::common::{any_cpu, given, line, listed, see_parameter};
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const X86: &[Vendor] = &[Vendor::Intel, Vendor::Amd, Vendor::Hygon];
@@ -19,7 +19,7 @@ pub const RULES: &[Rule] = &[
         id: "cmd.idle-poll",
         cause: Cause::IdlePoll,
         group: Group::CommandLine,
-        title: "idle=poll is not used, or used with open eyes",
+        title: "idle=poll does not keep every CPU awake",
         applies: Applies::LINUX,
         judge: idle_poll,
         why: "With idle=poll an idle CPU spins. No wake-up is needed, but the CPU is never cool: turbo headroom goes, the sibling thread \
@@ -29,8 +29,10 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: SLIDES,
         },
-        fix: Fix::runtime_or_boot(PER_CPU_POLL, "remove idle=poll"),
-        cost: "Without it the housekeeping CPUs sleep and take some microseconds to wake up.",
+        fix: Fix::boot(
+            "remove idle=poll # after the reboot apus audit limits the idle states of the application's CPUs alone (idle.states)",
+        ),
+        cost: "Idle CPUs sleep, and wake up as late as their idle states allow.",
         references: &[
             CPUIDLE,
             "Linux Documentation/timers/no_hz.rst",
@@ -91,7 +93,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux kernel/time/clocksource.c, WATCHDOG_INTERVAL; arch/x86/kernel/tsc_sync.c, SYNC_CHECK_INTERVAL; the length of one is general knowledge",
         },
-        fix: Fix::boot("tsc=reliable"),
+        fix: Fix::boot("tsc=reliable").traded(),
         cost: "A TSC that goes wrong after boot is not noticed.",
         references: &[
             "Linux Documentation/admin-guide/kernel-parameters.txt, tsc",
@@ -104,10 +106,10 @@ pub const RULES: &[Rule] = &[
         id: "cmd.clocksource",
         cause: Cause::Clock,
         group: Group::CommandLine,
-        title: "clocksource= asks for the TSC, and gets it",
+        title: "clocksource= selects the TSC, and the kernel reads it",
         applies: Applies::LINUX.made_by(X86),
         judge: clocksource,
-        why: "A clock source that is asked for on the command line stays until somebody writes another. hpet and acpi_pm need a device access \
+        why: "A clock source that the command line selects stays until somebody writes another. hpet and acpi_pm need a device access \
               for each time stamp.",
         magnitude: Magnitude {
             text: "about 1 us a reading with hpet or acpi_pm, about 20 ns with the TSC",
@@ -129,7 +131,7 @@ pub const RULES: &[Rule] = &[
         id: "cmd.skew-tick",
         cause: Cause::TimerTick,
         group: Group::CommandLine,
-        title: "The ticks of many CPUs do not meet",
+        title: "The ticks of many CPUs do not coincide",
         applies: Applies::LINUX,
         judge: skew_tick,
         why: "Without skew_tick=1 all CPUs tick at the same moment and queue at the same locks of timekeeping and RCU.",
@@ -138,7 +140,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/kernel-parameters.txt, skew_tick, names the contention",
         },
-        fix: Fix::boot("skew_tick=1"),
+        fix: Fix::boot("skew_tick=1").traded(),
         cost: "A little power: CPUs wake up at different times.",
         references: &[
             "Linux Documentation/admin-guide/kernel-parameters.txt, skew_tick",
@@ -331,11 +333,11 @@ fn clocksource(facts: &Facts, _: &Context) -> Judged {
     let now = known(current)?;
     let subject = Subject::Parameter("clocksource".into());
     let judgement = if asked != now {
-        Judgement::fail(subject, format!("{asked} is asked for, {now} is read"))
+        Judgement::fail(subject, format!("the command line selects {asked}, but the kernel reads {now}"))
     } else if asked == "tsc" {
-        Judgement::pass(subject, "the TSC is asked for and read")
+        Judgement::pass(subject, "the command line selects the TSC, and the kernel reads it")
     } else {
-        Judgement::warn(subject, format!("{asked} is asked for, and slower than the TSC"))
+        Judgement::warn(subject, format!("the command line selects {asked}, which is slower than the TSC"))
     };
     see_parameter(judgement, facts, "clocksource").see(current).alone()
 }

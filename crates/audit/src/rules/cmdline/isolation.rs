@@ -4,7 +4,10 @@ use host::Facts;
 use host::facts::CpuSet;
 use units::Nanos;
 
-use crate::rules::common::{any_cpu, cpus_of, given, isolates, line, see_parameter, without_balancing};
+use crate::rules::common::{
+    any_cpu, cpus_of, full_ticks, given, isolates, line, offloads_by_default, partitions_known, see_parameter,
+    without_balancing,
+};
 use crate::{
     Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, Workload, known, settled,
 };
@@ -42,7 +45,7 @@ pub const RULES: &[Rule] = &[
         id: "cmd.isolcpus-flags",
         cause: Cause::SchedulerIsolation,
         group: Group::CommandLine,
-        title: "The flags of isolcpus= say what is meant",
+        title: "The flags of isolcpus= isolate from the scheduler and from managed interrupts",
         applies: Applies::LINUX,
         judge: flags,
         why: "Without flags isolcpus= means the scheduler's domains. As soon as one flag is given it means only what is given: \
@@ -72,7 +75,7 @@ pub const RULES: &[Rule] = &[
         why: "The tick interrupts each busy CPU CONFIG_HZ times a second. A CPU in nohz_full stops it while one thread alone is \
               runnable; a second runnable thread, a POSIX CPU timer or perf brings it back.",
         magnitude: Magnitude {
-            text: "100 to 1000 interruptions a second, some microseconds each; about one a second is left",
+            text: "100 to 1000 interruptions a second while the CPU is busy, some microseconds each; about one a second is left",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/timers/no_hz.rst; the length of one tick is general knowledge",
         },
@@ -162,7 +165,7 @@ pub const RULES: &[Rule] = &[
             "echo {housekeeping-mask} > /proc/irq/default_smp_affinity",
             "irqaffinity={housekeeping}",
         ),
-        cost: "All interrupts share the housekeeping CPUs.",
+        cost: "The housekeeping CPUs carry all interrupts; a NIC that the kernel drives loses queues.",
         references: &[
             "Linux Documentation/admin-guide/kernel-parameters.txt, irqaffinity",
             "FlexRAN real-time platform slides (2018), kernel command line",
@@ -198,10 +201,18 @@ fn isolcpus(facts: &Facts, context: &Context) -> Judged {
     let fact = without_balancing(facts);
     let real = known(&fact)?;
     let (missing, stray) = (wanted.difference(real), real.difference(wanted));
-    let judgement = if !missing.is_empty() {
+    let judgement = if !missing.is_empty() && partitions_known(facts) {
         Judgement::fail(
             &missing,
             format!("the scheduler balances work onto CPUs {missing}, which are meant for the application"),
+        )
+    } else if !missing.is_empty() {
+        Judgement::warn(
+            &missing,
+            format!(
+                "isolcpus= does not keep the scheduler from balancing work onto CPUs {missing}; whether a cpuset partition \
+                 does is not recorded"
+            ),
         )
     } else if !stray.is_empty() {
         Judgement::warn(
@@ -234,9 +245,16 @@ fn flags(facts: &Facts, _: &Context) -> Judged {
         match covered {
             true => Judgement::pass(subject, "without domain, but cpuset partitions keep the scheduler away")
                 .see(&partitions),
-            false => {
+            false if partitions_known(facts) => {
                 Judgement::fail(subject, format!("without domain the scheduler still balances work onto CPUs {named}"))
             }
+            false => Judgement::warn(
+                subject,
+                format!(
+                    "without domain the scheduler still balances work onto CPUs {named}, unless a cpuset partition, which is \
+                     not recorded, keeps it away"
+                ),
+            ),
         }
     } else if !flags.contains(&"managed_irq") {
         Judgement::warn(subject, "without managed_irq, interrupts that the kernel manages still go to these CPUs")
@@ -244,22 +262,12 @@ fn flags(facts: &Facts, _: &Context) -> Judged {
     } else {
         Judgement::pass(subject, "domain and managed_irq are both given")
     };
-    let judgement = match line(facts)?.has("tuned.non_isolcpus") {
-        // What the node tuning operator writes, it writes again.
-        true => judgement.for_good("isolcpus=managed_irq,domain,{isolated}").for_good(OPENSHIFT),
-        false => judgement,
-    };
     see_parameter(judgement, facts, "isolcpus").alone()
 }
 
-/// The operator's default, and how to change it (openshift/cluster-node-tuning-operator, PerformanceProfile
-/// `spec.cpu.balanceIsolated`; assets/performanceprofile/tuned/openshift-node-performance).
-const OPENSHIFT: &str = "PerformanceProfile of OpenShift: spec.cpu.balanceIsolated: false; with its default, true, the operator \
-     writes isolcpus=managed_irq without domain";
-
 fn nohz_full(facts: &Facts, context: &Context) -> Judged {
     let wanted = &context.isolated.value;
-    let fact = &facts.cpus.nohz_full;
+    let fact = &full_ticks(facts);
     let real = settled(fact)?.cloned().unwrap_or_default();
     let missing = wanted.difference(&real);
     let judgement = if missing.is_empty() {
@@ -275,12 +283,12 @@ fn nohz_full(facts: &Facts, context: &Context) -> Judged {
         Judgement::warn(&missing, "nohz_full= asks for CPU 0, and the kernel cleared it: the boot CPU keeps the time")
             .for_good(format!("nohz_full={}", real))
     } else if cpus_of(facts, "nohz_full").is_some_and(|asked| missing.is_subset(&asked)) {
-        Judgement::fail(&missing, format!("nohz_full= asks for CPUs {missing}, and the kernel does not do it"))
+        Judgement::fail(&missing, format!("nohz_full= names CPUs {missing}, but the kernel does not stop their tick"))
             .for_good("take a kernel with CONFIG_NO_HZ_FULL=y, and look for NO_HZ in the messages of the boot")
     } else if context.is(Workload::Poll) || context.is(Workload::Rt) {
-        Judgement::fail(&missing, format!("CPUs {missing} keep their tick"))
+        Judgement::fail(&missing, format!("CPUs {missing} keep their tick while they are busy"))
     } else {
-        Judgement::warn(&missing, format!("CPUs {missing} keep their tick"))
+        Judgement::warn(&missing, format!("CPUs {missing} keep their tick while they are busy"))
     };
     see_parameter(judgement.see(fact), facts, "nohz_full").alone()
 }
@@ -302,9 +310,26 @@ fn rcu_nocbs(facts: &Facts, context: &Context) -> Judged {
     let by = |name: &str| cpus_of(facts, name).unwrap_or_default();
     let ticks = facts.cpus.nohz_full.value().cloned().unwrap_or_else(|| by("nohz_full"));
     let missing = wanted.difference(&by("rcu_nocbs").union(&ticks));
-    let judgement = match missing.is_empty() {
-        true => Judgement::pass(wanted, "RCU callbacks of these CPUs are offloaded"),
-        false => Judgement::warn(&missing, format!("RCU callbacks run on CPUs {missing}")),
+    let config = &facts.kernel.config;
+    let build = |judgement: Judgement, word: &str| {
+        judgement.see_as(format!("CONFIG_RCU_NOCB_CPU_DEFAULT_ALL: {word}"), config.source())
+    };
+    let judgement = match (missing.is_empty(), offloads_by_default(facts)) {
+        (true, _) => Judgement::pass(wanted, "RCU callbacks of these CPUs are offloaded"),
+        (false, Some(true)) => {
+            build(Judgement::pass(wanted, "the kernel is built to offload the RCU callbacks of all CPUs"), "y")
+        }
+        (false, Some(false)) => Judgement::warn(&missing, format!("RCU callbacks may run on CPUs {missing}")),
+        (false, None) => build(
+            Judgement::warn(
+                &missing,
+                format!(
+                    "RCU callbacks may run on CPUs {missing}, unless the kernel was built with \
+                     CONFIG_RCU_NOCB_CPU_DEFAULT_ALL"
+                ),
+            ),
+            "not recorded",
+        ),
     };
     see_parameter(see_parameter(judgement, facts, "rcu_nocbs"), facts, "nohz_full").alone()
 }
@@ -369,6 +394,17 @@ pub(crate) mod tests {
     const ISOLATED: &str = "/sys/devices/system/cpu/isolated";
     const FULL: &str = "/sys/devices/system/cpu/nohz_full";
     const MASK: &str = "/proc/irq/default_smp_affinity";
+    const RELEASE: &str = "/proc/sys/kernel/osrelease";
+
+    /// A host whose control groups are known, and none of them a partition.
+    fn grouped(host: Host) -> Host {
+        host.edit(|facts| facts.cgroups.groups = Fact::known(Vec::new(), "/sys/fs/cgroup"))
+    }
+
+    /// A kernel that offloads callbacks by default.
+    fn built(host: Host) -> Host {
+        host.file(RELEASE, "6.12.0\n").file("/boot/config-6.12.0", "CONFIG_RCU_NOCB_CPU_DEFAULT_ALL=y\n")
+    }
 
     fn iso() -> Host {
         host().isolated("2-7")
@@ -383,12 +419,15 @@ pub(crate) mod tests {
     pub(crate) const CASES: &[Case] = &[
         Case::pass("cmd.isolcpus", || iso().file(ISOLATED, "2-7\n")),
         Case::pass("cmd.isolcpus", || iso().cmdline("isolcpus=managed_irq,domain,2-7")),
-        Case::fail("cmd.isolcpus", || iso().cmdline("isolcpus=managed_irq,2-7")),
-        Case::fail("cmd.isolcpus", || iso().file(ISOLATED, "2-6\n")),
+        Case::warn("cmd.isolcpus", || iso().cmdline("isolcpus=managed_irq,2-7")),
+        Case::warn("cmd.isolcpus", || iso().file(ISOLATED, "2-6\n")),
+        Case::fail("cmd.isolcpus", || iso().file(ISOLATED, "2-6\n").file(RELEASE, "6.9.0\n")),
+        Case::fail("cmd.isolcpus", || grouped(iso().cmdline("isolcpus=managed_irq,2-7"))),
         Case::warn("cmd.isolcpus", || iso().file(ISOLATED, "1-7\n")),
         Case::unknown("cmd.isolcpus", iso),
         Case::pass("cmd.isolcpus-flags", || iso().cmdline("isolcpus=managed_irq,domain,2-7")),
-        Case::fail("cmd.isolcpus-flags", || iso().cmdline("isolcpus=managed_irq,2-7")),
+        Case::warn("cmd.isolcpus-flags", || iso().cmdline("isolcpus=managed_irq,2-7")),
+        Case::fail("cmd.isolcpus-flags", || grouped(iso().cmdline("isolcpus=managed_irq,2-7"))),
         Case::fail("cmd.isolcpus-flags", || iso().cmdline("isolcpus=domains,2-7")),
         Case::warn("cmd.isolcpus-flags", || iso().cmdline("isolcpus=2-7")),
         Case::unknown("cmd.isolcpus-flags", iso),
@@ -399,6 +438,10 @@ pub(crate) mod tests {
         Case::fail("cmd.nohz-full", || iso().cmdline("nohz_full=2-7").file(FULL, "(null)\n")),
         Case::warn("cmd.nohz-full", || host().isolated("0-7").cmdline("nohz_full=0-7").file(FULL, "1-7\n")),
         Case::unknown("cmd.nohz-full", || iso().cmdline("nohz_full=2-7")),
+        // A line without it is proof, except of kernels that could be built with it.
+        Case::warn("cmd.nohz-full", || iso().cmdline("quiet").file(RELEASE, "6.12.0\n")),
+        Case::unknown("cmd.nohz-full", || iso().cmdline("quiet").file(RELEASE, "4.14.0\n")),
+        Case::unknown("cmd.nohz-full", || iso().cmdline("isolcpus=nohz,domain,2-7").file(RELEASE, "6.12.0\n")),
         Case::pass("cmd.nohz-off", || host().cmdline("quiet")),
         Case::warn("cmd.nohz-off", || host().cmdline("nohz=off")),
         Case::fail("cmd.nohz-off", || host().cmdline("nohz=off nohz_full=2-7")),
@@ -406,6 +449,9 @@ pub(crate) mod tests {
         Case::pass("cmd.rcu-nocbs", || iso().cmdline("rcu_nocbs=2-7")),
         Case::pass("cmd.rcu-nocbs", || iso().cmdline("nohz_full=2-7")),
         Case::warn("cmd.rcu-nocbs", || iso().cmdline("rcu_nocbs=2-5")),
+        Case::warn("cmd.rcu-nocbs", || iso().cmdline("quiet")),
+        Case::pass("cmd.rcu-nocbs", || built(iso().cmdline("quiet"))),
+        Case::warn("cmd.rcu-nocbs", || built(iso().cmdline("rcu_nocbs=2-5"))),
         Case::unknown("cmd.rcu-nocbs", iso),
         Case::pass("cmd.rcu-nocb-poll", || iso().cmdline("rcu_nocb_poll")),
         Case::warn("cmd.rcu-nocb-poll", || host().isolated("1-7").cmdline("rcu_nocb_poll")),

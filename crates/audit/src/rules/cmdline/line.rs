@@ -4,7 +4,7 @@ use host::Facts;
 use host::facts::CommandLine;
 
 use crate::cmdline::{Kind, Remark, judge_on, table};
-use crate::rules::common::{line, messages};
+use crate::rules::common::{line, messages, offloads_by_default};
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject};
 
 const PARAMETERS: &str = "Linux Documentation/admin-guide/kernel-parameters.txt";
@@ -28,7 +28,7 @@ pub const RULES: &[Rule] = &[
               not there.",
         magnitude: SILENT,
         fix: Fix::boot("correct the value").decided(),
-        cost: "A reboot.",
+        cost: "None beyond the reboot.",
         references: &[
             PARAMETERS,
             "FlexRAN real-time platform slides (2018): its guest's line holds tsc=perfect, which no kernel knows",
@@ -46,7 +46,7 @@ pub const RULES: &[Rule] = &[
               does nothing.",
         magnitude: SILENT,
         fix: Fix::boot("correct or remove the parameter").decided(),
-        cost: "A reboot.",
+        cost: "None beyond the reboot.",
         references: &[PARAMETERS, "Linux commit 86d1919a4fb0 (init: print out unknown kernel parameters)"],
         conflicts: &[],
     },
@@ -60,8 +60,8 @@ pub const RULES: &[Rule] = &[
         why: "Of a parameter that is given twice mostly the last one counts. Two tools that both write to the line lead to it, and then \
               to surprises when one of them changes its mind.",
         magnitude: SILENT,
-        fix: Fix::boot("keep one of them").decided(),
-        cost: "A reboot.",
+        fix: Fix::boot("remove all but one").decided(),
+        cost: "None beyond the reboot.",
         references: &[PARAMETERS],
         conflicts: &[],
     },
@@ -74,8 +74,8 @@ pub const RULES: &[Rule] = &[
         judge: contradictions,
         why: "One of two contradictory parameters does nothing, and it is hard to see which.",
         magnitude: SILENT,
-        fix: Fix::boot("keep the one that is meant").decided(),
-        cost: "A reboot.",
+        fix: Fix::boot("remove the one that you do not want").decided(),
+        cost: "None beyond the reboot.",
         references: &[PARAMETERS, "Linux Documentation/admin-guide/pm/cpuidle.rst"],
         conflicts: &[],
     },
@@ -90,7 +90,7 @@ pub const RULES: &[Rule] = &[
               which the disturbance comes.",
         magnitude: SILENT,
         fix: Fix::boot("add what is missing"),
-        cost: "Those of each parameter; apus audit cmdline lists them one by one.",
+        cost: "None beyond the reboot; what a parameter costs, its own rule says.",
         references: &[PARAMETERS, "Linux Documentation/admin-guide/cpu-isolation.rst"],
         conflicts: &[],
     },
@@ -105,7 +105,7 @@ pub const RULES: &[Rule] = &[
               gone after it. Both happen when a tool could not change the boot loader.",
         magnitude: SILENT,
         fix: Fix::boot("write the parameters that are meant into the boot loader's configuration, then reboot"),
-        cost: "A reboot.",
+        cost: "None beyond the reboot.",
         references: &[
             "redhat-performance/tuned issue 528",
             "rhboot/grubby issue 55",
@@ -134,8 +134,7 @@ fn each(facts: &Facts, remarks: Vec<Remark>, well: &str, judgement: fn(Subject, 
             Kind::Missing => format!("no {}", remark.parameter),
             _ => remark.parameter.clone(),
         };
-        let text = format!("{}: {}", remark.parameter, remark.text);
-        let judgement = judgement(Subject::Parameter(remark.parameter), text).see_as(seen, source);
+        let judgement = judgement(Subject::Parameter(remark.parameter), remark.text).see_as(seen, source);
         match remark.instead {
             Some(instead) => judgement.for_good(instead),
             None => judgement,
@@ -185,21 +184,18 @@ fn contradictions(facts: &Facts, context: &Context) -> Judged {
 
 fn companions(facts: &Facts, context: &Context) -> Judged {
     let found = remarks(facts, context, &[Kind::Missing])?;
-    let housekeeping = context.housekeeping(facts);
-    // Where no CPU is known to be left, the word stays, for people.
-    let housekeeping = if housekeeping.is_empty() { "HOUSEKEEPING-CPUS".to_owned() } else { housekeeping.to_string() };
-    let name = |remark: Remark| Remark {
-        parameter: remark.parameter.replace("HOUSEKEEPING-CPUS", &housekeeping),
-        instead: remark.instead.map(|text| text.replace("HOUSEKEEPING-CPUS", &housekeeping)),
-        ..remark
-    };
     // A kernel that is built without full dynamic ticks takes no such parameter.
     let no_ticks = crate::rules::no_full_ticks(facts);
-    let wanted = |remark: &Remark| !(no_ticks && remark.parameter.starts_with("nohz_full="));
-    let found = found.into_iter().filter(wanted).map(name).collect();
+    let wanted = |remark: &Remark| {
+        let is = |name: &str| remark.parameter.starts_with(name);
+        // cmd.hugepages judges these for the same uses, and a kernel that offloads by default lacks no rcu_nocbs=.
+        let elsewhere = is("default_hugepagesz=") || is("rcu_nocbs=") && offloads_by_default(facts) == Some(true);
+        !elsewhere && !(no_ticks && is("nohz_full="))
+    };
+    let found = found.into_iter().filter(wanted).collect();
     each(facts, found, "no companion is missing", |subject, text| {
         let name = CommandLine::parse(&subject.to_string()).parameters.first().map(|word| word.name.clone());
-        let judgement = Judgement::warn(subject, format!("missing {text}"));
+        let judgement = Judgement::warn(subject, format!("missing: {text}"));
         match name.as_deref().and_then(cause_of) {
             Some(cause) => judgement.because(cause),
             None => judgement,
@@ -214,7 +210,6 @@ fn cause_of(name: &str) -> Option<Cause> {
         "irqaffinity" => Cause::DeviceInterrupts,
         "nohz_full" => Cause::TimerTick,
         "rcu_nocbs" => Cause::Rcu,
-        "default_hugepagesz" | "hugepagesz" | "hugepages" => Cause::HugePages,
         "intel_idle.max_cstate" | "processor.max_cstate" => Cause::IdleStates,
         _ => return None,
     })

@@ -4,8 +4,10 @@ use host::Facts;
 use host::facts::{Cpu, Generation, Vendor};
 use units::Nanos;
 
+use crate::remedy::steady;
 use crate::rules::choices::{Side, choose};
 use crate::rules::common::{PREFERENCE, by_cpu, megahertz};
+use crate::rules::one_frequency;
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const GUIDE: &str = "Intel P-state guide 637284-001US";
@@ -31,7 +33,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux Documentation/admin-guide/pm/cpufreq.rst, Generic Scaling Governors; the ratio is arithmetic",
         },
         fix: Fix::runtime("cpupower -c {cpu} frequency-set -g performance"),
-        cost: "More power: about 1.8 W for each core between 800 MHz and 2.2 GHz (Xeon 6338N, Intel P-state guide).",
+        cost: POWER,
         references: &[GUIDE, "Linux Documentation/admin-guide/pm/cpufreq.rst", "tuned profile network-latency"],
         conflicts: &[
             "Intel P-state guide 637284-001US: frequency scaling is fine from Ice Lake on, and saves 30 % of power",
@@ -41,18 +43,18 @@ pub const RULES: &[Rule] = &[
         id: "cpu.freq-span",
         cause: Cause::CoreFrequency,
         group: Group::Cpu,
-        title: "Application CPUs have one frequency only",
+        title: "The frequency of application CPUs does not fall",
         applies: Applies::LINUX.on_hardware().isolated(),
         judge: span,
         why: "Between two bounds the clock varies with the load, and the time for the same work with it. On the first two generations of Xeon Scalable \
-              each change also stops the core.",
+              each change also stops the core; there, and on a real-time host, one frequency is best. Elsewhere a floor is enough.",
         magnitude: Magnitude {
             text: "work takes up to the ratio of the bounds longer; Skylake and Cascade Lake servers also stop for 10 to 12 us at each change",
             effect: crate::Effect::Slower,
             source: GUIDE,
         },
-        fix: Fix::runtime("cpupower -c {cpu} frequency-set -d {steady} -u {steady}"),
-        cost: "No saving when idle, no turbo above the bound.",
+        fix: Fix::runtime("cpupower -c {cpu} frequency-set {bounds}"),
+        cost: FLOOR,
         references: &[GUIDE, "FlexRAN real-time platform slides (2018), Processor Optimizations"],
         conflicts: &[],
     },
@@ -60,18 +62,18 @@ pub const RULES: &[Rule] = &[
         id: "cpu.pstate-transition-gen",
         cause: Cause::CoreFrequency,
         group: Group::Cpu,
-        title: "Where changes of frequency stop cores, nobody changes it",
+        title: "The frequency is fixed where a change would stop the core",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
         judge: transition,
-        why: "On the first two generations of Xeon Scalable (Skylake, Cascade Lake) all of a core stops while its frequency changes; from Ice Lake on the \
-              stop is hardly to be seen.",
+        why: "On the first two generations of Xeon Scalable (Skylake, Cascade Lake) a core stops while its frequency changes; from Ice Lake on it \
+              stops for less than a microsecond.",
         magnitude: Magnitude {
             text: "10 to 12 us on Skylake and Cascade Lake servers, some hundred nanoseconds from Ice Lake on",
             effect: crate::Effect::Late(STOP),
             source: GUIDE,
         },
-        fix: Fix::runtime("cpupower -c {cpu} frequency-set -d {steady} -u {steady}"),
-        cost: "No saving when idle, no turbo above the fixed frequency.",
+        fix: Fix::runtime("cpupower -c {cpu} frequency-set {bounds}"),
+        cost: FIXED,
         references: &[GUIDE],
         conflicts: &[],
     },
@@ -90,7 +92,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux Documentation/admin-guide/pm/intel_pstate.rst, Energy vs Performance Hints; amd-pstate.rst, energy_performance_preference",
         },
         fix: Fix::runtime(PREFERENCE),
-        cost: "More power when little is to be done.",
+        cost: POWER,
         references: &[
             "Linux Documentation/admin-guide/pm/intel_pstate.rst, Energy vs Performance Hints",
             "Intel SDM volume 3, section 15.4 (HWP)",
@@ -111,7 +113,7 @@ pub const RULES: &[Rule] = &[
             source: "Intel SDM volume 3, section 15.3.4, IA32_ENERGY_PERF_BIAS; no size is published",
         },
         fix: Fix::both("x86_energy_perf_policy --cpu {cpu} --epb 0", "tuned: [cpu] energy_perf_bias=performance"),
-        cost: "More power.",
+        cost: POWER,
         references: &[
             "Linux Documentation/admin-guide/pm/intel_epb.rst",
             "Linux drivers/cpufreq/intel_pstate.c, intel_pstate_get_epp (the bias only where there is no energy preference)",
@@ -149,10 +151,10 @@ pub const RULES: &[Rule] = &[
         id: "cpu.hwp-dynamic-boost",
         cause: Cause::CoreFrequency,
         group: Group::Cpu,
-        title: "The driver does not boost by itself after input",
+        title: "The driver does not boost by itself after waits for I/O",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
         judge: dynamic_boost,
-        why: "With hwp_dynamic_boost the driver raises the lowest frequency for a moment after a task waited for input, and lowers it again: two changes \
+        why: "With hwp_dynamic_boost the driver raises the lowest frequency for a moment after a task has waited for I/O, and lowers it again: two changes \
               for each burst. Where a change stops the core, both are late packets; elsewhere the boost costs nothing.",
         magnitude: Magnitude {
             text: "two changes of frequency a burst, 10 to 12 us each on Skylake and Cascade Lake servers",
@@ -171,7 +173,7 @@ pub const RULES: &[Rule] = &[
         title: "Busy application CPUs run at their frequency",
         applies: Applies::LINUX.on_hardware().isolated(),
         judge: observed,
-        why: "A CPU that is meant to run at its highest frequency and does not is throttled, capped in power, or set by the firmware.",
+        why: "A CPU that should run at its highest frequency and does not is throttled, capped in power, or set by the firmware.",
         magnitude: Magnitude {
             text: "in proportion: half the frequency takes twice the time for each packet",
             effect: crate::Effect::Slower,
@@ -188,6 +190,29 @@ pub const RULES: &[Rule] = &[
         conflicts: &[],
     },
 ];
+
+/// What it costs where the clock stays up.
+pub(super) const POWER: &str = "More power while there is little to do; how much depends on the processor.";
+const FLOOR: &str = "No saving when idle; turbo above the floor stays.";
+const FIXED: &str = "No saving when idle, and no turbo above the fixed frequency.";
+/// acpi-cpufreq knows the frequencies of the firmware's table, and the highest of them boosts as long as boost is on
+/// (Documentation/admin-guide/pm/cpufreq.rst, The File cpufreq/boost).
+const BOOSTED: &str = "No saving when idle. Boost stays on: at its highest state the hardware goes above the bound until boost is off \
+                       (cpu.turbo).";
+
+/// What bounds cost on this CPU.
+fn cost(facts: &Facts, context: &Context, cpu: &Cpu) -> &'static str {
+    match one_frequency(facts, context) {
+        false => FLOOR,
+        true if boosts(facts, cpu) => BOOSTED,
+        true => FIXED,
+    }
+}
+
+/// Does the hardware go above the driver's highest frequency?
+fn boosts(facts: &Facts, cpu: &Cpu) -> bool {
+    cpu.frequency.driver.is(|driver| driver == "acpi-cpufreq") == Some(true) && facts.scaling.boost.get() == Some(true)
+}
 
 /// Has a CPU one frequency only? `None` if its bounds are not known.
 fn is_fixed(cpu: &Cpu) -> Option<bool> {
@@ -223,8 +248,18 @@ fn span(facts: &Facts, context: &Context) -> Judged {
     by_cpu(facts, &context.isolated.value, |cpu| {
         let (low, high) = (&cpu.frequency.scaling_min, &cpu.frequency.scaling_max);
         let (min, max) = (*known(low)?, *known(high)?);
+        let floor = steady(facts, cpu.id).filter(|_| !one_frequency(facts, context));
         let judgement = match min == max {
+            true if boosts(facts, cpu) && cpu.frequency.hardware_max.get() == Some(max) => Judgement::pass(
+                Subject::Host,
+                format!("the frequency is {} or, as boost is on, higher", megahertz(min)),
+            ),
             true => Judgement::pass(Subject::Host, format!("the frequency is {}", megahertz(min))),
+            false if floor.is_some_and(|floor| min >= floor) => {
+                let text =
+                    format!("the frequency does not fall below {}; turbo reaches {}", megahertz(min), megahertz(max));
+                Judgement::pass(Subject::Host, text)
+            }
             false => {
                 let text = format!("the frequency is between {} and {}", megahertz(min), megahertz(max));
                 let judgement = Judgement::warn(Subject::Host, text);
@@ -234,6 +269,7 @@ fn span(facts: &Facts, context: &Context) -> Judged {
                 }
             }
         };
+        let judgement = judgement.costs(cost(facts, context, cpu));
         Ok(judgement.see_as(megahertz(min), low.source()).see_as(megahertz(max), high.source()))
     })
 }
@@ -262,9 +298,12 @@ fn transition(facts: &Facts, context: &Context) -> Judged {
     let generation = &facts.cpus.generation;
     let (stops, name) = stops_here(facts)?;
     if !stops {
-        return Judgement::pass(Subject::Host, format!("on {name} changes of frequency hardly stop a core"))
-            .see_as(name, generation.source())
-            .alone();
+        return Judgement::pass(
+            Subject::Host,
+            format!("a change of frequency stops a core of {name} for less than 1 us"),
+        )
+        .see_as(name, generation.source())
+        .alone();
     }
     by_cpu(facts, &context.critical(facts), |cpu| {
         let (governor, range) = (&cpu.frequency.governor, &cpu.frequency);
@@ -274,7 +313,7 @@ fn transition(facts: &Facts, context: &Context) -> Judged {
             false => Judgement::warn(
                 Subject::Host,
                 format!(
-                    "the frequency may change between {} and {} (governor {}), and on {name} each change stops the core",
+                    "the frequency may change between {} and {} (governor {}), and each change stops a core of {name}",
                     megahertz(low),
                     megahertz(high),
                     known(governor)?
@@ -322,11 +361,13 @@ fn epb(facts: &Facts, context: &Context) -> Judged {
 
 fn turbo(facts: &Facts, context: &Context) -> Judged {
     const OFF: Side =
-        Side { what: "turbo is off", who: "DPDK nic_perf_intel_platform, FlexRAN slides", of: &[Workload::Rt] };
+        Side { is: "turbo is off", want: "turbo off", who: "FlexRAN slides, DPDK guide", of: &[Workload::Rt] };
+    // None of them speaks of one use; OpenShift's vDU is a real-time one.
     const ON: Side = Side {
-        what: "turbo is on: the lowest mean, and a frequency that varies",
+        is: "turbo is on, for the lowest mean and with a frequency that varies",
+        want: "turbo on",
         who: "tuned, OpenShift vDU, rigtorp.se",
-        of: &[Workload::Interrupt],
+        of: &[],
     };
     let fact = facts.scaling.turbo();
     let judgement = match *known(&fact)? {
@@ -334,13 +375,18 @@ fn turbo(facts: &Facts, context: &Context) -> Judged {
         false => Judgement::pass(Subject::Host, "turbo is off: steady, and slower than it could be"),
     };
     let text = if fact.get() == Some(true) { "turbo on" } else { "turbo off" };
+    // The file that shows it is the one that switches it: intel_pstate's own, or cpufreq's for the other drivers.
+    let judgement = match fact.source().as_str().ends_with("/no_turbo") {
+        true => judgement,
+        false => judgement.now("echo 0 > /sys/devices/system/cpu/cpufreq/boost # steady; 1 is fast"),
+    };
     judgement.see_as(text, fact.source()).alone()
 }
 
 fn dynamic_boost(facts: &Facts, context: &Context) -> Judged {
     let fact = &facts.scaling.hwp_dynamic_boost;
     if !*known(fact)? {
-        return Judgement::pass(Subject::Host, "the driver leaves the lowest frequency alone")
+        return Judgement::pass(Subject::Host, "the driver does not boost after waits for I/O")
             .see_whether(fact, "on", "off")
             .alone();
     }
@@ -360,11 +406,13 @@ fn dynamic_boost(facts: &Facts, context: &Context) -> Judged {
     let judgement = match stops {
         true => Judgement::warn(
             Subject::Host,
-            format!("the driver changes the lowest frequency after input, and on {name} each change stops the core"),
+            format!("the driver raises the frequency after waits for I/O, and each change stops a core of {name}"),
         ),
         false => Judgement::pass(
             Subject::Host,
-            format!("the driver boosts after input, and on {name} changes of frequency hardly stop a core"),
+            format!(
+                "the driver raises the frequency after waits for I/O; a change stops a core of {name} for less than 1 us"
+            ),
         ),
     };
     judgement.see_whether(fact, "on", "off").see_as(name, facts.cpus.generation.source()).alone()
@@ -425,6 +473,10 @@ pub(crate) mod tests {
         model(7, "800000").file("/proc/cpuinfo", info)
     }
 
+    fn based(host: Host, base: &str) -> Host {
+        policies(host, "base_frequency", base)
+    }
+
     fn boost(host: Host) -> Host {
         host.file(&format!("{PSTATE}/hwp_dynamic_boost"), "1\n")
     }
@@ -448,6 +500,11 @@ pub(crate) mod tests {
         Case::not_applicable("cpu.governor", || policies(host().guest(), "scaling_governor", "powersave\n")),
         Case::pass("cpu.freq-span", || bounds("2200000", "2200000")),
         Case::warn("cpu.freq-span", || bounds("800000", "2200000")),
+        // A floor at the base frequency is enough where a change costs nothing, unless the host is a real-time one.
+        Case::pass("cpu.freq-span", || based(ice_lake(), "800000")),
+        Case::warn("cpu.freq-span", || based(ice_lake(), "900000")),
+        Case::warn("cpu.freq-span", || based(ice_lake(), "800000").workload(crate::Workload::Rt)),
+        Case::warn("cpu.freq-span", || based(model(7, "800000"), "800000")),
         Case::unknown("cpu.freq-span", || host().isolated("2-7")),
         Case::pass("cpu.pstate-transition-gen", || model(7, "2200000")),
         Case::warn("cpu.pstate-transition-gen", || model(7, "800000")),
@@ -475,6 +532,20 @@ pub(crate) mod tests {
         Case::warn("cpu.freq-observed", || seen("1500000")),
         Case::unknown("cpu.freq-observed", || host().isolated("2-7")),
     ];
+
+    /// rome0, genoa0: acpi-cpufreq has no intel_pstate/no_turbo, and its highest state boosts.
+    #[test]
+    fn boost_is_switched_where_it_shows_and_bounds_do_not_stop_it() {
+        let host = host().isolated("2-7").file("/sys/devices/system/cpu/cpufreq/boost", "1\n");
+        let host = policies(host, "scaling_driver", "acpi-cpufreq\n");
+        let host = policies(policies(host, "scaling_min_freq", "1500000"), "scaling_max_freq", "3250000");
+        let now = &host.judge("cpu.turbo")[0].now;
+        assert_eq!(now, &["echo 0 > /sys/devices/system/cpu/cpufreq/boost # steady; 1 is fast"]);
+        let cost = |host: &Host| host.judge("cpu.freq-span")[0].cost.clone().unwrap();
+        assert_eq!(cost(&host), super::FLOOR);
+        assert!(cost(&host.workload(crate::Workload::Rt)).contains("Boost stays on"));
+        assert!(cost(&bounds("800000", "2200000").workload(crate::Workload::Rt)).contains("no turbo above"));
+    }
 
     /// A lower frequency makes work slower, and no packet late: no time is claimed, of Intel's documents least of all.
     #[test]

@@ -7,7 +7,9 @@ use host::facts::{Cpu, CpuSet, Vendor, bits};
 use units::Nanos;
 
 use super::idle;
+use crate::remedy::steady;
 use crate::rules::common::{HWP, by_cpu};
+use crate::rules::one_frequency;
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const SDM: &str = "Intel SDM volume 4, model-specific registers";
@@ -20,7 +22,7 @@ pub const RULES: &[Rule] = &[
         id: "cpu.hwp-request",
         cause: Cause::CoreFrequency,
         group: Group::Cpu,
-        title: "The hardware is asked for one performance level",
+        title: "The hardware may not lower the performance level",
         applies: INTEL,
         judge: hwp_request,
         why: "IA32_HWP_REQUEST (MSR 0x774) is what the hardware acts on, whatever sysfs says: lowest and highest performance level, and the energy \
@@ -32,7 +34,7 @@ pub const RULES: &[Rule] = &[
             source: "Intel SDM volume 3, section 15.4 (HWP); the ratio is arithmetic",
         },
         fix: Fix::runtime(HWP),
-        cost: "More power, and no turbo above the fixed frequency; the kernel's driver may write the register again.",
+        cost: super::frequency::POWER,
         references: &["Intel SDM volume 3, section 15.4 (HWP)", "Intel P-state guide 637284-001US"],
         conflicts: &[],
     },
@@ -181,12 +183,18 @@ fn hwp_request(facts: &Facts, context: &Context) -> Judged {
             return Err(Skip::unknown(format!("{}, bit 42: the package's request (MSR 0x772) counts", fact.source())));
         }
         let (min, max, epp) = (bits(value, 7, 0), bits(value, 15, 8), bits(value, 31, 24));
+        let floor = steady(facts, cpu.id).filter(|_| servers && !one_frequency(facts, context));
+        let held = floor.is_some_and(|floor| min * 100_000_000 >= floor.as_hertz());
         let judgement = match min == max {
-            true => Judgement::pass(Subject::Host, format!("the hardware is asked for {}", level(max))),
+            true => Judgement::pass(Subject::Host, format!("the kernel requests {}", level(max))),
+            false if held => Judgement::pass(
+                Subject::Host,
+                format!("the kernel requests {} to {}: not below the base frequency", level(min), level(max)),
+            ),
             false => Judgement::warn(
                 Subject::Host,
                 format!(
-                    "the hardware is asked for {} to {}, and an energy preference of {epp} (0 is performance, 255 saving)",
+                    "the kernel requests {} to {} with an energy preference of {epp} (0 is performance, 255 saving)",
                     level(min),
                     level(max)
                 ),
@@ -359,18 +367,19 @@ fn demotion(facts: &Facts, context: &Context) -> Judged {
         let value = *known(&fact)?;
         let on: Vec<&str> =
             BITS.iter().filter(|(bit, _)| bits(value, *bit, *bit) == 1).map(|(_, name)| *name).collect();
+        let verb = if on.len() == 1 { "is" } else { "are" };
         let deepest = idle::deepest(facts, cpu).ok().flatten().map(idle::name);
         let judgement = match (on.as_slice(), deepest) {
-            ([], _) => Judgement::pass(Subject::Host, "the hardware keeps the state that it is asked for"),
+            ([], _) => Judgement::pass(Subject::Host, "demotion and undemotion are off"),
             (on, Some(name)) if name.starts_with("C1") && !name.starts_with("C10") || name == "POLL" => {
                 Judgement::pass(
                     Subject::Host,
-                    format!("{} are on, but no state deeper than {name} is asked for", on.join(" and ")),
+                    format!("{} {verb} on, but the kernel requests no state deeper than {name}", on.join(" and ")),
                 )
             }
             (on, _) => Judgement::warn(
                 Subject::Host,
-                format!("{} on: the hardware may enter another idle state than the kernel asks for", on.join(" and ")),
+                format!("{} {verb} on: the hardware may override the kernel's choice of idle state", on.join(" and ")),
             ),
         };
         Ok(judgement.see_as(format!("0x{value:x}"), format!("{}, bits 28:25", fact.source())))
@@ -450,14 +459,14 @@ pub(crate) mod tests {
         let server = of(of_model(106, "0x774", "0x80002308"));
         assert_eq!(
             server[0].found,
-            "the hardware is asked for 800 MHz to 3500 MHz, and an energy preference of 128 (0 is performance, 255 saving)"
+            "the kernel requests 800 MHz to 3500 MHz with an energy preference of 128 (0 is performance, 255 saving)"
         );
         assert_eq!(server.len(), 1);
         // The levels of a hybrid part (Alder Lake, 12th Gen Core) are of another scale.
         let hybrid = of(of_model(154, "0x774", "0x66003c06"));
         assert_eq!(
             hybrid[0].found,
-            "the hardware is asked for level 6 to level 60, and an energy preference of 102 (0 is performance, 255 saving)"
+            "the kernel requests level 6 to level 60 with an energy preference of 102 (0 is performance, 255 saving)"
         );
     }
 

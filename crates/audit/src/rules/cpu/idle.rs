@@ -13,6 +13,21 @@ const EXIT: &str = "the exit latency that the host states for its deepest state:
 const EXIT_SOURCE: &str = "cpuidle/state*/latency of the host; Linux Documentation/admin-guide/pm/cpuidle.rst";
 const CPUIDLE: &str = "Linux Documentation/admin-guide/pm/cpuidle.rst";
 
+/// What a limit costs.
+const IDLE: &str = "The application's CPUs use more power when idle, and leave less of it for the turbo of the others.";
+
+/// The same where none are known to be the application's.
+fn cost(context: &Context, cpus: &CpuSet) -> String {
+    match context.isolated.value.is_empty() {
+        true => format!(
+            "All {} CPUs stay in shallow states: the host saves hardly any power when idle, and busy cores get less turbo. \
+             --isolated limits it to the application's CPUs.",
+            cpus.len()
+        ),
+        false => IDLE.to_owned(),
+    }
+}
+
 /// The rules.
 pub const RULES: &[Rule] = &[
     Rule {
@@ -26,7 +41,7 @@ pub const RULES: &[Rule] = &[
               caches too.",
         magnitude: Magnitude { text: EXIT, effect: crate::Effect::Unsized, source: EXIT_SOURCE },
         fix: Fix::runtime(PER_CPU),
-        cost: "The application's CPUs use more power, and leave less of it for turbo of the others.",
+        cost: IDLE,
         references: &[
             SLIDES,
             CPUIDLE,
@@ -49,7 +64,7 @@ pub const RULES: &[Rule] = &[
             source: EXIT_SOURCE,
         },
         fix: Fix::runtime(PER_CPU),
-        cost: "More power.",
+        cost: IDLE,
         references: &[CPUIDLE],
         conflicts: &[],
     },
@@ -84,7 +99,7 @@ pub const RULES: &[Rule] = &[
         why: "A process that holds /dev/cpu_dma_latency open limits the idle states of all CPUs; the limit ends with the process.",
         magnitude: Magnitude { text: EXIT, effect: crate::Effect::Unsized, source: EXIT_SOURCE },
         fix: Fix::runtime(PER_CPU),
-        cost: "All CPUs use more power; a limit per CPU (pm_qos_resume_latency_us) costs less.",
+        cost: IDLE,
         references: &["Linux Documentation/power/pm_qos_interface.rst", "tuned profile latency-performance"],
         conflicts: &[],
     },
@@ -99,7 +114,7 @@ pub const RULES: &[Rule] = &[
               that the CPU may only poll.",
         magnitude: Magnitude { text: EXIT, effect: crate::Effect::Unsized, source: EXIT_SOURCE },
         fix: Fix::runtime(PER_CPU),
-        cost: "These CPUs use more power.",
+        cost: IDLE,
         references: &["Linux Documentation/ABI/testing/sysfs-devices-power", CPUIDLE],
         conflicts: &[],
     },
@@ -140,8 +155,8 @@ pub(crate) fn name(state: &IdleState) -> String {
 
 fn states(facts: &Facts, context: &Context) -> Judged {
     let polls = facts.cmdline.value().is_some_and(|line| line.has_value("idle", "poll"));
-    let budget = context.budget();
-    by_cpu(facts, &context.critical(facts), |cpu| {
+    let (budget, critical) = (context.budget(), context.critical(facts));
+    by_cpu(facts, &critical, |cpu| {
         if polls {
             return Ok(Judgement::pass(Subject::Host, "idle=poll: they never sleep")
                 .see_as("idle=poll", facts.cmdline.source()));
@@ -165,7 +180,7 @@ fn states(facts: &Facts, context: &Context) -> Judged {
             }
             false => Judgement::warn(Subject::Host, text).takes(exit),
         };
-        let judgement = judgement.see_as(all_states(cpu), cpu.idle_states.source());
+        let judgement = judgement.costs(cost(context, &critical)).see_as(all_states(cpu), cpu.idle_states.source());
         Ok(judgement
             .see(&state.exit_latency)
             .see_whether(&state.disabled, "disabled", "enabled")
@@ -177,7 +192,7 @@ fn states(facts: &Facts, context: &Context) -> Judged {
 fn bound(context: &Context) -> String {
     match context.goal {
         Some(goal) => format!("the goal is {}", goal.latency),
-        None => format!("without a goal {} is asked for", context.budget()),
+        None => format!("without a goal, {} is allowed", context.budget()),
     }
 }
 
@@ -187,13 +202,13 @@ fn wait(context: &Context, exit: Nanos) -> Effect {
 }
 
 /// The state of all these CPUs that takes longest to leave, and what it takes; `None` where none has a state.
-fn longest(facts: &Facts, cpus: &CpuSet) -> Result<Option<(String, Nanos)>, Skip> {
-    let mut longest: Option<(String, Nanos)> = None;
+fn longest<'a>(facts: &'a Facts, cpus: &CpuSet) -> Result<Option<(&'a IdleState, Nanos)>, Skip> {
+    let mut longest: Option<(&IdleState, Nanos)> = None;
     for cpu in cpus.iter().filter_map(|id| facts.cpus.cpu(id)) {
         let Some(state) = deepest(facts, cpu)? else { continue };
         let exit = *known(&state.exit_latency)?;
         if longest.as_ref().is_none_or(|(_, other)| exit > *other) {
-            longest = Some((name(state), exit));
+            longest = Some((state, exit));
         }
     }
     Ok(longest)
@@ -234,6 +249,7 @@ fn usage(facts: &Facts, context: &Context) -> Judged {
                 let text = format!("{} was entered, which takes {exit} to leave", name(state));
                 Judgement::warn(Subject::Host, text)
                     .takes(exit)
+                    .costs(cost(context, &critical))
                     .see_as(format!("{entered} times during {length}"), cpu.idle_states.source())
             }
             None => Judgement::pass(Subject::Host, format!("no state above {budget} was entered during {length}"))
@@ -274,21 +290,27 @@ fn global(facts: &Facts, context: &Context) -> Judged {
             Ok(None) | Err(Skip::NotApplicable(_)) => {
                 Judgement::pass(Subject::Host, "there is no limit, and no idle state that needs one")
             }
-            Ok(Some((name, exit))) if exit <= budget => Judgement::pass(
+            Ok(Some((state, exit))) if exit <= budget => Judgement::pass(
                 Subject::Host,
-                format!("there is no limit, and none is needed: the deepest state, {name}, takes {exit}"),
-            ),
-            Ok(Some((name, exit))) => Judgement::warn(
-                Subject::Host,
-                format!("nothing limits wake-up times: the deepest state, {name}, takes {exit}; {}", bound(context)),
+                format!("there is no limit, and none is needed: the deepest state, {}, takes {exit}", name(state)),
             )
-            .with_effect(wait(context, exit)),
+            .see(&state.exit_latency),
+            Ok(Some((state, exit))) => Judgement::warn(
+                Subject::Host,
+                format!(
+                    "nothing limits wake-up times: the deepest state, {}, takes {exit}; {}",
+                    name(state),
+                    bound(context)
+                ),
+            )
+            .with_effect(wait(context, exit))
+            .see(&state.exit_latency),
             Err(Skip::Unknown { .. }) => {
                 Judgement::warn(Subject::Host, format!("nothing limits wake-up times; {}", bound(context)))
             }
         }
     };
-    let judgement = judgement.see(limit);
+    let judgement = judgement.costs(cost(context, &critical)).see(limit);
     match facts.idle.dma_latency_holders.value() {
         Some(holders) => {
             judgement.see_as(format!("held by {}", holders.join(", ")), facts.idle.dma_latency_holders.source())
@@ -332,17 +354,21 @@ fn unlimited(facts: &Facts, context: &Context, cpu: &Cpu) -> Judgement {
         Ok(None) | Err(Skip::NotApplicable(_)) => {
             Judgement::pass(Subject::Host, "they have no limit, and no idle state that needs one")
         }
-        Ok(Some((name, exit))) if exit <= context.budget() => {
-            Judgement::pass(Subject::Host, format!("they have no limit, and their deepest state, {name}, takes {exit}"))
-        }
-        Ok(Some((name, exit))) => Judgement::warn(
+        Ok(Some((state, exit))) if exit <= context.budget() => Judgement::pass(
             Subject::Host,
-            format!("they have no limit (0 is none): {name} takes {exit} to wake up; {}", bound(context)),
+            format!("they have no limit, and their deepest state, {}, takes {exit}", name(state)),
         )
-        .with_effect(wait(context, exit)),
-        Err(Skip::Unknown { .. }) => {
-            Judgement::warn(Subject::Host, "they have no limit (0 is none), and their idle states are not known")
-        }
+        .see(&state.exit_latency),
+        Ok(Some((state, exit))) => Judgement::warn(
+            Subject::Host,
+            format!("they have no limit of their own: {} takes {exit} to wake up; {}", name(state), bound(context)),
+        )
+        .with_effect(wait(context, exit))
+        .see(&state.exit_latency),
+        Err(Skip::Unknown { .. }) => Judgement::warn(
+            Subject::Host,
+            "they have no limit of their own; how long their idle states take to leave is not recorded",
+        ),
     }
 }
 
@@ -427,6 +453,13 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_limit_for_all_cpus_says_how_many_they_are() {
+        let cost = |host: Host| host.judge("idle.states").remove(0).cost.unwrap();
+        assert!(cost(delivered()).starts_with("All 8 CPUs "));
+        assert_eq!(cost(with_states("0")), IDLE);
+    }
+
+    #[test]
     fn what_a_state_takes_is_its_own_latency() {
         let judgements = with_states("0").judge("idle.states");
         assert_eq!(judgements.len(), 1);
@@ -445,6 +478,8 @@ pub(crate) mod tests {
         let judgement = live.judge("idle.pmqos-percpu").remove(0);
         assert_eq!(judgement.effect, Some(crate::Effect::Late(Nanos::from_micros(100))));
         assert!(judgement.found.contains("C6 takes 100us"), "{}", judgement.found);
+        let latency = "/sys/devices/system/cpu/cpu2/cpuidle/state0/latency";
+        assert!(judgement.evidence.iter().any(|seen| seen.source == latency), "{:?}", judgement.evidence);
         let global = live.file("/commands/cpu_dma_latency", "2000000000\n").judge("idle.pmqos-global").remove(0);
         assert_eq!(global.effect, Some(crate::Effect::Late(Nanos::from_micros(100))));
         let unstated = own("0\n").judge("idle.pmqos-percpu").remove(0);

@@ -123,9 +123,7 @@ fn throttles(facts: &Facts, _: &Context) -> Judged {
     let (cpus, sum) = hit(&facts.counters.throttles);
     let judgement = match sum {
         0 => Judgement::pass(Subject::Host, "nothing was throttled since boot"),
-        n => {
-            Judgement::warn(&cpus, format!("throttled {n} times since boot; whether it goes on shows a second reading"))
-        }
+        n => Judgement::warn(&cpus, format!("throttled {n} times since boot; --interval shows whether it continues")),
     };
     judgement.see_as(format!("{sum} events since boot"), PLACE).alone()
 }

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use host::Facts;
-use host::facts::CpuSet;
+use host::facts::{CpuSet, Source};
 
+use crate::remedy::words;
 use crate::rules::choices::{Side, choose};
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
@@ -23,8 +24,12 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Slower,
             source: "FlexRAN real-time platform slides (2018), which find like latency with the sibling disabled; the size is general knowledge",
         },
-        fix: Fix::boot("nosmt").decided(),
-        cost: "A third of the host's throughput, for work that profits from two threads a core.",
+        fix: Fix::runtime(
+            "echo off > /sys/devices/system/cpu/smt/control # for good: nosmt on the kernel command line",
+        )
+        .decided()
+        .traded(),
+        cost: "Half of the host's CPUs, and up to a third of its throughput where two threads share a core well.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
             "FlexRAN real-time platform slides (2018), Processor Optimizations",
@@ -93,40 +98,59 @@ fn smt(facts: &Facts, context: &Context) -> Judged {
         true => Judgement::pass(Subject::Host, "cores run two threads, but none of the application's does"),
         false => {
             const OFF: Side = Side {
-                what: "one thread a core",
+                is: "each core runs one thread",
+                want: "one thread per core",
                 who: "FlexRAN slides, cpu-isolation.rst",
                 of: &[Workload::Poll, Workload::Rt],
             };
             const ON: Side = Side {
-                what: "cores run two threads",
+                is: "cores run two threads",
+                want: "two threads per core",
                 who: "OpenShift vDU, intel/PerfSpect",
-                of: &[Workload::Interrupt],
+                of: &[],
             };
             let judgement = choose(context, [&OFF, &ON], 1);
-            let found = format!("CPUs {shared} share their cores with other threads: {}", judgement.found);
-            let judgement = Judgement { subject: (&shared).into(), found, ..judgement };
-            // nosmt leaves the first thread of each core online alone.
-            let first = |cpu: u32| facts.cpus.cpu(cpu)?.siblings.value()?.first();
-            let second = |cpu: &u32| first(*cpu).is_some_and(|first| first != *cpu);
-            let lost: CpuSet = context.housekeeping(facts).iter().filter(second).collect();
-            match context.isolated.value.is_empty() || lost.is_empty() {
+            let judgement = Judgement { subject: (&shared).into(), ..judgement };
+            match context.isolated.value.is_empty() {
                 true => judgement,
-                false => judgement.for_good(format!(
-                    "leave the second thread of each application core idle; nosmt would take CPUs {lost} from housekeeping"
-                )),
+                false => alone(facts, &context.isolated.value, judgement),
             }
         }
     };
     judgement.see_whether(active, "active", "not active").see(&facts.cpus.smt_control).alone()
 }
 
+/// Leaves one thread to each core of the application: its other threads go offline, and no CPU of housekeeping does, as
+/// nosmt would do.
+fn alone(facts: &Facts, isolated: &CpuSet, judgement: Judgement) -> Judgement {
+    let of_core = |cpu: u32| facts.cpus.cpu(cpu)?.siblings.value().map(|siblings| siblings.intersection(isolated));
+    let is_second = |cpu: &u32| of_core(*cpu).is_some_and(|threads| threads.first().is_some_and(|first| first != *cpu));
+    let seconds: CpuSet = isolated.iter().filter(is_second).collect();
+    if seconds.is_empty() {
+        return judgement.now("# move the housekeeping on their siblings to other cores: cmd.smt-siblings-split");
+    }
+    judgement
+        .now(format!(
+            "for n in {}; do echo 0 > /sys/devices/system/cpu/cpu$n/online; done # echo 1 brings them back, as a reboot does",
+            words(&seconds)
+        ))
+        .costs(format!("The application loses CPUs {seconds}: run none of its threads there first."))
+}
+
 fn clusters(facts: &Facts, context: &Context) -> Judged {
     let isolated = &context.isolated.value;
-    let mut packages = std::collections::BTreeMap::<u32, Vec<u32>>::new();
+    let mut packages = BTreeMap::<u32, Vec<u32>>::new();
+    let mut sources: Vec<String> = Vec::new();
     for node in &facts.cpus.nodes {
         let cpus = known(&node.cpus)?;
         let Some(first) = cpus.first().and_then(|id| facts.cpus.cpu(id)) else { continue };
         let package = *known(&first.package)?;
+        for source in [node.cpus.source(), first.package.source()] {
+            let source = source.to_string();
+            if !sources.contains(&source) {
+                sources.push(source);
+            }
+        }
         let nodes = packages.entry(package).or_default();
         if cpus.intersects(isolated) {
             nodes.push(node.id);
@@ -135,7 +159,6 @@ fn clusters(facts: &Facts, context: &Context) -> Judged {
     if packages.is_empty() {
         return Err(Skip::unknown("/sys/devices/system/node: no NUMA node is known"));
     }
-    let source = "/sys/devices/system/node/node*/cpulist, topology/physical_package_id";
     let spread = packages.iter().find(|(_, nodes)| nodes.len() > 1);
     let judgement = match spread {
         None => Judgement::pass(isolated, "on each socket the application's CPUs are of one node"),
@@ -143,30 +166,29 @@ fn clusters(facts: &Facts, context: &Context) -> Judged {
             Judgement::warn(isolated, format!("on socket {package} they are spread over nodes {nodes:?}"))
         }
     };
-    judgement.see_as(format!("{} nodes on {} sockets", facts.cpus.nodes.len(), packages.len()), source).alone()
+    let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    let (nodes, sockets) = (count(facts.cpus.nodes.len(), "node"), count(packages.len(), "socket"));
+    judgement.see_as(format!("{nodes} on {sockets}"), sources.join(", ")).alone()
 }
 
 /// Several caches are no fault in themselves: only where threads of one process, which hand packets to each other, are
 /// pinned to CPUs of more than one.
 fn caches(facts: &Facts, context: &Context) -> Judged {
     let isolated = &context.isolated.value;
-    let mut caches: Vec<&CpuSet> = Vec::new();
-    let mut source = None;
+    // Each cache, and the file that shows it.
+    let mut caches: Vec<(&CpuSet, &Source)> = Vec::new();
     for cpu in isolated.iter().filter_map(|id| facts.cpus.cpu(id)) {
         let shared = known(&cpu.l3)?;
-        source.get_or_insert(cpu.l3.source());
-        if !caches.contains(&shared) {
-            caches.push(shared);
+        if !caches.iter().any(|(known, _)| *known == shared) {
+            caches.push((shared, cpu.l3.source()));
         }
     }
-    let source = source.ok_or_else(|| Skip::unknown("the isolated CPUs are not among those that are known"))?;
-    let named = |cpus: &CpuSet| -> Vec<String> {
-        let parts = caches.iter().map(|cache| cache.intersection(cpus)).filter(|part| !part.is_empty());
-        parts.map(|part| part.to_string()).collect()
-    };
-    if caches.len() == 1 {
+    if caches.is_empty() {
+        return Err(Skip::unknown("the isolated CPUs are not among those that are known"));
+    }
+    if let [(cache, source)] = caches[..] {
         let judgement = Judgement::pass(isolated, "they share one last-level cache");
-        return judgement.see_as(named(isolated).join(" | "), source).alone();
+        return judgement.see_as(cache.to_string(), source).alone();
     }
     known(&facts.tasks)?;
     if facts.tasks().all(|task| !task.affinity.is_known()) {
@@ -181,12 +203,15 @@ fn caches(facts: &Facts, context: &Context) -> Judged {
         }
     }
     let judge = |(pid, (name, cpus)): (u32, (&str, CpuSet))| {
-        let (subject, parts) = (Subject::Named(format!("process {name} ({pid})")), named(&cpus));
+        let subject = Subject::Named(format!("process {name} ({pid})"));
+        let parts: Vec<_> = caches.iter().filter(|(cache, _)| cache.intersects(&cpus)).collect();
         let judgement = match parts.len() {
             1 => Judgement::pass(subject, format!("its threads on CPUs {cpus} share one last-level cache")),
             n => Judgement::warn(subject, format!("its threads on CPUs {cpus} span {n} last-level caches")),
         };
-        judgement.see_as(parts.join(" | "), source).see_as(format!("pinned to CPUs {cpus}"), facts.tasks.source())
+        let seen =
+            parts.iter().fold(judgement, |judgement, (cache, source)| judgement.see_as(cache.to_string(), source));
+        seen.see_as(format!("pinned to CPUs {cpus}"), facts.tasks.source())
     };
     let several = processes.into_iter().filter(|(_, (_, cpus))| cpus.len() > 1);
     let judgements: Vec<Judgement> = several.map(judge).collect();
@@ -251,4 +276,31 @@ pub(crate) mod tests {
         Case::warn("topo.l3-domain", || threads(two_caches(iso()), &[(9, 9, "3"), (9, 10, "5")])),
         Case::unknown("topo.l3-domain", iso),
     ];
+
+    #[test]
+    fn only_second_threads_of_the_application_go_offline() {
+        let now = |isolated: &str| pairs().isolated(isolated).judge("smt.state").remove(0).now;
+        let offline = |words: &str| {
+            format!(
+                "for n in {words}; do echo 0 > /sys/devices/system/cpu/cpu$n/online; done # echo 1 brings them back, as a reboot does"
+            )
+        };
+        assert_eq!(now("2-7"), [offline("3 5 7")]);
+        // CPU 3 is the only thread of its core that the application has.
+        assert_eq!(now("3-5"), [offline("5")]);
+        assert!(now("3,5")[0].starts_with("# move the housekeeping"));
+        assert!(crate::rules::find("smt.state").unwrap().fix.persistent.is_none(), "what needs no reboot says so");
+    }
+
+    /// The file's text, and not what was made of it.
+    #[test]
+    fn what_a_file_says_is_quoted() {
+        let host = each(iso(), "cache/index3/shared_cpu_list", |_| "0-7".into());
+        assert_eq!(host.judge("topo.l3-domain")[0].evidence[0].value, "0-7");
+        let packages: String = (0..8).map(|n| format!("processor : {n}\nphysical id : 0\n\n")).collect();
+        let judgement = nodes(iso()).file("/proc/cpuinfo", &packages).judge("topo.snc").remove(0);
+        let seen = &judgement.evidence[0];
+        assert!(!seen.source.contains("physical_package_id") && seen.source.contains("/proc/cpuinfo"), "{seen:?}");
+        assert_eq!(seen.value, "2 nodes on 1 socket");
+    }
 }

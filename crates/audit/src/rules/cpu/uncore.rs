@@ -9,6 +9,8 @@ use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, R
 const INTEL: Applies = Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]);
 const KERNEL: &str = "Linux Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst";
 
+const WATTS: &str = "The uncore saves no power while there is little traffic, and turbo gets what it uses less.";
+
 const RAMP: Magnitude = Magnitude {
     text: "at a third of the frequency each miss of the core's caches takes some tens of nanoseconds more; the way up takes milliseconds",
     effect: crate::Effect::Slower,
@@ -31,7 +33,7 @@ pub const RULES: &[Rule] = &[
             "for n in /sys/devices/system/cpu/intel_uncore_frequency/*/; do cat $n/initial_max_freq_khz > $n/max_freq_khz; done\n\
              for n in /sys/devices/system/cpu/intel_uncore_frequency/*/; do cat $n/initial_max_freq_khz > $n/min_freq_khz; done",
         ),
-        cost: "Tens of watts a socket, which turbo does not get.",
+        cost: WATTS,
         references: &[
             KERNEL,
             "Intel P-state guide 637284-001US",
@@ -52,7 +54,7 @@ pub const RULES: &[Rule] = &[
               behind the kernel's back.",
         magnitude: RAMP,
         fix: Fix::boot("firmware setting of the uncore frequency: fixed at its maximum"),
-        cost: "Tens of watts a socket.",
+        cost: WATTS,
         references: &["Intel P-state guide 637284-001US", "Intel uncore performance monitoring reference 336274"],
         conflicts: &[],
     },
@@ -68,13 +70,32 @@ pub const RULES: &[Rule] = &[
         fix: Fix::runtime(
             "for n in /sys/devices/system/cpu/intel_uncore_frequency/uncore*/; do cat $n/max_freq_khz > $n/elc_floor_freq_khz; done",
         ),
-        cost: "Tens of watts a socket when idle.",
+        cost: WATTS,
         references: &[KERNEL, "intel/PerfSpect"],
         conflicts: &[],
     },
 ];
 
+/// The uncore of a portable computer or of a hybrid part shares a few tens of watts with the cores and the graphics: fixed
+/// at its highest frequency it takes their turbo away. Chassis types: SMBIOS specification, 7.4.1 (portable, laptop,
+/// notebook, hand held, sub notebook, tablet, convertible, detachable). Hybrid models: Linux
+/// arch/x86/include/asm/intel-family.h, "Hybrid Core/Atom Processors".
+fn is_client(facts: &Facts) -> bool {
+    const PORTABLE: [&str; 8] = ["8", "9", "10", "11", "14", "30", "31", "32"];
+    const HYBRID: [u32; 14] = [0x8A, 0x97, 0x9A, 0xB7, 0xBA, 0xBF, 0xAC, 0xAA, 0xBD, 0xC5, 0xC6, 0xB5, 0xCC, 0xD7];
+    let portable = facts.dmi.chassis_type.is(|chassis| PORTABLE.contains(&chassis.trim())) == Some(true);
+    portable || facts.cpus.model.is(|model| HYBRID.contains(model)) == Some(true)
+}
+
+fn on_server(facts: &Facts) -> Result<(), Skip> {
+    match is_client(facts) {
+        true => Err(Skip::not_applicable("the uncore of this client processor shares its power with the cores' turbo")),
+        false => Ok(()),
+    }
+}
+
 fn each(facts: &Facts, judge: impl Fn(&Uncore, Subject) -> Result<Judgement, Skip>) -> Judged {
+    on_server(facts)?;
     let mut judgements = Vec::new();
     let mut skip = None;
     for domain in known(&facts.uncore)? {
@@ -110,6 +131,7 @@ fn range(facts: &Facts, _: &Context) -> Judged {
 }
 
 fn register(facts: &Facts, _: &Context) -> Judged {
+    on_server(facts)?;
     let register = facts.msrs.register(0x620);
     let values = known(&register)?;
     let mut groups: Vec<(u64, CpuSet)> = Vec::new();
@@ -180,6 +202,15 @@ pub(crate) mod tests {
         Case::warn("unc.sysfs-range", || range("800000", "2400000")),
         Case::warn("unc.sysfs-range", || range("1400000", "1400000")),
         Case::unknown("unc.sysfs-range", host),
+        // adl0: a hybrid part; and a laptop.
+        Case::not_applicable("unc.sysfs-range", || {
+            range("400000", "4000000").edit(|facts| {
+                facts.cpus.model = host::Fact::known(0x9A, "/proc/cpuinfo");
+            })
+        }),
+        Case::not_applicable("unc.sysfs-range", || {
+            range("400000", "4000000").file("/sys/class/dmi/id/chassis_type", "10\n")
+        }),
         Case::not_applicable("unc.sysfs-range", || host().complete()),
         Case::pass("unc.msr620", || host().file("/msr/0x620", "0 0x1818\n1 0x1818\n")),
         Case::warn("unc.msr620", || host().file("/msr/0x620", "0 0x818\n")),

@@ -87,12 +87,17 @@ fn running(facts: &Facts, context: &Context) -> Judged {
     match (runs, context.isolated.value.is_empty()) {
         (false, _) => Judgement::pass(Subject::Host, "irqbalance does not run"),
         (true, false) => {
-            const STOP: Side =
-                Side { what: "irqbalance is stopped", who: "FlexRAN slides, mlnx_tune", of: &[Workload::Poll] };
+            const STOP: Side = Side {
+                is: "irqbalance is stopped",
+                want: "to stop irqbalance",
+                who: "FlexRAN slides, mlnx_tune",
+                of: &[Workload::Poll],
+            };
             const KEEP: Side = Side {
-                what: "irqbalance runs, with banned CPUs",
+                is: "irqbalance runs",
+                want: "irqbalance with banned CPUs",
                 who: "OpenShift node tuning operator",
-                of: &[Workload::Interrupt],
+                of: &[],
             };
             choose(context, [&STOP, &KEEP], 1)
         }
@@ -175,8 +180,16 @@ fn unmovable(facts: &Facts, context: &Context) -> Judged {
         (n, 0) => Judgement::pass(isolated, format!("{n} managed interrupts can only come there, and none did"))
             .see_as(format!("{n} of {}", managed.len()), source),
         (n, came) => {
-            Judgement::warn(isolated, format!("{n} managed interrupts can only come there, and {came} of them did"))
-                .see_as(format!("{n} of {}", managed.len()), source)
+            let found = format!("{n} managed interrupts can only come there, and {came} of them did");
+            let judgement = Judgement::warn(isolated, found).see_as(format!("{n} of {}", managed.len()), source);
+            // managed_irq has done what it can: what is left comes from I/O of these CPUs.
+            let asked = facts.cmdline.value().and_then(|line| line.last("isolcpus"));
+            match asked.is_some_and(|parameter| parameter.flags().any(|flag| flag == "managed_irq")) {
+                true => {
+                    judgement.for_good("let threads on CPUs {housekeeping} do the I/O, and none on CPUs {isolated}")
+                }
+                false => judgement,
+            }
         }
     };
     came.into_iter().take(NAMED).fold(judgement, |judgement, line| judgement.see_as(line, "/proc/interrupts")).alone()

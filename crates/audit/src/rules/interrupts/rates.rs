@@ -27,7 +27,7 @@ pub const RULES: &[Rule] = &[
         },
         fix: Fix::boot("isolcpus=managed_irq,domain,{isolated} nohz_full={isolated}")
             .after("apus irqs --cpu {isolated} # by source, per second"),
-        cost: "Depends on the class: without the watchdogs a CPU that hangs is not reported.",
+        cost: "Nothing is balanced onto these CPUs any more, and each entry into the kernel costs more there.",
         references: &[GUIDE, ISOLATION, "Linux Documentation/timers/no_hz.rst"],
         conflicts: &[],
     },

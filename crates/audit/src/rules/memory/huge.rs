@@ -26,7 +26,7 @@ pub const RULES: &[Rule] = &[
             source: "DPDK guide names the effect (How to get best performance with NICs on Intel platforms); the size is general knowledge",
         },
         fix: Fix::boot("reserve huge pages on the interface's node: hugepages=0:16,1:16 for each node (Linux 5.16 and later), or a systemd unit that writes nr_hugepages of the node").decided(),
-        cost: "The memory is nobody else's.",
+        cost: "Nothing else can use the reserved memory.",
         references: &[DPDK, "Linux Documentation/admin-guide/mm/hugetlbpage.rst"],
         conflicts: &[],
     },
@@ -202,7 +202,7 @@ fn defrag(facts: &Facts, _: &Context) -> Judged {
 fn compaction(facts: &Facts, _: &Context) -> Judged {
     let fact = facts.sysctl_number("vm.compaction_proactiveness");
     let judgement = match *known(&fact)? {
-        0 => Judgement::pass(Subject::Host, "memory is compacted when it must be only"),
+        0 => Judgement::pass(Subject::Host, "memory is compacted only on demand"),
         n => Judgement::warn(Subject::Host, format!("the proactiveness is {n} of 100")),
     };
     judgement.see(&fact).alone()

@@ -164,7 +164,7 @@ pub const RULES: &[Rule] = &[
         fix: Fix::for_good(
             "lock the application's memory (mlockall) and touch it before it is needed; LimitMEMLOCK=infinity in its unit",
         ),
-        cost: "Locked memory is nobody else's.",
+        cost: "The kernel cannot reclaim locked memory for others.",
         references: &["mlock(2)", "Linux Documentation/timers/no_hz.rst, on keeping applications out of the kernel"],
         conflicts: &[],
     },
@@ -205,7 +205,7 @@ fn balancing_parameter(facts: &Facts, _: &Context) -> Judged {
     let fact = facts.sysctl_number("kernel.numa_balancing");
     let on = *known(&fact)? != 0;
     let judgement = match asked == on {
-        true => Judgement::pass(Subject::Host, "what is asked for is in force"),
+        true => Judgement::pass(Subject::Host, "the setting of the command line is in force"),
         false => Judgement::warn(Subject::Host, "the command line asks for one thing, the other is in force"),
     };
     judgement
@@ -293,7 +293,7 @@ fn limits(facts: &Facts, _: &Context) -> Judged {
             Subject::Host,
             "no limit for locked memory is set: users have the kernel's default of 8 MB or less",
         ),
-        (_, 0) => Judgement::warn(Subject::Host, "users may lock a part of their memory only"),
+        (_, 0) => Judgement::warn(Subject::Host, "users may lock only part of their memory"),
         (_, n) => Judgement::pass(Subject::Host, format!("{n} entries allow to lock all memory")),
     };
     let text = lines.iter().map(|line| line.as_str()).take(5).collect::<Vec<_>>().join("; ");

@@ -83,8 +83,13 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "counted on a recorded host (test data of OpenShift cluster-node-tuning-operator); the microseconds are general knowledge",
         },
-        fix: Fix::runtime_or_boot("rmmod irdma", "module_blacklist=irdma"),
-        cost: "No RDMA.",
+        fix: Fix::runtime_or_boot(
+            "rmmod irdma # only if rdma resource show lists no queue pair of an application",
+            "module_blacklist=irdma",
+        )
+        .after("rdma resource show # queue pairs in use")
+        .decided(),
+        cost: "No RDMA: storage (NFS over RDMA, NVMe over Fabrics) and applications that use it lose their connections.",
         references: &[
             "OpenShift vDU/RAN reference configuration",
             "Linux Documentation/admin-guide/kernel-parameters.txt, module_blacklist",
@@ -219,7 +224,7 @@ fn rdma(facts: &Facts, context: &Context) -> Judged {
         })
         .count();
     let astray = if isolated.is_empty() { String::new() } else { format!(", {stray} of them on isolated CPUs") };
-    let found = format!("irdma has {} interrupts{astray}; they came {came} times", vectors.len());
+    let found = format!("the driver irdma has {} interrupts{astray}; they fired {came} times", vectors.len());
     Judgement::warn(Subject::Host, found)
         .see_as(format!("{} interrupts of irdma", vectors.len()), facts.irqs.list.source())
         .see_as(format!("their sum since boot: {came}"), facts.counters.interrupts.source())
@@ -291,6 +296,9 @@ pub(crate) mod tests {
         assert_eq!(judgements[0].found, "3 packets did not fit into a backlog since boot");
         assert_eq!(judgements[0].evidence[0].value, "CPU 1: 3");
         let judgements = irq("irdma-ceq-3").judge("net.irdma");
-        assert_eq!(judgements[0].found, "irdma has 1 interrupts, 1 of them on isolated CPUs; they came 9 times");
+        assert_eq!(
+            judgements[0].found,
+            "the driver irdma has 1 interrupts, 1 of them on isolated CPUs; they fired 9 times"
+        );
     }
 }

@@ -96,7 +96,7 @@ pub const RULES: &[Rule] = &[
         title: "No private flag of the driver asks for the slow way",
         applies: Applies::LINUX.with_nic(),
         judge: flags,
-        why: "legacy-rx of Intel's drivers copies each frame as older versions did; it is meant for looking for faults.",
+        why: "legacy-rx of Intel's drivers copies each frame as older versions did; it is for finding faults.",
         magnitude: Magnitude {
             text: "a copy of each frame and an allocation: about 0.1 to 0.5 us",
             effect: crate::Effect::Slower,

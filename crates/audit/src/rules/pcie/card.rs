@@ -30,7 +30,7 @@ pub const RULES: &[Rule] = &[
         fix: Fix::boot(
             "application CPUs on the card's node, or the card in a slot of their socket; a node of -1: a firmware update",
         ),
-        cost: "Which slots and CPUs are free.",
+        cost: "Moving the card is an outage, and takes a free slot; moving the application takes free CPUs on the card's node.",
         references: &[DPDK, TUNE, "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst"],
         conflicts: &[],
     },

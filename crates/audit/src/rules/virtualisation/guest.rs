@@ -6,6 +6,11 @@ use units::Nanos;
 
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known, settled};
 
+/// What gives a guest an invariant TSC (libvirt, Format domain, CPU model and topology).
+pub(in crate::rules) const INVTSC: &str =
+    "libvirt: <cpu mode='host-passthrough' migratable='off'><feature policy='require' name='invtsc'/></cpu>";
+pub(in crate::rules) const MIGRATION: &str = "The guest can no longer migrate to a host with another TSC frequency.";
+
 const FLEXRAN: &str = "FlexRAN real-time platform slides (2018)";
 
 /// The rules.
@@ -45,10 +50,8 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/virt/kvm/x86/timekeeping.rst; the sizes are general knowledge",
         },
-        fix: Fix::boot(
-            "libvirt: <cpu mode='host-passthrough' migratable='off'><feature policy='require' name='invtsc'/></cpu>",
-        ),
-        cost: "The guest can no longer migrate to a host with another frequency.",
+        fix: Fix::boot(INVTSC),
+        cost: MIGRATION,
         references: &[FLEXRAN, "Linux Documentation/virt/kvm/x86/timekeeping.rst"],
         conflicts: &[],
     },

@@ -169,7 +169,7 @@ fn pause(facts: &Facts, _: &Context) -> Judged {
         return Judgement::pass(Subject::Host, "guests may spin").see(&fact).alone();
     }
     match is_dedicated(facts)? {
-        true => Judgement::warn(Subject::Host, "guests leave when they spin, and nobody else wants their CPUs"),
+        true => Judgement::warn(Subject::Host, "guests leave when they spin, and no other thread wants their CPUs"),
         false => Judgement::pass(Subject::Host, "guests leave when they spin, and others want their CPUs"),
     }
     .see(&fact)
@@ -180,10 +180,10 @@ fn halt(facts: &Facts, _: &Context) -> Judged {
     let fact = facts.parameter("kvm.halt_poll_ns");
     let time = Nanos::from_nanos(number(&fact)?);
     match (time == Nanos::ZERO, is_dedicated(facts)?) {
-        (true, true) => Judgement::warn(Subject::Host, "no polling before a CPU sleeps that nobody else wants"),
+        (true, true) => Judgement::warn(Subject::Host, "no polling before a CPU sleeps that no other thread wants"),
         (true, false) => Judgement::pass(Subject::Host, "no polling on CPUs that are shared"),
         (false, true) => {
-            Judgement::pass(Subject::Host, format!("up to {time} of polling on CPUs that nobody else wants"))
+            Judgement::pass(Subject::Host, format!("up to {time} of polling on CPUs that no other thread wants"))
         }
         (false, false) => Judgement::warn(Subject::Host, format!("up to {time} of polling on CPUs that others want")),
     }

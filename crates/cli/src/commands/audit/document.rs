@@ -89,6 +89,7 @@ fn action(action: &Advised<'_>) -> documents::Action {
             Doing::Set(..) => "set",
             Doing::Boot { .. } => "boot",
             Doing::People(..) => "people",
+            Doing::Ask => "ask",
         }
         .to_owned(),
         causes: action.causes().into_iter().map(|cause| cause.name().to_owned()).collect(),
@@ -170,7 +171,7 @@ pub(super) fn finding(finding: &audit::Finding) -> Finding {
             steps: finding.fix.steps().map(step).collect(),
             risks: finding.fix.risks().iter().map(ToString::to_string).collect(),
         },
-        cost: rule.cost.to_owned(),
+        cost: finding.cost().to_owned(),
         references: texts(rule.references),
         conflicts: texts(rule.conflicts),
         accepted: finding.accepted,

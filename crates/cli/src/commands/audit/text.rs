@@ -106,7 +106,7 @@ fn first(out: &mut Clean<impl Write>, advice: &Advice<'_>) -> io::Result<()> {
 
 fn one_action(out: &mut Clean<impl Write>, action: &Advised<'_>) -> io::Result<()> {
     let changes = action.changes();
-    lines(out, if changes.is_empty() { "   do    " } else { "   line  " }, &action.lines())?;
+    lines(out, if action.is_line() { "   line  " } else { "   do    " }, &action.lines())?;
     if !changes.is_empty() {
         wrapped(out, "   diff  ", "         ", &changes.join("  "))?;
     }
@@ -115,7 +115,10 @@ fn one_action(out: &mut Clean<impl Write>, action: &Advised<'_>) -> io::Result<(
     // Those of each cause come first; the others stand with their findings.
     const COSTS: usize = 5;
     let costs = action.costs().into_iter().filter(|cost| !cost.starts_with("None")).take(COSTS).map(str::to_owned);
-    wrapped(out, "   risk  ", "         ", &risks.chain(costs).collect::<Vec<_>>().join(" "))?;
+    let risks = risks.chain(costs).collect::<Vec<_>>().join(" ");
+    if !risks.is_empty() {
+        wrapped(out, "   risk  ", "         ", &risks)?;
+    }
     let mut ids: Vec<&str> = action.from.iter().map(|finding| finding.rule.id).collect();
     ids.dedup();
     let mut seen = std::collections::BTreeSet::new();
@@ -132,7 +135,9 @@ pub(super) fn gain(gain: &Gain<'_>) -> String {
         _ => format!("{} and {more} more", judgement.subject),
     };
     let found = match &judgement.subject {
-        audit::Subject::Host | audit::Subject::Parameter(_) => capital(&judgement.found),
+        audit::Subject::Host => capital(&judgement.found),
+        audit::Subject::Parameter(name) if judgement.found.contains(name) => judgement.found.clone(),
+        audit::Subject::Parameter(_) => format!("{subject}: {}", judgement.found),
         _ if judgement.found.contains(&subject) => capital(&judgement.found),
         _ => format!("{}: {}", capital(&subject), judgement.found),
     };
@@ -159,7 +164,29 @@ pub(super) fn spaced(time: units::Nanos) -> String {
     }
 }
 
+/// The text as a sentence begins. What is no plain word, and names of programs and drivers, stay as they are written.
 pub(super) fn capital(text: &str) -> String {
+    /// Programs and drivers with which findings begin.
+    const NAMES: [&str; 12] = [
+        "irdma",
+        "irqbalance",
+        "tuned",
+        "chronyd",
+        "ntpd",
+        "kubelet",
+        "mlockall",
+        "rcuo",
+        "khugepaged",
+        "ksmd",
+        "resctrl",
+        "bpf",
+    ];
+    let first = text.split_whitespace().next().unwrap_or_default();
+    let word = first.trim_end_matches([',', ':', ';']);
+    let is_plain = word.chars().all(|c| c.is_ascii_alphabetic() || matches!(c, '-' | '\''));
+    if !is_plain || NAMES.contains(&word) {
+        return text.to_owned();
+    }
     let mut letters = text.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
@@ -240,7 +267,13 @@ fn of_rule(out: &mut Clean<impl Write>, by_rule: &ByRule<'_>, most: usize) -> io
     if !risks.is_empty() {
         wrapped(out, "    risk  ", "          ", &risks.join("; "))?;
     }
-    wrapped(out, "    cost  ", "          ", rule.cost)
+    let mut costs: Vec<&str> = Vec::new();
+    wrong.iter().map(|finding| finding.cost()).for_each(|cost| {
+        if !costs.contains(&cost) {
+            costs.push(cost);
+        }
+    });
+    wrapped(out, "    cost  ", "          ", &costs.join(" "))
 }
 
 /// What is known to be added to the budget, largest first, where there is a goal.
@@ -394,6 +427,15 @@ fn worst(tally: &Tally) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn identifiers_keep_their_case() {
+        for kept in ["skew_tick=1 is given twice", "irqbalance runs", "idle=poll: no", "0 of 3"] {
+            assert_eq!(capital(kept), kept);
+        }
+        assert_eq!(capital("the governor is powersave"), "The governor is powersave");
+        assert_eq!(capital("uncore package_00_die_00: low"), "Uncore package_00_die_00: low");
+    }
 
     #[test]
     fn nobody_is_advised_what_is_done_or_cannot_help() {

@@ -1,0 +1,96 @@
+//! Hosts whose kernel command line an operator of a cluster writes: what is changed beside it, is undone.
+
+use host::Facts;
+use host::facts::CommandLine;
+
+use super::{Action, Risk, Step};
+
+/// What writes the kernel command line of a cluster's node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operator {
+    /// The node tuning operator of OpenShift, from a PerformanceProfile.
+    PerformanceProfile,
+    /// The machine config operator of OpenShift.
+    MachineConfig,
+}
+
+/// Parameters that the node tuning operator derives from `spec.cpu` (openshift/cluster-node-tuning-operator,
+/// assets/performanceprofile/tuned/openshift-node-performance).
+const OF_CPUS: [&str; 6] =
+    ["irqaffinity", "isolcpus", "nohz_full", "rcu_nocbs", "systemd.cpu_affinity", "tuned.non_isolcpus"];
+
+/// Where these parameters come from, and what `isolcpus=` then lacks (PerformanceProfile, `spec.cpu.balanceIsolated`).
+const PROFILE: &str = "PerformanceProfile of OpenShift, from which the operator writes these parameters: spec.cpu.isolated \
+     and spec.cpu.reserved name the CPUs; spec.cpu.balanceIsolated: false adds domain to isolcpus=, and then pods without \
+     exclusive CPUs are not balanced there either";
+
+impl Operator {
+    /// Of a host with this command line: Red Hat CoreOS shows in its ostree, a PerformanceProfile in the mask that the
+    /// operator's tuned profile adds.
+    pub fn of(line: &CommandLine) -> Option<Self> {
+        let is_node = line.value("ostree").is_some_and(|path| path.contains("/rhcos/"));
+        is_node.then(|| match line.has("tuned.non_isolcpus") {
+            true => Self::PerformanceProfile,
+            false => Self::MachineConfig,
+        })
+    }
+
+    /// How words are added and removed.
+    pub(crate) fn lines(self, add: &[String], remove: &[String]) -> Vec<String> {
+        let (place, source) = match self {
+            Self::PerformanceProfile => (
+                "PerformanceProfile of OpenShift, spec.additionalKernelArgs",
+                "spec.workloadHints of the PerformanceProfile, or spec.additionalKernelArgs",
+            ),
+            Self::MachineConfig => {
+                ("MachineConfig of OpenShift, spec.kernelArguments", "the MachineConfig that adds it")
+            }
+        };
+        let added = (!add.is_empty()).then(|| format!("{place}: {}", add.join(" ")));
+        let removed = (!remove.is_empty()).then(|| format!("remove {} from {source}", remove.join(" ")));
+        added.into_iter().chain(removed).collect()
+    }
+}
+
+/// Sends a step that writes what the node tuning operator writes to the operator's own settings.
+pub(super) fn keep(step: &mut Step, facts: &Facts) {
+    let Action::Arguments { add, .. } = &step.action else { return };
+    let of_cpus = add.iter().any(|word| OF_CPUS.iter().any(|name| host::facts::same_name(name, &word.name)));
+    if of_cpus && facts.cmdline.value().and_then(Operator::of) == Some(Operator::PerformanceProfile) {
+        *step = Step { risks: [Risk::Reboot].into(), ..Step::advice(PROFILE) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::host;
+    use crate::{Intent, audit};
+
+    const NODE: &str = "ostree=/ostree/boot.0/rhcos/1/0 tuned.non_isolcpus=00000003 isolcpus=managed_irq,2-7";
+
+    #[test]
+    fn what_an_operator_writes_is_changed_where_it_is_configured() {
+        let report = audit(&host().cmdline(NODE).facts(), &Intent::default());
+        let words: Vec<String> =
+            report.findings.iter().flat_map(|finding| finding.fix.adds()).map(ToString::to_string).collect();
+        assert!(!words.iter().any(|word| word.contains("isolcpus") || word.contains("rcu_nocbs")), "{words:?}");
+        let flags = report.findings.iter().find(|finding| finding.rule.id == "cmd.isolcpus-flags").unwrap();
+        let text: Vec<String> = flags.fix.steps().map(ToString::to_string).collect();
+        assert!(text.len() == 1 && text[0].contains("balanceIsolated: false"), "{text:?}");
+        assert!(flags.fix.risks().contains(&Risk::Reboot));
+    }
+
+    #[test]
+    fn other_hosts_have_no_operator() {
+        let of = |line: &str| Operator::of(&CommandLine::parse(line));
+        assert_eq!(of(NODE), Some(Operator::PerformanceProfile));
+        assert_eq!(of("ostree=/ostree/boot.0/rhcos/1/0 psi=0"), Some(Operator::MachineConfig));
+        // tuned's own cpu-partitioning adds the same mask.
+        assert_eq!(of("BOOT_IMAGE=/vmlinuz tuned.non_isolcpus=00000003"), None);
+        assert_eq!(
+            Operator::MachineConfig.lines(&["skew_tick=1".into()], &[]),
+            ["MachineConfig of OpenShift, spec.kernelArguments: skew_tick=1"]
+        );
+    }
+}
