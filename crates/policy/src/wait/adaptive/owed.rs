@@ -49,11 +49,6 @@ impl Owed {
         self.owed = owed.saturating_sub(packets * self.share);
     }
 
-    /// Late packets that are owed, in millionths.
-    pub(super) fn millionths(&self) -> u64 {
-        self.owed
-    }
-
     /// The multiplier, in 256ths.
     pub(super) fn multiplier(&self) -> u64 {
         self.owed * 256 / (self.scale * ONE)
@@ -71,7 +66,7 @@ mod tests {
         assert!(owed.multiplier() > 0);
         // 7,500 millionths each.
         owed.packets(133, 0);
-        assert_eq!(owed.millionths(), 0);
+        assert_eq!(owed.owed, 0);
     }
 
     #[test]
@@ -82,7 +77,7 @@ mod tests {
         owed.packets(0, 1_000_000);
         assert_eq!(owed.multiplier(), MOST * 256);
         owed.packets(MOST * GAIN * 1_000_000 / 750 + 1, 0);
-        assert_eq!(owed.millionths(), 0);
+        assert_eq!(owed.owed, 0);
     }
 
     #[test]

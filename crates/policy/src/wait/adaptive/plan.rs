@@ -32,8 +32,6 @@ pub(super) struct Cell {
     pub(super) costs: u64,
     /// What its late packets cost at a multiplier of one.
     pub(super) weight: u64,
-    /// Packets that it is expected to make late, in millionths.
-    pub(super) late: u64,
 }
 
 /// The candidates after a silence.
@@ -222,7 +220,7 @@ impl Plan {
     fn cell(&self, slot: usize, wait: u64, away: u64, price: u64, packets: u64, late: u64) -> Cell {
         let work = (u128::from(packets) * u128::from(self.work) / 1_000_000) as u64;
         let late = self.corrected(slot, packets, late);
-        Cell { wait, lasts: away + work, costs: price + work, weight: self.weight(late), late }
+        Cell { wait, lasts: away + work, costs: price + work, weight: self.weight(late) }
     }
 
     /// How long a sleep is that ends in time although it ends later than usual.
