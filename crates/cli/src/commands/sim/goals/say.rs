@@ -184,7 +184,7 @@ fn by_way(places: &Places, cases: &[&Case]) -> String {
             lines.push(line);
         }
     }
-    let last = texts + 5;
+    let last = texts + 4;
     aligned(&lines, move |column| column < texts || column > last)
         + "DELAY: at the quantile of the goal; with several seeds, of the middle one.\n"
 }
