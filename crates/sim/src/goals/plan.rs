@@ -147,7 +147,12 @@ impl Grid {
         match self {
             Self::Classic => classic,
             Self::Quick => Plan {
-                machines: classic.machines.iter().filter(|(name, _)| name.ends_with("6338n")).cloned().collect(),
+                // Without and with a long stall at a change of frequency.
+                machines: MACHINES
+                    .iter()
+                    .filter(|(name, _)| name.ends_with("6338n") || name.ends_with("8260l"))
+                    .map(|(machine, nic)| ((*machine).to_owned(), (*nic).to_owned()))
+                    .collect(),
                 traffic: vec![Pattern::Poisson, Pattern::OnOff, Pattern::SelfSimilar, Pattern::Slots],
                 loads_ppm: vec![1_000, 10_000, 100_000],
                 goals: goals(&[Quantile::P99_9], &[20, 50, 250]),

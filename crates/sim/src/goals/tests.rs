@@ -139,7 +139,7 @@ fn cases(settings: &[Setting]) -> usize {
 #[test]
 fn grids_have_their_sizes() {
     assert_eq!(cases(&Grid::Classic.plan().settings().unwrap()), 48);
-    assert_eq!(cases(&Grid::Quick.plan().settings().unwrap()), 4 * 3 * 3);
+    assert_eq!(cases(&Grid::Quick.plan().settings().unwrap()), 2 * 4 * 3 * 3);
     let full = Grid::Full.plan().settings().unwrap();
     // Machines, traffic, loads with C1 and with C6, quantiles, bounds, with and without a peak.
     assert_eq!(cases(&full), 4 * 7 * (7 + 4) * 3 * 5 * 2);
