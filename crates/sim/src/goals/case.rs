@@ -23,7 +23,7 @@ use policy::Goal;
 use units::{Microwatts, PacketRate};
 
 use super::measured::interval;
-use super::{Held, Setting, Tried, Way};
+use super::{Held, Setting, Tried};
 
 /// Powers that differ by no more than this, as a ratio, are equal.
 pub const TIE: f64 = 0.01;
@@ -171,11 +171,6 @@ impl Case {
         let allowed = f64::from(self.goal.quantile.above_ppm()) / 1e6;
         let runs = self.first_second.iter().flat_map(|first| &first.runs).filter(|run| run.packets > 0);
         runs.map(|run| run.late_share(self.goal.latency) / allowed).collect()
-    }
-
-    /// Ours.
-    pub const fn way(&self) -> Way {
-        self.ours.way
     }
 }
 

@@ -6,7 +6,7 @@ use units::{Hertz, Nanos, PacketRate, Quantile};
 use super::setting::{Files, Setting};
 use super::traffic::Pattern;
 use super::{Waiting, Way};
-use crate::machine::{Machine, MachineError};
+use crate::machine::{Machine, MachineError, Processor};
 use crate::random::Random;
 
 /// The machines: a processor, and a controller of its time.
@@ -147,7 +147,12 @@ impl Grid {
         match self {
             Self::Classic => classic,
             Self::Quick => Plan {
-                machines: classic.machines.iter().filter(|(name, _)| name.ends_with("6338n")).cloned().collect(),
+                // Without and with a long stall at a change of frequency.
+                machines: MACHINES
+                    .iter()
+                    .filter(|(name, _)| name.ends_with("6338n") || name.ends_with("8260l"))
+                    .map(|(machine, nic)| ((*machine).to_owned(), (*nic).to_owned()))
+                    .collect(),
                 traffic: vec![Pattern::Poisson, Pattern::OnOff, Pattern::SelfSimilar, Pattern::Slots],
                 loads_ppm: vec![1_000, 10_000, 100_000],
                 goals: goals(&[Quantile::P99_9], &[20, 50, 250]),
@@ -191,13 +196,17 @@ fn machine(name: &str, files: &Files) -> Result<Machine, PlanError> {
 /// What one core of a machine forwards at its base frequency, in full bursts, or what the line carries if that is less;
 /// packets a second.
 pub fn full_rate(name: &str, nic: &str, files: &Files) -> Result<u64, PlanError> {
-    const BURST: u64 = crate::world::user::BURST as u64;
     let (name, nic) = (machine(name, files)?, machine(nic, files)?);
     let processor = name.processor()?;
-    let cycles = BURST * processor.work.frame.count() + processor.work.burst.count();
-    let bears = processor.base.as_hertz() * BURST / cycles.max(1);
     let line = nic.nic()?.link.rate.frames_of(crate::traffic::SHORTEST_FRAME.into()).as_pps();
-    Ok(bears.min(line))
+    Ok(bears(processor, processor.base).min(line))
+}
+
+/// What a core forwards at a frequency, in full bursts; packets a second.
+fn bears(processor: &Processor, at: Hertz) -> u64 {
+    const BURST: u64 = crate::world::user::BURST as u64;
+    let cycles = BURST * processor.work.frame.count() + processor.work.burst.count();
+    at.as_hertz() * BURST / cycles.max(1)
 }
 
 impl Plan {
@@ -214,6 +223,10 @@ impl Plan {
                 for load_ppm in loads {
                     let rate_pps = load_ppm.map(|load| full * u64::from(load) / 1_000_000);
                     let arriving = pattern.at(rate_pps.unwrap_or(0), full, &self.files);
+                    // Half of the time of `step` is nearly idle.
+                    let mean_pps = rate_pps.map_or(0, |rate| if *pattern == Pattern::Step { rate / 2 } else { rate });
+                    let bears = |(_, bears): &&(Way, u64)| *bears >= mean_pps;
+                    let rivals: Vec<Way> = rivals.iter().filter(bears).map(|(way, _)| *way).collect();
                     let idle = self.idle.iter().filter(|idle| load_ppm.is_none_or(|load| load <= idle.up_to_ppm));
                     for idle in idle.filter(|idle| states.contains(&idle.deepest)) {
                         for (goal, peak) in self.asked(arriving.peak, own) {
@@ -252,8 +265,9 @@ impl Plan {
         if settings.is_empty() { Err(PlanError::Empty) } else { Ok(settings) }
     }
 
-    /// The idle states of a machine, and the rivals there.
-    fn of_machine(&self, name: &str) -> Result<(Vec<String>, Vec<Way>), PlanError> {
+    /// The idle states of a machine, and the rivals there, each with the packets a second that it can forward: one that
+    /// cannot forward what comes loses packets, and so holds no goal.
+    fn of_machine(&self, name: &str) -> Result<(Vec<String>, Vec<(Way, u64)>), PlanError> {
         let machine = machine(name, &self.files)?;
         let processor = machine.processor()?;
         let states = processor.cstates.states.iter().map(|state| state.name.clone()).collect();
@@ -263,7 +277,12 @@ impl Plan {
         let frequencies: Vec<Hertz> = below.map(|frequency| processor.pstates.granted(frequency)).collect();
         let fixed = self.rivals.iter().filter(|way| way.speed == super::Speed::Base);
         let tuned = fixed.flat_map(|way| frequencies.iter().map(|at| Way { speed: super::Speed::At(*at), ..*way }));
-        Ok((states, self.rivals.iter().copied().chain(tuned).collect()))
+        let all = self.rivals.iter().copied().chain(tuned);
+        let bears = |way: Way| match way.speed {
+            super::Speed::At(frequency) => bears(processor, frequency),
+            _ => u64::MAX,
+        };
+        Ok((states, all.map(|way| (way, bears(way))).collect()))
     }
 
     /// The goals, each with what ours is told of the peak.

@@ -139,7 +139,7 @@ fn cases(settings: &[Setting]) -> usize {
 #[test]
 fn grids_have_their_sizes() {
     assert_eq!(cases(&Grid::Classic.plan().settings().unwrap()), 48);
-    assert_eq!(cases(&Grid::Quick.plan().settings().unwrap()), 4 * 3 * 3);
+    assert_eq!(cases(&Grid::Quick.plan().settings().unwrap()), 2 * 4 * 3 * 3);
     let full = Grid::Full.plan().settings().unwrap();
     // Machines, traffic, loads with C1 and with C6, quantiles, bounds, with and without a peak.
     assert_eq!(cases(&full), 4 * 7 * (7 + 4) * 3 * 5 * 2);
@@ -148,6 +148,18 @@ fn grids_have_their_sizes() {
     let least: Vec<Nanos> = full.iter().filter(alike).filter(|s| s.load_ppm == Some(100)).map(|s| s.duration).collect();
     assert_eq!(least.len(), 3);
     assert_eq!(*least.iter().max().unwrap(), Nanos::from_secs(10));
+    let tuned = |load| {
+        let one = full.iter().filter(alike).find(|s| s.load_ppm == Some(load)).unwrap();
+        one.rivals.iter().filter(|way| way.is_tuned()).map(Way::to_string).collect::<Vec<_>>()
+    };
+    // Three frequencies, poll, five maxima of backoff, interrupt; at half the load only the highest of them bears it,
+    // and at 90 % none.
+    assert_eq!(
+        (tuned(10_000).len(), tuned(500_000).len(), tuned(900_000).len()),
+        (3 * 7, 2 * 7, 0),
+        "{:?}",
+        tuned(500_000)
+    );
     let most = full.iter().filter(alike).filter(|s| s.load_ppm == Some(900_000));
     assert_eq!(most.map(|s| (s.duration, s.goals.len())).collect::<Vec<_>>(), [(Nanos::from_millis(500), 30)]);
 }

@@ -84,7 +84,7 @@ pub struct Goals {
 /// A named grid.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
 pub enum Grid {
-    /// One machine, four kinds of traffic at three loads, three goals, three seeds.
+    /// Two machines, four kinds of traffic at three loads, three goals, three seeds.
     Quick,
     /// Four machines, Poisson traffic at four loads, three goals, one seed.
     Classic,

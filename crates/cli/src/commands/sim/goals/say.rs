@@ -72,11 +72,11 @@ impl Places {
     fn said(&self, document: &Document) -> String {
         let Document { seed, seeds, .. } = document;
         let seeds = if *seeds == 1 { format!("seed {seed}") } else { format!("seeds {seed}-{}", seed + (seeds - 1)) };
-        let longest = |of: fn(&[u64]) -> Option<u64>| {
+        let window = |of: fn(&[u64]) -> Option<u64>| {
             let all: Vec<u64> = document.cases.iter().map(|case| case.duration_ns).collect();
             Nanos::from_nanos(of(&all).unwrap_or(0))
         };
-        let (least, most) = (longest(|all| all.iter().copied().min()), longest(|all| all.iter().copied().max()));
+        let (least, most) = (window(|all| all.iter().copied().min()), window(|all| all.iter().copied().max()));
         let window = if least == most { least.to_string() } else { format!("{least} to {most}") };
         let common = if self.common.is_empty() { String::new() } else { format!("{}; ", self.common) };
         format!("modelled: {common}{seeds}, {window} after {} of warm-up", Nanos::from_nanos(document.warm_up_ns))
@@ -168,6 +168,13 @@ fn by_way(places: &Places, cases: &[&Case]) -> String {
                 _ => String::new(),
             };
             let verdict = case.verdict.replace('_', " ");
+            let said = if !ours {
+                held
+            } else if is_beaten(case) {
+                verdict.to_uppercase()
+            } else {
+                verdict
+            };
             line.extend([
                 way.way.clone(),
                 micros(way.latency_ns),
@@ -175,16 +182,12 @@ fn by_way(places: &Places, cases: &[&Case]) -> String {
                 percent(way.lost, way.offered),
                 watts(way.power_uw),
                 format!("{:.0}", way.wakeups as f64 * 1e9 / time),
-                match () {
-                    () if !ours => held,
-                    () if is_beaten(case) => verdict.to_uppercase(),
-                    () => verdict,
-                },
+                said,
             ]);
             lines.push(line);
         }
     }
-    let last = texts + 5;
+    let last = texts + 4;
     aligned(&lines, move |column| column < texts || column > last)
         + "DELAY: at the quantile of the goal; with several seeds, of the middle one.\n"
 }
