@@ -49,3 +49,74 @@ fn what_is_no_record_or_no_result_is_2() {
     }
     assert_eq!(bare(&["replay", "/nonexistent"]).status.code(), Some(2));
 }
+
+/// A record of interrupts: a frame each 100 us, picked up 3 us after it came; a wake-up costs 5 us, and a frame and the empty
+/// poll after it 1 us each.
+fn interrupts(stamped: bool) -> String {
+    let mut text =
+        "{\"schema\":\"apus.record/1\",\"mode\":{\"mode\":\"interrupt\"},\"decisions\":4000,\"left_out\":0}\n"
+            .to_owned();
+    for n in 1..=2_000u64 {
+        let came = n * 100_000;
+        let (taken, done) = (came + 3_000, came + 4_000);
+        let first = if stamped { came } else { taken };
+        let wait = if n == 1 {
+            String::new()
+        } else {
+            let began = came - 95_000;
+            format!(
+                ",\"ended\":{{\"action\":{{\"block\":{{\"until_ns\":null}}}},\"began_ns\":{began},\"ended_ns\":{taken},\"spent_ns\":5000}}"
+            )
+        };
+        text += &format!(
+            "{{\"now_ns\":{done},\"queues\":[{{\"received\":1,\"fill\":1,\"arrivals\":{{\"first_ns\":{first},\"last_ns\":{first},\
+             \"picked_up_ns\":{taken}}}}}]{wait},\"decision\":{{\"action\":\"poll\",\"reason\":\"traffic\"}}}}\n"
+        );
+        text += &format!(
+            "{{\"now_ns\":{},\"queues\":[{{\"received\":0,\"fill\":0}}],\"decision\":{{\"action\":{{\"block\":\
+             {{\"until_ns\":null}}}},\"reason\":\"fixed\"}}}}\n",
+            done + 1_000
+        );
+    }
+    text
+}
+
+#[test]
+fn cpu_time_beside_the_least_possible() {
+    let root = Root::new();
+    let file = root.0.join("record").display().to_string();
+    std::fs::write(&file, interrupts(true)).unwrap();
+    let cpu = |goal: &[&str]| -> Value {
+        let output = bare(&[&["replay", &file, "--json"], goal].concat());
+        assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        validate(&document);
+        document["cpu"].clone()
+    };
+    let multiple = |goal: &str| cpu(&["--goal", goal])["multiple"].as_f64().unwrap();
+    // 7 us a frame were spent. A wake-up a frame, but for the hundredth that may be late: 6 us and 99 %.
+    assert!((multiple("p99=50us") - 7.0 / 6.0 / 0.99).abs() < 0.01, "{}", cpu(&["--goal", "p99=50us"]));
+    // One for five frames: 1 us and 1 us a frame.
+    assert!((multiple("p99=450us") - 7.0 / 2.0).abs() < 0.1, "{}", cpu(&["--goal", "p99=450us"]));
+    let known = cpu(&["--goal", "p99=50us"]);
+    assert_eq!((known["wake_ns"].as_u64(), known["frame_ns"].as_u64()), (Some(5_000), Some(1_000)));
+    let output = bare(&["replay", &file, "--goal", "p99=50us"]);
+    assert!(text(&output.stdout).contains("x the least possible with p99=50us"), "{}", text(&output.stdout));
+}
+
+#[test]
+fn without_goal_or_stamps_the_least_is_unknown_and_says_why() {
+    let root = Root::new();
+    let file = root.0.join("record").display().to_string();
+    for (stamped, goal, why) in
+        [(true, None, "state one with --goal"), (false, Some("p99=50us"), "stamped no arrivals")]
+    {
+        std::fs::write(&file, interrupts(stamped)).unwrap();
+        let mut words = vec!["replay", &file];
+        words.extend(goal.into_iter().flat_map(|goal| ["--goal", goal]));
+        let output = bare(&words);
+        let said = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{said}{}", text(&output.stderr));
+        assert!(said.contains("least possible CPU time is unknown") && said.contains(why), "{said}");
+    }
+}

@@ -85,6 +85,10 @@ fn a_scenario_as_a_document_a_text_and_a_report() {
     let times =
         case["cores"][0]["residency"].as_array().unwrap().iter().map(|entry| entry["time_ns"].as_u64().unwrap());
     assert_eq!(times.sum::<u64>(), 90_000_000);
+    let least = &case["least"];
+    let (drawn, bound) = (case["power"]["cores_uw"].as_f64().unwrap(), least["cores_uw"].as_f64().unwrap());
+    assert!(bound > 0.0 && bound <= drawn && least["unknown_because"].is_null(), "{least}");
+    assert!((least["multiple"].as_f64().unwrap() - drawn / bound).abs() < 1e-9, "{least}");
     assert_eq!(output.stdout, bare(&words).stdout, "the same seed, other bytes");
     let html = std::fs::read_to_string(&report).unwrap();
     assert!(html.contains("<svg") && html.contains("p99 ≤ 200us") && html.contains("latency budget"));
@@ -92,6 +96,22 @@ fn a_scenario_as_a_document_a_text_and_a_report() {
     let output = bare(&["sim", "run", &file]);
     let said = text(&output.stdout);
     assert!(said.contains("p99=200us held") && said.contains("budget, us") && said.contains("modelled"), "{said}");
+    assert!(said.contains(" x the least possible ("), "{said}");
+}
+
+#[test]
+fn where_the_least_is_unknown_a_run_says_why_and_goes_on() {
+    let root = Root::new();
+    let guest = format!("{POISSON}\n[vm]\n");
+    for (toml, set, why) in [
+        (POISSON, "goal.latency=p99=2us", "no mode can hold the goal"),
+        (guest.as_str(), "goal.latency=p99=200us", "the worker runs in a virtual machine"),
+    ] {
+        let output = bare(&["sim", "run", &scenario(&root, toml), "--set", set]);
+        let said = text(&output.stdout);
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{said}{}", text(&output.stderr));
+        assert!(said.contains("the least possible is unknown: ") && said.contains(why), "{said}");
+    }
 }
 
 #[test]

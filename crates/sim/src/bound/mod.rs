@@ -9,7 +9,8 @@
 //!          + work · (packets − allowed)   each packet's cycles, at the frequency at which a cycle is cheapest
 //!          + schedule                     wake-ups and time awake: [`schedule`]
 //!          − stalls                       what standing still during a change of frequency saves a core that polls
-//!   energy ≥ cores · a · T + s · cycles   for each line a + s f below the power of all states: enough at high loads
+//!   energy ≥ Σ a · w + s · cycles         over parts w of the window, with the cycles that have to be done within one, for
+//!                                         any line a + s f below the power of all states: how fast the core has to be
 //! ```
 //! The larger of the two counts. **Relaxed**, each in the bound's disfavour:
 //! - A wake-up takes the least of its [spreads](crate::hw::spread::Spread), by timer or by interrupt, whichever costs less,
@@ -133,8 +134,7 @@ pub fn least_power(scenario: &Scenario, seed: Option<u64>) -> Result<Bound, Why>
         may_be_late.checked_sub(arrivals.late).ok_or(Why::Impossible { late: arrivals.late, allowed: may_be_late })?;
     let window = scenario.duration.as_nanos() as f64;
     let cores = arrivals.lines.len() as f64;
-    let served = arrivals.lines.iter().flat_map(|line| &line.packets).map(|packets| packets.count).sum::<u64>();
-    let work = machine.work(served.saturating_sub(allowed) as f64, cores, window);
+    let work = machine.work(&arrivals.lines, allowed as f64);
     let base = cores * window * machine.base;
     let waits = machine
         .stalls(cores, window)
@@ -150,3 +150,6 @@ pub fn least_power(scenario: &Scenario, seed: Option<u64>) -> Result<Bound, Why>
 fn share(packets: u64, ppm: u32) -> u64 {
     (u128::from(packets) * u128::from(ppm) / 1_000_000) as u64
 }
+
+#[cfg(test)]
+mod tests;

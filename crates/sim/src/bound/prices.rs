@@ -2,7 +2,7 @@
 
 use units::{Cycles, Hertz, Nanos};
 
-use super::schedule::{Prices, Rest};
+use super::schedule::{Line, Prices, Rest};
 use crate::hw::cstate::{Gate, IdleState};
 use crate::hw::interrupt::Handling;
 use crate::hw::pstate::PStateModel;
@@ -15,6 +15,8 @@ const FREQUENCIES: u64 = 512;
 /// Shares of the time awake, in per cent, of which the price is lowered for what a core that polls may stand still; see
 /// [`Machine::stalls`].
 const SHARES: [u64; 4] = [0, 50, 80, 95];
+/// Parts of the window in which work has to be done, in times that a packet can wait.
+const PARTS: [u64; 3] = [8, 32, 128];
 /// What stalls could save is looked at more closely from this share of the base power on.
 const STALLS_MATTER: f64 = 1e-3;
 
@@ -162,21 +164,68 @@ impl Machine {
             .collect()
     }
 
-    /// The least energy of `cores` over `window` in which the work of `packets` is done, whatever the deadlines: the largest
-    /// of a · T + s · cycles over lines that lie below the power of every state over its speed.
-    pub fn work(&self, packets: f64, cores: f64, window: f64) -> f64 {
+    /// The least energy in which the work is done in time, however the core waits.
+    ///
+    /// A line a + s · f that lies below the power of every state over its speed gives a · w + s · cycles for any time w: once
+    /// for the whole window, and once for the sum over parts of it, with the packets that have to be done within one part;
+    /// late packets may save their cycles at the steepest line.
+    pub fn work(&self, lines: &[Line], allowed: f64) -> f64 {
         let (saves, block, share) = self.stall;
+        let below = self.below();
+        let best = |span: f64, cycles: f64| {
+            let value = |line: &(f64, f64)| line.0 * span + line.1 * cycles;
+            below.iter().map(|line| (value(line), line.1)).fold((0.0, 0.0), |a, b| if b.0 > a.0 { b } else { a })
+        };
+        let spans = lines.iter().map(|line| (line.window.1 - line.window.0) as f64);
+        let span: f64 = spans.sum();
+        let served: u64 = lines.iter().flat_map(|line| &line.packets).map(|packets| packets.count).sum();
+        let (mut most, _) = best(span, (served as f64 - allowed).max(0.0) * self.batched);
+        let waits =
+            lines.iter().find_map(|line| line.packets.first()).map_or(0, |first| first.deadline - first.release);
+        for length in PARTS.map(|times| times * waits.max(1)) {
+            let (mut energy, mut steepest) = (0.0, 0.0f64);
+            for line in lines {
+                self.parts(line, length, |span, packets| {
+                    let (value, slope) = best(span, packets as f64 * self.batched);
+                    energy += value;
+                    steepest = steepest.max(slope);
+                });
+            }
+            most = most.max(energy - steepest * allowed * self.batched);
+        }
+        // While it stands still a core may draw less than the lines say.
         let standing = self.base + self.prices.awake - saves;
+        let stalled = (share * span + block * lines.len() as f64).min(span);
+        most - (self.base - standing).max(0.0) * stalled
+    }
+
+    /// Calls `each` with the length of each part of the window, and the packets that have to be done within it.
+    fn parts(&self, line: &Line, length: u64, mut each: impl FnMut(f64, u64)) {
+        let ((start, end), mut packets) = (line.window, line.packets.iter().peekable());
+        let mut from = start;
+        while from < end {
+            let to = end.min(from + length);
+            let mut count = 0;
+            while let Some(next) = packets.next_if(|next| next.release < to) {
+                // Rounded up by what the world rounds down.
+                let done = next.deadline + self.shortest_service.as_nanos() + 4;
+                count += if next.release >= from && done <= to { next.count } else { 0 };
+            }
+            each((to - from) as f64, count);
+            from = to;
+        }
+    }
+
+    /// Lines below the power of every state over its speed: what they are at no speed, and their slope.
+    fn below(&self) -> Vec<(f64, f64)> {
         let corners = self.running.iter().map(|(power, speed)| (power - self.base) / speed);
         let edges = self.running.windows(2).map(|pair| (pair[1].0 - pair[0].0) / (pair[1].1 - pair[0].1));
         let slopes = corners.chain(edges).filter(|slope| slope.is_finite() && *slope >= 0.0);
-        let energy = slopes.map(|slope| {
-            let below = self.running.iter().map(|(power, speed)| power - slope * speed).fold(self.base, f64::min);
-            // While it stands still a core may draw less than the line says.
-            let stalled = (below - standing).max(0.0) * (share * window + block).min(window);
-            cores * (below * window - stalled) + slope * packets * self.batched
-        });
-        energy.fold(0.0, f64::max)
+        let line = |slope: f64| {
+            let at_none = self.running.iter().map(|(power, speed)| power - slope * speed).fold(self.base, f64::min);
+            (at_none, slope)
+        };
+        slopes.map(line).collect()
     }
 }
 

@@ -23,6 +23,8 @@
 //!   S(u) = min ( min over rests a and v < u of  S(v) + slope_a (u − v) + wake_a + m · (late from R(v) to X(u)) ,
 //!                min over v < u of              S(v) + max(0, awake (u − v) − work of the packets between) )
 //! ```
+//! The work is that of punctual packets, of which there are at least `packets − A`; that of late ones counts for nothing.
+//!
 //! All terms part into one of v and one of u, so a running minimum replaces the inner search: O(packets) for each m.
 
 use std::collections::VecDeque;
@@ -182,8 +184,8 @@ struct Ready<'a> {
     before: Vec<f64>,
 }
 
-/// The least of what went to rest before now and wakes: all work paid for, and without the work of the packets that
-/// wait, which is done while the core stays awake.
+/// The least of what went to rest before now and wakes: with all work paid for, and without that of the punctual packets
+/// that wait, which is done while the core stays awake.
 #[derive(Clone, Copy, Debug)]
 struct Starts {
     paid: Value,
@@ -264,7 +266,7 @@ impl Sessions {
 struct Resting {
     rest: Rest,
     /// Of those after which packets are late by now...
-    old: Starts,
+    old: Value,
     /// ...and those after which none is.
     recent: (Window, Window),
 }
@@ -299,7 +301,7 @@ impl<'a> Ready<'a> {
         let mut resting: Vec<Resting> = prices
             .rests
             .iter()
-            .map(|rest| Resting { rest: *rest, old: Starts::NONE, recent: <(Window, Window)>::default() })
+            .map(|rest| Resting { rest: *rest, old: Value::NONE, recent: <(Window, Window)>::default() })
             .collect();
         let mut nodes: Vec<Node> = Vec::with_capacity(2 * packets.len() + 2);
         // The first rest may have begun, and its wake-up been paid, before the window.
@@ -320,7 +322,7 @@ impl<'a> Ready<'a> {
             let at_deadline = next_deadline == Some(now);
             if at_deadline || several {
                 while kept < nodes.len() && nodes[kept].released <= due {
-                    self.put_down(&nodes[kept], &mut resting, prices, price);
+                    self.put_down(&nodes[kept], &mut resting, price);
                     kept += 1;
                 }
                 for way in &mut resting {
@@ -333,10 +335,12 @@ impl<'a> Ready<'a> {
                     way.recent.0.drop_before(kept);
                     way.recent.1.drop_before(kept);
                     let wakes = way.rest.slope * time + way.rest.wake;
-                    let and_late = |value: Value| Value { cost: value.cost + price * late, late: value.late + late };
-                    let of = |old: Value, recent: &Window| and_late(old).min(recent.least()).costs(wakes);
-                    begins.paid = begins.paid.min(of(way.old.paid, &way.recent.0).costs(prices.batch));
-                    begins.owed = begins.owed.min(of(way.old.owed, &way.recent.1));
+                    let old = Value { cost: way.old.cost + price * late, late: way.old.late + late };
+                    // The work of late packets counts for nothing.
+                    let old_owed = old.costs(prices.packet * late);
+                    let paid = old.min(way.recent.0.least()).costs(wakes + prices.batch);
+                    begins.paid = begins.paid.min(paid);
+                    begins.owed = begins.owed.min(old_owed.min(way.recent.1.least()).costs(wakes));
                 }
                 seen = nodes.len();
             }
@@ -361,13 +365,11 @@ impl<'a> Ready<'a> {
     }
 
     /// A rest that began at `node` makes packets late from now on, or will.
-    fn put_down(&self, node: &Node, resting: &mut [Resting], prices: &Prices, price: f64) {
+    fn put_down(&self, node: &Node, resting: &mut [Resting], price: f64) {
         let released = self.before[node.released];
         for way in resting {
             let cost = node.value.cost - way.rest.slope * node.time - price * released;
-            let value = Value { cost, late: node.value.late - released };
-            way.old.paid = way.old.paid.min(value);
-            way.old.owed = way.old.owed.min(value.costs(prices.packet * released));
+            way.old = way.old.min(Value { cost, late: node.value.late - released });
         }
     }
 }
