@@ -191,8 +191,11 @@ def judge(document):
 def line(c):
     """A check as a line of text."""
     number = lambda value, unit: "-" if value is None else f"{value:.1f} {unit}"
-    against = {"goal": c.get("cheapest") or "no fixed mode holds it", "looser": "the tighter goal",
-               "ovs": "OVS-DPDK at equal p99"}[c["kind"]]
+    goal = c.get("cheapest") or "no fixed mode holds it"
+    if c["kind"] == "goal" and c["held"] is None:
+        goal = "too few samples, or too many left out"
+    ovs = "OVS-DPDK at equal p99" if c.get("cheapest_cpu") else "OVS-DPDK has no p99 as low"
+    against = {"goal": goal, "looser": "the tighter goal", "ovs": ovs}[c["kind"]]
     word = {"lost": "LOST", "held": "held", "open": "open"}[c["outcome"]]
     latency = number(c.get("latency_us"), "us")
     if c["kind"] == "goal" and c["held"] is False:
