@@ -364,6 +364,10 @@ def told(document):
     lost = sum(c["outcome"] == "lost" for c in checks)
     print(table(document))
     print(f"\n{lost} of {len(checks)} checks lost")
+    noisy = sorted({c["traffic"] for c in checks if c["noisy"]})
+    if noisy:
+        print(f"noisy: under {', '.join(noisy)} the same mode measured twice differs by more than {judge.NOISY['p99']} x in p99 or "
+              f"{judge.NOISY['cpu']} x in CPU time; repeat it on a calm machine, with more rounds")
     for c in checks:
         print(judge.line(c))
     return 1 if lost else 0
