@@ -428,8 +428,8 @@ def main():
     lacking(contenders)
     if not typed.no_build:
         subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "cli", "--bin", "apus"], cwd=ROOT, check=True)
-    # So that a plain kill cleans up, as Ctrl-C does.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # A plain kill does what Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     runs, interrupted = [], False
     document = {"schema": "apus.frontier/1", "host": host(), "rounds": typed.rounds, "seconds": typed.seconds, "runs": runs,
                 "traffic": {name: TRAFFIC[name] for name in traffic},
