@@ -428,6 +428,8 @@ def main():
     lacking(contenders)
     if not typed.no_build:
         subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "cli", "--bin", "apus"], cwd=ROOT, check=True)
+    if not os.path.exists(APUS):
+        sys.exit(f"frontier.py: {APUS} is missing: leave out --no-build")
     # A plain kill does what Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     runs, interrupted = [], False
