@@ -364,6 +364,10 @@ def told(document):
     lost = sum(c["outcome"] == "lost" for c in checks)
     print(table(document))
     print(f"\n{lost} of {len(checks)} checks lost")
+    noisy = sorted({c["traffic"] for c in checks if c["noisy"]})
+    if noisy:
+        print(f"noisy: under {', '.join(noisy)} the same mode measured twice differs by more than {judge.NOISY['p99']} x in p99 or "
+              f"{judge.NOISY['cpu']} x in CPU time; repeat it on a calm machine, with more rounds")
     for c in checks:
         print(judge.line(c))
     return 1 if lost else 0
@@ -424,8 +428,10 @@ def main():
     lacking(contenders)
     if not typed.no_build:
         subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "cli", "--bin", "apus"], cwd=ROOT, check=True)
-    # So that a plain kill cleans up, as Ctrl-C does.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    if not os.path.exists(APUS):
+        sys.exit(f"frontier.py: {APUS} is missing: leave out --no-build")
+    # A plain kill does what Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     runs, interrupted = [], False
     document = {"schema": "apus.frontier/1", "host": host(), "rounds": typed.rounds, "seconds": typed.seconds, "runs": runs,
                 "traffic": {name: TRAFFIC[name] for name in traffic},

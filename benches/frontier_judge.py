@@ -15,6 +15,8 @@ QUANTILES = {"p99": 0.99, "p99.9": 0.999}
 MOST, MOST_OF_TIGHTER, MOST_OF_OVS = 1.1, 1.1, 0.7
 # With the queue's own moderation as a wait: on these loads, from this goal on, so much less than the cheapest.
 HOLD_OFF, HOLD_OFF_TRAFFIC, HOLD_OFF_US = 0.8, ("poisson20k", "poisson100k"), 120
+# The same mode measured twice differs by more than this: the machine is too busy for its checks to mean much.
+NOISY = {"p99": 1.25, "cpu": 1.10}
 # More than this share of the samples left out, and a run says nothing about a goal (as in `apus bench`).
 MOST_EXCLUDED = 0.10
 
@@ -184,6 +186,9 @@ def judge(document):
         checks += judge_goals(traffic, of) + judge_ovs(traffic, of)
         fronts[traffic] = {quantile: dict(zip(("frontier", "beaten_by"), frontier(of, quantile))) for quantile in QUANTILES}
         floors[traffic] = noise(of)
+    for c in checks:
+        floor = floors[c["traffic"]]
+        c["noisy"] = floor and any(floor[what] > most for what, most in NOISY.items())
     checks.sort(key=lambda c: order[c["outcome"]])
     return {"checks": checks, "frontiers": fronts, "noise": floors}
 
@@ -191,12 +196,15 @@ def judge(document):
 def line(c):
     """A check as a line of text."""
     number = lambda value, unit: "-" if value is None else f"{value:.1f} {unit}"
-    against = {"goal": c.get("cheapest") or "no fixed mode holds it", "looser": "the tighter goal",
-               "ovs": "OVS-DPDK at equal p99"}[c["kind"]]
+    goal = c.get("cheapest") or "no fixed mode holds it"
+    if c["kind"] == "goal" and c["held"] is None:
+        goal = "too few samples, or too many left out"
+    ovs = "OVS-DPDK at equal p99" if c.get("cheapest_cpu") else "OVS-DPDK has no p99 as low"
+    against = {"goal": goal, "looser": "the tighter goal", "ovs": ovs}[c["kind"]]
     word = {"lost": "LOST", "held": "held", "open": "open"}[c["outcome"]]
     latency = number(c.get("latency_us"), "us")
     if c["kind"] == "goal" and c["held"] is False:
         latency += " MISSED"
     multiple = "" if c.get("multiple") is None else f"{c['multiple']:.2f} x"
     return (f"{word:5} {c['traffic']:12} {c['what']:24} {latency:18} {number(c['cpu'], '%'):>8} {multiple:>7} of "
-            f"{number(c.get('cheapest_cpu'), '%'):>8}  {against}")
+            f"{number(c.get('cheapest_cpu'), '%'):>8}  {against}{' (noisy)' if c['noisy'] else ''}")

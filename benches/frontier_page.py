@@ -130,8 +130,9 @@ def checks(document):
                     f'<td class="t">{text(c["traffic"])}</td><td class="t">{text(c["what"])}</td>'
                     f'<td>{number(c.get("latency_us"), ".1f")}</td><td>{number(c["cpu"], ".1f")}</td>'
                     f'<td>{number(c.get("cheapest_cpu"), ".1f")}</td><td>{number(c.get("multiple"), ".2f")}</td>'
-                    f'<td class="t">{text(why or c.get("cheapest") or "")}</td></tr>')
-    return (f'<h2>Checks</h2><p>{count["lost"]} lost, {count["held"]} held, {count["open"]} open.</p><table><tr><th></th>'
+                    f'<td class="t">{text(why or c.get("cheapest") or "")}{" (noisy)" if c["noisy"] else ""}</td></tr>')
+    return (f'<h2>Checks</h2><p>{count["lost"]} lost, {count["held"]} held, {count["open"]} open. Noisy: the same mode measured twice differs by '
+            f'more than {judge.NOISY["p99"]} x in p99 or {judge.NOISY["cpu"]} x in CPU time.</p><table><tr><th></th>'
             '<th class="t">against</th><th class="t">traffic</th><th class="t">goal</th><th>us</th><th>CPU %</th><th>its CPU %</th>'
             '<th>multiple</th><th class="t"></th></tr>' + "".join(rows) + "</table>")
 
