@@ -112,11 +112,13 @@ impl Remedy {
             steps
         };
         let look = lines(&judgement.look, fix.look);
+        let persistent = steps(lines(&judgement.for_good, fix.persistent), fix.reboot);
+        let boots = persistent.iter().any(|step| matches!(step.action, Action::Arguments { .. }));
         Self {
             look: look.into_iter().map(|line| line.unwrap_or_else(str::to_owned)).collect(),
             runtime: steps(lines(&judgement.now, fix.runtime), false),
-            persistent: steps(lines(&judgement.for_good, fix.persistent), fix.reboot),
-            reboot: fix.reboot,
+            persistent,
+            reboot: fix.reboot || boots,
         }
     }
 

@@ -397,7 +397,7 @@ fn findings_become_a_profile_that_tune_reads() {
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("apus tune plan"), "{}", text(&output.stderr));
     let profile = fs::read_to_string(file).unwrap();
-    assert!(profile.contains("[workqueues]\ncpus = \"0-1\" # wq.global-cpumask"), "{profile}");
+    assert!(profile.contains("[workqueues]\ncpus = \"0-1\" # cmd.sets-agree, wq.global-cpumask"), "{profile}");
     let plan = bare(&["tune", "plan", file, "--root", root.to_str().unwrap(), "--isolated", "2-7"]);
     assert_eq!(plan.status.code(), Some(0), "{}{}\n{profile}", text(&plan.stdout), text(&plan.stderr));
     assert!(text(&plan.stdout).contains("/sys/devices/virtual/workqueue/cpumask"), "{}", text(&plan.stdout));

@@ -22,9 +22,8 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/cpu-isolation.rst, which asks for all of them together",
         },
-        fix: Fix::boot(
-            "isolcpus=managed_irq,domain,{isolated} nohz_full={isolated} rcu_nocbs={isolated} irqaffinity={housekeeping}",
-        ),
+        // Each judgement rewrites the settings that differ, and no other.
+        fix: Fix::look("grep . /proc/cmdline /proc/irq/default_smp_affinity /sys/devices/virtual/workqueue/cpumask"),
         cost: "None beyond a reboot.",
         references: &["Linux Documentation/admin-guide/cpu-isolation.rst", "tuned profile cpu-partitioning"],
         conflicts: &[],
@@ -306,6 +305,8 @@ pub(crate) mod tests {
         assert_eq!(judgements[0].found, "nohz_full isolates 2-6, not 2-7");
         assert_eq!(judgements[0].for_good, ["nohz_full={isolated}"]);
         // Every setting that differs is rewritten, and no other.
+        let rule = crate::rules::find("cmd.sets-agree").unwrap();
+        assert_eq!((rule.fix.runtime, rule.fix.persistent), (None, None));
         let line = "isolcpus=managed_irq,domain,2-7 systemd.cpu_affinity=0 tuned.non_isolcpus=00000001";
         let judgement = iso().cmdline(line).file("/proc/irq/default_smp_affinity", "ff\n").judge("cmd.sets-agree");
         assert_eq!(
