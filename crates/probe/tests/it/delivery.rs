@@ -85,10 +85,16 @@ fn every_way_of_waiting_is_measured() {
         let Detail::Interrupt(detail) = &measured.detail else { panic!("not the detail of interrupt") };
         assert!(detail.received * 10 > detail.sent * 9, "{wait}: {detail:?}");
         assert_eq!((measured.terms.len(), detail.unusable), (6, 0), "{wait}");
-        let sum = detail.sum_of_medians_ns.unwrap();
-        let (_, round_trip) = *parts(&measured).last().unwrap();
-        println!("{wait}: {:?}, sum {sum}", parts(&measured));
-        assert!(sum.abs_diff(round_trip) * 10 <= round_trip, "{wait}: {sum} and {round_trip}");
+        // Means add up however the parts vary, and whatever else runs here. Medians need not: where a part has two levels, as
+        // the way through a hypervisor has, theirs may be far from that of the whole.
+        let means: Vec<u64> = measured.terms.iter().map(|term| term.raw.mean_ns.unwrap()).collect();
+        let (round_trip, legs) = means.split_last().unwrap();
+        println!("{wait}: medians {:?}, means {means:?}", parts(&measured));
+        // Each of the five is rounded down to a nanosecond.
+        let sum: u64 = legs.iter().sum();
+        assert!(sum <= *round_trip && round_trip - sum <= 5, "{wait}: {sum} and {round_trip}");
+        assert!(measured.terms.iter().all(|term| term.raw.n == measured.terms[0].raw.n), "{wait}: of the same frames");
+        assert!(detail.sum_of_medians_ns.is_some(), "{wait}");
         if matches!(wait, Wait::Busy | Wait::Suspend) {
             assert_eq!(detail.polls_driver.value, Some(true), "{wait}: {:?}", measured.marks);
         }
