@@ -1,7 +1,7 @@
 //! The cause of the largest disturbance is right in nine of ten runs, whatever was injected.
 
 use std::net::UdpSocket;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use live::cpu::{Cpu as _, LinuxCpu};
@@ -41,18 +41,13 @@ struct Flags {
     ready: AtomicBool,
     /// The measuring has ended.
     stop: AtomicBool,
-    /// When it happens, in nanoseconds of the monotonic clock; 0: all the time.
-    at_ns: AtomicU64,
+    /// The measuring began after what was injected.
+    missed: AtomicBool,
 }
 
 impl Flags {
     fn ready(&self) {
         self.ready.store(true, Ordering::Relaxed);
-    }
-    /// Does the time of the injection lie before all that was measured, if the measuring ended by now?
-    fn was_missed(&self) -> bool {
-        let at = self.at_ns.load(Ordering::Relaxed);
-        at != 0 && LinuxCpu.now().as_nanos() > at + RUN.as_nanos()
     }
     fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
@@ -112,9 +107,9 @@ fn largest(cpu: usize, causes: Causes, inject: impl Fn(&Flags) + Sync) -> Option
         let jitter = Jitter { priority: Some(PRIORITY), duration: RUN, causes, ..Jitter::new(cpu) };
         // The affinity that the probe gives to the thread that calls it must not stay with the test's.
         let measured = scope.spawn(move || jitter.run(&Control::new(None)).unwrap()).join().unwrap();
-        let missed = flags.was_missed();
         flags.stop.store(true, Ordering::Relaxed);
-        (!missed).then_some(measured)
+        injection.join().unwrap();
+        (!flags.missed.load(Ordering::Relaxed)).then_some(measured)
     })?;
     let Detail::Jitter(detail) = measured.detail else { panic!("not the detail of jitter") };
     if causes == Causes::Trace {
@@ -186,28 +181,30 @@ fn a_timer_storm() {
     let timers = limit.saturating_sub(200).min(8_000);
     let storm = |flags: &Flags| {
         // A timer is the business of the CPU on which it was set.
-        Place::on(cpu).take("apus-storm").unwrap();
+        // Of the real-time class, but below the measuring: the only one that keeps it from its CPU.
+        Place { priority: Some(PRIORITY - 10), ..Place::on(cpu) }.take("apus-storm").unwrap();
         let timers: Vec<_> =
             (0..timers).map(|_| timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC).unwrap()).collect();
-        // Until all of them are set in time.
-        loop {
-            let at = LinuxCpu.now() + Nanos::from_millis(400);
-            let (sec, nsec) = (at.as_nanos() / 1_000_000_000, at.as_nanos() % 1_000_000_000);
-            let once = Itimerspec {
-                it_value: Timespec { tv_sec: sec as i64, tv_nsec: nsec as _ },
-                it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
-            };
-            for timer in &timers {
-                timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &once).unwrap();
-            }
-            flags.at_ns.store(at.as_nanos(), Ordering::Relaxed);
-            if LinuxCpu.now() < at {
-                break;
-            }
+        let at = LinuxCpu.now() + Nanos::from_millis(400);
+        let (sec, nsec) = (at.as_nanos() / 1_000_000_000, at.as_nanos() % 1_000_000_000);
+        let once = Itimerspec {
+            it_value: Timespec { tv_sec: sec as i64, tv_nsec: nsec as _ },
+            it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
+        };
+        for timer in &timers {
+            timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &once).unwrap();
         }
+        let mut last = LinuxCpu.now();
+        assert!(last < at, "the timers were set too late");
         flags.ready();
         while !flags.stopped() {
             std::thread::sleep(Duration::from_millis(5));
+            let now = LinuxCpu.now();
+            // Kept from the CPU for as long as a run takes: that was the run.
+            if now >= last + RUN {
+                flags.missed.store(now > at + RUN, Ordering::Relaxed);
+            }
+            last = now;
         }
         drop(timers);
     };
