@@ -86,6 +86,11 @@ pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     Cow::Owned(visible)
 }
 
+/// The same for a text that must stay within its line: line ends and tabs are made visible too.
+pub(crate) fn line(text: &str) -> String {
+    clean(text).replace('\n', "\\u000a").replace('\t', "\\u0009")
+}
+
 impl<W: Write> Clean<W> {
     /// Over any writer, with colours or without.
     pub(crate) fn new(to: W, colours: bool) -> Self {

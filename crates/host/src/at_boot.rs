@@ -4,7 +4,7 @@
 //! so that they can be made below another root too. They are no transaction: a rollback of settings leaves them, and
 //! [`disable`] removes them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -120,6 +120,28 @@ pub fn enabled(access: &Access) -> Result<Option<String>, Error> {
     Ok(unit.and_then(|unit| unit.lines().find_map(|line| line.strip_prefix("ExecStart=").map(str::to_owned))))
 }
 
+/// Why others than root can change what is in `file`, or put another in its place: then they choose what root does at each
+/// boot. `None` if nobody can.
+pub fn changeable_by_others(file: &Path) -> std::io::Result<Option<String>> {
+    use std::os::unix::fs::MetadataExt as _;
+    // Where it is, and where it is looked for: a link on the way can be replaced too.
+    let real = file.canonicalize()?;
+    let sought = std::path::absolute(file)?.parent().map(Path::canonicalize).transpose()?;
+    for path in real.ancestors().chain(sought.iter().flat_map(|folder| folder.ancestors())) {
+        let found = path.metadata()?;
+        if found.uid() != 0 {
+            return Ok(Some(format!("{} belongs to user {}", path.display(), found.uid())));
+        }
+        let mode = found.mode();
+        // In a folder with the sticky bit nobody replaces what is another's (unlink(2), EPERM).
+        let keeps = found.is_dir() && mode & 0o1000 != 0;
+        if !keeps && (mode & 0o002 != 0 || mode & 0o020 != 0 && found.gid() != 0) {
+            return Ok(Some(format!("others may write to {} (mode {:o})", path.display(), mode & 0o7777)));
+        }
+    }
+    Ok(None)
+}
+
 /// The unit's text; refused if someone else wrote it.
 fn ours(access: &Access) -> Result<Option<String>, Error> {
     config::settle(access, UNIT)?;
@@ -224,6 +246,36 @@ mod tests {
         assert!(poll.enable(&access).is_err() && disable(&access).is_err(), "someone else's");
         assert_eq!(folder.read(UNIT), "[Unit]\n");
         assert!(poll.enable(&Folder::new(&[]).access()).unwrap_err().is_absent());
+    }
+
+    #[test]
+    fn who_may_change_a_file_is_said() {
+        use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+        if !rustix::process::geteuid().is_root() {
+            testkit::skip("root, whose files these have to be");
+            return;
+        }
+        let folder = Folder::new(&[("etc/p.toml", ""), ("home/q.toml", "")]);
+        let set = |path: &str, mode| {
+            std::fs::set_permissions(folder.path(path), std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let why = |path: &str| changeable_by_others(&folder.path(path)).unwrap();
+        assert_eq!(why("etc/p.toml"), None);
+        set("etc/p.toml", 0o664);
+        assert_eq!(why("etc/p.toml"), None, "root's group");
+        chown(folder.path("etc/p.toml"), None, Some(65_534)).unwrap();
+        assert!(why("etc/p.toml").unwrap().contains("mode 664"));
+        set("etc/p.toml", 0o644);
+        set("etc", 0o777);
+        assert!(why("etc/p.toml").unwrap().contains("etc (mode 777)"));
+        set("etc", 0o1777);
+        assert_eq!(why("etc/p.toml"), None, "of the sticky folder");
+        chown(folder.path("home"), Some(65_534), None).unwrap();
+        assert!(why("home/q.toml").unwrap().contains("belongs to user 65534"));
+        symlink(folder.path("home/q.toml"), folder.path("etc/link.toml")).unwrap();
+        symlink(folder.path("etc/p.toml"), folder.path("home/link.toml")).unwrap();
+        assert!(why("etc/link.toml").is_some() && why("home/link.toml").is_some());
+        assert!(changeable_by_others(&folder.path("nothing")).is_err());
     }
 
     #[test]

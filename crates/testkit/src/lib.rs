@@ -3,7 +3,7 @@
 //! **Law:** a dev-dependency only; it never enters the binary (`laws.rs` compares the edges).
 #![forbid(unsafe_code)]
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 
 /// The variable by which a machine promises to have everything the tests need: `APUS_REQUIRE=all`.
@@ -38,6 +38,35 @@ pub fn first_attempt(passed: bool) {
     let test = current.name().unwrap_or("a thread of a test");
     let line = format!("{test}\t{}\n", if passed { "passed" } else { "failed" });
     append(ATTEMPTS, &line);
+}
+
+/// Keeps the settings of the whole machine as they are until the file is closed: waits for tests that change them, also those
+/// of another checkout.
+///
+/// # Panics
+/// Where the folder for temporary files cannot be written.
+pub fn settings_stay() -> File {
+    let file = settings();
+    file.lock_shared().unwrap_or_else(|error| panic!("lock {SETTINGS}: {error}"));
+    file
+}
+
+/// Lets this test alone, of all that run on this machine, change its settings until the file is closed.
+///
+/// # Panics
+/// Where the folder for temporary files cannot be written.
+pub fn settings_change() -> File {
+    let file = settings();
+    file.lock().unwrap_or_else(|error| panic!("lock {SETTINGS}: {error}"));
+    file
+}
+
+const SETTINGS: &str = "apus-tune-tests.lock";
+
+fn settings() -> File {
+    let path = std::env::temp_dir().join(SETTINGS);
+    let file = OpenOptions::new().create(true).write(true).truncate(false).open(&path);
+    file.unwrap_or_else(|error| panic!("open {}: {error}", path.display()))
 }
 
 /// Appends `line` to the file that the environment variable `variable` names; does nothing where it names none.

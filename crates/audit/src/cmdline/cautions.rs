@@ -60,6 +60,28 @@ pub(super) const CAUTIONS: &[Caution] = &[
         source: "Linux Documentation/timers/no_hz.rst; Documentation/admin-guide/pm/cpuidle.rst",
     },
     Caution {
+        name: "cpuidle.off",
+        of: |parameter, _| has(parameter, "1"),
+        why: "it disables the choice of idle states: every idle CPU uses the architecture's default one, limits such as \
+              pm_qos_resume_latency_us do nothing, and the kernel's documentation advises against it in production",
+        instead: None,
+        source: "Linux Documentation/admin-guide/pm/cpuidle.rst, Idle States Control Via Kernel Command Line",
+    },
+    Caution {
+        name: "acpi",
+        of: |parameter, _| has(parameter, "off"),
+        why: "the kernel reads no ACPI tables: they describe the CPUs, the NUMA nodes, and how interrupts are routed",
+        instead: None,
+        source: "Linux Documentation/admin-guide/kernel-parameters.txt, acpi; arch/x86/kernel/acpi/boot.c",
+    },
+    Caution {
+        name: "noapic",
+        of: |_, _| true,
+        why: "without the I/O APICs, interrupts that are no MSI all go to one CPU, and irqaffinity= cannot move them",
+        instead: None,
+        source: "Linux Documentation/admin-guide/kernel-parameters.txt, noapic; Documentation/arch/x86/i386/IO-APIC.rst",
+    },
+    Caution {
         name: "pcie_aspm",
         of: |parameter, line| has(parameter, "off") && !line.has("pcie_aspm.policy"),
         why: "it does not switch ASPM off: the kernel leaves the links as the firmware set them, and they may still sleep",

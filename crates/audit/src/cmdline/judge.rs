@@ -543,6 +543,12 @@ mod tests {
             ("idle=poll", Kind::Caution, None),
             ("pcie_aspm=off", Kind::Caution, Some("pcie_aspm.policy=performance")),
             ("crashkernel=auto", Kind::Caution, Some("crashkernel=1G-4G:192M,4G-64G:256M,64G-:512M")),
+            ("cpuidle.off=1", Kind::Caution, None),
+            ("acpi=off", Kind::Caution, None),
+            ("noapic", Kind::Caution, None),
+            // It compares the whole value.
+            ("intel_pstate=active,no_hwp", Kind::UnknownValue, None),
+            ("intel_pstate=active intel_pstate=passive", Kind::Contradiction, Some("keep one of the two")),
             ("console=ttyS0,115200", Kind::Caution, Some("quiet loglevel=4")),
         ] {
             let remarks = judge(&CommandLine::parse(line), &Context::default());
@@ -550,6 +556,8 @@ mod tests {
             assert_eq!(said, [(kind, instead)], "{line}: {remarks:?}");
         }
         for fine in [
+            "intel_pstate=active intel_pstate=no_hwp intel_pstate=per_cpu_perf_limits",
+            "acpi=force",
             "amd_iommu=off",
             "mce=ignore_ce",
             "idle=nomwait",

@@ -49,6 +49,7 @@ impl Part {
 
 const IDLE: &str = "Linux Documentation/admin-guide/pm/cpuidle.rst, Idle States Control Via Kernel Command Line";
 const PARAMETERS: &str = "Linux Documentation/admin-guide/kernel-parameters.txt";
+const PSTATE: &str = "Linux drivers/cpufreq/intel_pstate.c, intel_pstate_setup";
 const NO_HZ: &str = "Linux Documentation/timers/no_hz.rst";
 
 /// The table.
@@ -126,9 +127,23 @@ pub(super) const CONTRADICTIONS: &[Contradiction] = &[
     Contradiction {
         first: with("intel_pstate", "disable"),
         second: with("intel_pstate", "active"),
-        why: "the driver cannot be both",
+        why: "a driver that is disabled has no mode",
         fix: "keep one of the two",
-        source: PARAMETERS,
+        source: PSTATE,
+    },
+    Contradiction {
+        first: with("intel_pstate", "disable"),
+        second: with("intel_pstate", "passive"),
+        why: "a driver that is disabled has no mode",
+        fix: "keep one of the two",
+        source: PSTATE,
+    },
+    Contradiction {
+        first: with("intel_pstate", "active"),
+        second: with("intel_pstate", "passive"),
+        why: "the driver has one mode: the last of the two counts",
+        fix: "keep one of the two",
+        source: PSTATE,
     },
     Contradiction {
         first: any("nowatchdog"),

@@ -113,9 +113,10 @@ pub const KNOWN: &[Known] = &[
     known("processor.max_cstate", Values::Number(0, 9)),
     one("cpuidle.off", &["1"]),
     one("cpuidle.governor", &["menu", "teo", "ladder", "haltpoll"]),
-    several(
+    // Each one acts, and is one word (drivers/cpufreq/intel_pstate.c, intel_pstate_setup).
+    repeated(
         "intel_pstate",
-        &[
+        Values::One(&[
             "disable",
             "active",
             "passive",
@@ -125,7 +126,7 @@ pub const KNOWN: &[Known] = &[
             "support_acpi_ppc",
             "per_cpu_perf_limits",
             "no_cas",
-        ],
+        ]),
     ),
     several("amd_pstate", &["disable", "passive", "active", "guided"]),
     one("amd_prefcore", &["disable"]),

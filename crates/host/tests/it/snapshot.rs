@@ -96,6 +96,7 @@ fn is_discreet(root: &Path) {
 
 #[test]
 fn of_this_host_by_the_program() {
+    let _stays = testkit::settings_stay();
     let place = Scratch::new();
     let snapshot = Snapshot::take(Plan { interval: Nanos::from_millis(200), ..Plan::default() });
     assert!(snapshot.is_complete() && snapshot.size() < 64 << 20, "{} octets", snapshot.size());
@@ -129,6 +130,7 @@ fn links_agree(host: &Facts, taken: &Facts) {
 
 #[test]
 fn of_this_host_by_the_script() {
+    let _stays = testkit::settings_stay();
     let place = Scratch::new();
     let file = place.join("host.tar");
     let output = Command::new("sh").arg(script()).args(["-o"]).arg(&file).args(["-t", "1"]).output().unwrap();

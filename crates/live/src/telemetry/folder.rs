@@ -10,6 +10,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
+use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
@@ -229,10 +230,27 @@ fn make(path: &Path) -> io::Result<()> {
 
 /// Puts what stands at `path` aside, unchanged, and a folder of ours in its place, in one step.
 fn set_aside(path: &Path) -> io::Result<()> {
-    let aside = path.with_extension(format!("set-aside-{}", std::process::id()));
-    DirBuilder::new().mode(0o755).create(&aside)?;
+    /// Nobody takes one of 2^64 names first but by chance.
+    const TRIES: u32 = 8;
+    let mut tries = 0;
+    let aside = loop {
+        // Nobody else can foresee it and take it first: the state is seeded by getrandom(2).
+        let chance = RandomState::new().hash_one(tries);
+        let aside = path.with_extension(format!("set-aside-{chance:016x}"));
+        tries += 1;
+        match DirBuilder::new().mode(0o755).create(&aside) {
+            Ok(()) => break aside,
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && tries < TRIES => {}
+            Err(e) => return Err(e),
+        }
+    };
     let here = rustix::fs::CWD;
-    Ok(rustix::fs::renameat_with(here, path, here, &aside, RenameFlags::EXCHANGE)?)
+    let exchanged = rustix::fs::renameat_with(here, path, here, &aside, RenameFlags::EXCHANGE);
+    if exchanged.is_err() {
+        // Empty as it is, it would lie there for ever.
+        let _ = std::fs::remove_dir(&aside);
+    }
+    Ok(exchanged?)
 }
 
 fn missing_is_fine(result: Result<(), Errno>) -> io::Result<()> {
@@ -391,5 +409,26 @@ mod tests {
         let names = Folder::open(&root.0).unwrap().unwrap().names().unwrap();
         assert_eq!(names.len(), 2);
         assert_eq!(fs::read_to_string(root.0.join(&names[1])).unwrap(), "theirs");
+        let error = set_aside(&root.0.join("nothing")).unwrap_err();
+        assert_eq!((error.kind(), fs::read_dir(&root.0).unwrap().count()), (io::ErrorKind::NotFound, 2));
+    }
+
+    /// Before, anybody could make a folder of the name that root's process would use, and root's worker did not start.
+    #[test]
+    fn the_name_to_set_aside_cannot_be_taken_first() {
+        let root = Root::new("aside-taken");
+        let path = root.0.join("apus");
+        let aside = |names: Vec<String>| names.into_iter().find(|name| name.starts_with("apus.set-aside-")).unwrap();
+        let names = || Folder::open(&root.0).unwrap().unwrap().names().unwrap();
+        fs::create_dir(root.0.join(format!("apus.set-aside-{}", std::process::id()))).unwrap();
+        fs::write(&path, "theirs").unwrap();
+        set_aside(&path).unwrap();
+        fs::remove_dir(root.0.join(format!("apus.set-aside-{}", std::process::id()))).unwrap();
+        let first = aside(names());
+        fs::remove_file(root.0.join(&first)).unwrap();
+        fs::remove_dir(&path).unwrap();
+        fs::write(&path, "theirs").unwrap();
+        set_aside(&path).unwrap();
+        assert_ne!(aside(names()), first, "the next name is another");
     }
 }

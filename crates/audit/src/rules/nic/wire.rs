@@ -3,7 +3,7 @@
 use host::Facts;
 
 use crate::rules::interfaces::{by_link, frame_time, gigabits};
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, Verdict, known};
 use units::Nanos;
 
 /// The rules.
@@ -88,6 +88,13 @@ fn discipline(facts: &Facts, context: &Context) -> Judged {
             plain if PLAIN.contains(&plain) => Judgement::pass(Subject::Host, format!("{plain} holds nothing back")),
             other => Judgement::pass(Subject::Host, format!("{other} is not known to hold packets back")),
         };
+        let judgement = match link.tx_queues[..] {
+            // mq refuses a device that has one (net/sched/sch_mq.c, mq_init).
+            [_] if judgement.verdict != Verdict::Pass => {
+                judgement.now(format!("tc qdisc replace dev {} root pfifo_fast", link.name))
+            }
+            _ => judgement,
+        };
         Ok(judgement.see(&link.qdisc))
     })
 }
@@ -114,6 +121,16 @@ pub(crate) mod tests {
         Case::fail("nic.qdisc", || qdisc("netem")),
         Case::unknown("nic.qdisc", || link("1500\n", "10000\n")),
     ];
+
+    /// The kernel refuses mq on a device with one queue.
+    #[test]
+    fn one_queue_gets_a_discipline_that_it_can_have() {
+        let queue = |host: Host, n: u32| host.file(&format!("/sys/class/net/eth0/queues/tx-{n}/xps_cpus"), "ff\n");
+        let now = |host: Host| host.judge("nic.qdisc").remove(0).now;
+        assert_eq!(now(queue(qdisc("htb"), 0)), ["tc qdisc replace dev eth0 root pfifo_fast"]);
+        assert_eq!(now(queue(queue(qdisc("htb"), 0), 1)), [""; 0], "the rule's own: mq");
+        assert_eq!(now(queue(qdisc("mq"), 0)), [""; 0]);
+    }
 
     /// A port of 1 Gbit/s with standard frames: less is no way out.
     #[test]

@@ -6,6 +6,7 @@ use units::{Nanos, PacketRate};
 
 use crate::documents::distribution::Distribution;
 use crate::documents::top::{Document, Rate, TimeShares, Worker};
+use crate::terminal::line;
 
 /// Stands for what is not known, or has too few samples.
 const UNKNOWN: &str = "–";
@@ -33,7 +34,7 @@ pub fn render(document: &Document) -> String {
     let mut notes = String::new();
     for instance in &document.instances {
         for worker in &instance.workers {
-            let name = format!("{}/{}", instance.instance, worker.worker);
+            let name = line(&format!("{}/{}", instance.instance, worker.worker));
             rows.push(row(&name, worker));
             if let Some(rate) = &worker.rate {
                 let _ = writeln!(notes, "{name}: time {}; why {}; drops {}", time(rate), why(rate), drops(rate));
@@ -42,13 +43,13 @@ pub fn render(document: &Document) -> String {
     }
     let mut text = if rows.len() == 1 { "no instance of Apus runs\n".to_owned() } else { aligned(&rows) + &notes };
     for leftover in &document.leftovers {
-        let _ = writeln!(text, "left behind: {}: {}", leftover.path, leftover.why);
+        let _ = writeln!(text, "left behind: {}: {}", line(&leftover.path), line(&leftover.why));
     }
     text
 }
 
 fn row(name: &str, worker: &Worker) -> Vec<String> {
-    let mut row = vec![name.to_owned(), worker.app.clone(), mode(worker), state(worker).to_owned()];
+    let mut row = vec![name.to_owned(), line(&worker.app), line(&mode(worker)), line(state(worker))];
     match &worker.rate {
         None => row.extend(std::iter::repeat_n(UNKNOWN.to_owned(), 9)),
         Some(rate) => {
@@ -157,6 +158,17 @@ edge/0  l2fwd  adaptive p99.9=50us  running  2.00kpps  1.80kpps  200pps  2.51us 
 edge/0: time busy 10.0 %, sleep 50.0 %, rest 40.0 %; why periodic 80.0 %, traffic 20.0 %; drops no_route 200pps
 ";
         assert_eq!(render(&document()), expected);
+    }
+
+    /// Before, each of these began a line of its own, which read like a worker's.
+    #[test]
+    fn a_name_with_a_line_end_stays_in_its_line() {
+        let mut document = document();
+        let lines = render(&document).lines().count();
+        document.instances[0].instance = "edge\nfake/0".to_owned();
+        document.instances[0].workers[0].app = "l2fwd\n\tx".to_owned();
+        let text = render(&document);
+        assert!(text.lines().count() == lines && text.contains("edge\\u000afake/0/0"), "{text}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What a reboot undoes is done again: `enable`, `disable`.
 
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use host::at_boot::{self, AtBoot, Changed};
@@ -37,12 +37,14 @@ pub fn enable(typed: &Enable) -> anyhow::Result<Status> {
     for variable in &typed.target.variables {
         arguments.extend(["--set".into(), variable.clone()]);
     }
-    let at_boot = AtBoot {
-        program: std::env::current_exe()?,
-        arguments,
-        interfaces: typed.target.interfaces.clone(),
-        summary: profile.summary,
-    };
+    let program = std::env::current_exe()?;
+    let files = profile.layers.iter().filter(|layer| layer.folder.is_some()).map(|layer| PathBuf::from(&layer.name));
+    let mut changeable = Vec::new();
+    for file in files.chain([program.clone()]) {
+        let why = at_boot::changeable_by_others(&file).with_context(|| format!("look who owns {}", file.display()))?;
+        changeable.extend(why.map(|why| (file, why)));
+    }
+    let at_boot = AtBoot { program, arguments, interfaces: typed.target.interfaces.clone(), summary: profile.summary };
     let changed = at_boot.enable(&access)?;
     let mut out = terminal::out();
     for path in &changed.paths {
@@ -56,6 +58,13 @@ pub fn enable(typed: &Enable) -> anyhow::Result<Status> {
     writeln!(out, "to undo: apus tune disable")?;
     for note in &resolved.notes {
         writeln!(out, "note: {note}")?;
+    }
+    for (file, why) in &changeable {
+        writeln!(
+            out,
+            "WARNING: others than root choose what root does at each boot, by {}: {why}; chown root and chmod go-w, or move it",
+            file.display()
+        )?;
     }
     reload(&changed)
 }

@@ -1,21 +1,22 @@
 //! `apus tune follow`: a profile for what is there, and for what comes.
 //!
 //! Each look resolves the profile anew. What it means that was not there before (a device, a thread, an interrupt) is
-//! applied as a transaction of its own. What someone else changed is not set again: only what is new.
+//! applied as a transaction of its own. What someone else changed is not set again: only what is new, and what was refused.
 //!
 //! ```text
-//!   resolve ─► new settings? ─► apply ─► wait ─┐
-//!      ▲                                       │ every 5 s
-//!      └───────────────────────────────────────┘ signal ─► roll back all, the youngest first
+//!   resolve ─► new settings? ─► apply ─► refused before, and due? ─► apply, device by device ─► wait ─┐
+//!      ▲                                                                                             │ every 5 s
+//!      └─────────────────────────────────────────────────────────────────────────────────────────────┘
+//!                                                             signal ─► roll back all, the youngest first
 //! ```
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Write as _;
 use std::time::Duration;
 
 use host::journal::Lease;
 use host::knob::{Access, AnySetting, Setting as _, Theirs, Thread, Value};
-use host::transaction::{Applied, ApplyOptions, Plan, RollbackOptions, Which, apply, rollback};
+use host::transaction::{Applied, ApplyOptions, Became, Plan, RollbackOptions, RolledBack, Which, apply, rollback};
 use live::os::Signals;
 
 use super::{command_line, machine_to_change, resolve, say};
@@ -42,53 +43,165 @@ pub fn run(typed: &Follow) -> anyhow::Result<Status> {
         keep_going: typed.keep_going,
     };
     let every = Duration::from_nanos(typed.every.as_nanos());
-    let mut known: HashSet<Key> = HashSet::new();
-    let mut ours: Vec<u32> = Vec::new();
-    let mut first = true;
+    let mut follower = Follower { access: &access, typed, options, tried: Tried::default(), ours: Vec::new(), look: 0 };
     loop {
-        let looked = look(&access, typed, &mut known, &options, first);
-        // Before a word of it is said: what cannot be said must still be rolled back.
-        ours.extend(looked.as_ref().ok().and_then(|(applied, _)| applied.as_ref()?.id));
-        let said = looked.and_then(|(applied, notes)| match applied {
-            Some(applied) => Ok(say::applied(&access, &applied, &notes, &mut terminal::out())?),
-            None => Ok(()),
-        });
-        match said {
+        match follower.look() {
             Ok(()) => {}
             // A profile that cannot be applied, or an output that takes nothing, ends it; a device that refuses does not.
-            Err(error) if first => {
-                end(&access, &ours)?;
+            Err(error) if follower.look == 0 => {
+                end(&access, &follower.ours)?;
                 return Err(error);
             }
             Err(error) => drop(writeln!(terminal::err(), "{error:#}")),
         }
-        first = false;
+        follower.look += 1;
         if signals.wait(every).is_some() {
-            return end(&access, &ours);
+            return end(&access, &follower.ours);
         }
     }
 }
 
-/// Applies what is new, and returns what a person should know of it.
-fn look(
-    access: &Access,
-    typed: &Follow,
-    known: &mut HashSet<Key>,
-    options: &ApplyOptions,
-    first: bool,
-) -> anyhow::Result<(Option<Applied>, Vec<String>)> {
-    let (_, resolved) = resolve(access, &typed.profile, &typed.target)?;
-    let mut plan = Plan::new(&resolved.plan.name);
-    for item in resolved.plan.items {
-        if known.insert((item.setting.clone(), item.setting.identity(access)?)) {
-            plan.push(item);
+struct Follower<'a> {
+    access: &'a Access,
+    typed: &'a Follow,
+    options: ApplyOptions,
+    tried: Tried,
+    /// Transactions to be rolled back at the end, the oldest first.
+    ours: Vec<u32>,
+    /// How many looks were taken before this one.
+    look: u64,
+}
+
+impl Follower<'_> {
+    /// Applies what is new, then what was refused and is due, and says what became of it.
+    fn look(&mut self) -> anyhow::Result<()> {
+        let (_, resolved) = resolve(self.access, &self.typed.profile, &self.typed.target)?;
+        let mut new = Plan::new(&resolved.plan.name);
+        // By its device: one that still refuses is in no other one's way.
+        let mut due: BTreeMap<Option<String>, Plan> = BTreeMap::new();
+        for item in resolved.plan.items {
+            let key = (item.setting.clone(), item.setting.identity(self.access)?);
+            match self.tried.is_due(&key, self.look) {
+                None => new.push(item),
+                Some(true) => due.entry(key.1).or_insert_with(|| Plan::new(&resolved.plan.name)).push(item),
+                Some(false) => {}
+            }
         }
+        let mut failed = None;
+        if !new.items.is_empty() || self.look == 0 {
+            let notes = if self.look == 0 { resolved.notes } else { Vec::new() };
+            failed = self.attempt(&new, &notes, false).err();
+        }
+        for plan in due.values() {
+            failed = failed.or(self.attempt(plan, &[], true).err());
+        }
+        failed.map_or(Ok(()), Err)
     }
-    if plan.items.is_empty() && !first {
-        return Ok((None, Vec::new()));
+
+    /// Applies a plan, notes what became of each setting, and says it if it is news.
+    fn attempt(&mut self, plan: &Plan, notes: &[String], again: bool) -> anyhow::Result<()> {
+        let key =
+            |item: &host::transaction::Item| anyhow::Ok((item.setting.clone(), item.setting.identity(self.access)?));
+        let keys = plan.items.iter().map(key).collect::<Result<Vec<Key>, _>>()?;
+        let mut news = !again;
+        let applied = match apply(self.access, plan, &self.options) {
+            Ok(applied) => applied,
+            Err(error) => {
+                let why = error.to_string();
+                keys.into_iter().for_each(|key| news |= self.tried.again(key, self.look, &why));
+                return if news { Err(error.into()) } else { Ok(()) };
+            }
+        };
+        let mut holds = false;
+        for (key, (_, became)) in keys.into_iter().zip(&applied.items) {
+            match became {
+                Became::Refused(error) => news |= self.tried.again(key, self.look, &error.to_string()),
+                Became::NotThere => news |= self.tried.again(key, self.look, "not there"),
+                Became::Changed { .. } | Became::Already { .. } | Became::Otherwise { .. } => {
+                    (news, holds) = (true, true);
+                    self.tried.settle(key);
+                }
+            }
+        }
+        // Before a word of it is said: what cannot be said must still be rolled back.
+        if let Some(id) = applied.id {
+            // The first refusal stays in the journal, for `verify`; the next ones would pile up there.
+            let closed =
+                again && !holds && roll_back(self.access, id).is_ok_and(|all| all.iter().all(|one| one.closed));
+            if !closed {
+                self.ours.push(id);
+            }
+        }
+        if news { self.say(&applied, notes) } else { Ok(()) }
     }
-    let applied = apply(access, &plan, options)?;
-    Ok((Some(applied), if first { resolved.notes } else { Vec::new() }))
+
+    fn say(&self, applied: &Applied, notes: &[String]) -> anyhow::Result<()> {
+        Ok(say::applied(self.access, applied, notes, &mut terminal::out())?)
+    }
+}
+
+/// What became of a setting when it was last tried.
+///
+/// ```text
+///   new ─► settled
+///    │        ▲
+///    └─► refused, due in 1, 2, 4, … 64 looks ─┐
+///             ▲──────────────────────────────┘
+/// ```
+enum Standing {
+    /// It was as wanted once: it is not set again, whoever changes it.
+    Settled,
+    /// It was refused, or not there.
+    Refused {
+        /// The look at which to try it again.
+        due: u64,
+        /// How many looks lie between this and the last time.
+        pause: u64,
+        /// Why.
+        why: String,
+    },
+}
+
+/// The settings that were tried.
+#[derive(Default)]
+struct Tried(HashMap<Key, Standing>);
+
+impl Tried {
+    /// The longest pause, in looks: with the default interval some five minutes. A device that is busy, or whose firmware
+    /// restarts, is ready much sooner; one that will never be costs next to nothing.
+    const LONGEST: u64 = 64;
+
+    /// Whether to try a setting again; `None` if it was never tried.
+    fn is_due(&self, key: &Key, look: u64) -> Option<bool> {
+        self.0.get(key).map(|standing| matches!(standing, Standing::Refused { due, .. } if *due <= look))
+    }
+
+    fn settle(&mut self, key: Key) {
+        self.0.insert(key, Standing::Settled);
+    }
+
+    /// Notes a refusal; returns whether it is another one than the last time.
+    fn again(&mut self, key: Key, look: u64, why: &str) -> bool {
+        let (pause, news) = match self.0.get(&key) {
+            Some(Standing::Refused { pause, why: before, .. }) => ((pause * 2).min(Self::LONGEST), before != why),
+            _ => (1, true),
+        };
+        self.0.insert(key, Standing::Refused { due: look + pause, pause, why: why.to_owned() });
+        news
+    }
+}
+
+fn roll_back(access: &Access, id: u32) -> anyhow::Result<Vec<RolledBack>> {
+    let mut decide = |_: &AnySetting, _: &Value, _: &Value| Theirs::Keep;
+    let mut options = RollbackOptions {
+        command: command_line(),
+        patience: Duration::from_secs(10),
+        damaged: false,
+        // What a device took with it when it went needs nobody to restore it.
+        forget: false,
+        decide: &mut decide,
+    };
+    Ok(rollback(access, Which::One(id), &mut options)?)
 }
 
 /// Rolls back what was applied. What fails, or cannot be said, does not keep the rest from it.
@@ -96,24 +209,41 @@ fn end(access: &Access, ours: &[u32]) -> anyhow::Result<Status> {
     let mut all_closed = true;
     let mut failed = None;
     for id in ours.iter().rev() {
-        let mut decide = |_: &AnySetting, _: &Value, _: &Value| Theirs::Keep;
-        let mut options = RollbackOptions {
-            command: command_line(),
-            patience: Duration::from_secs(10),
-            damaged: false,
-            // What a device took with it when it went needs nobody to restore it.
-            forget: false,
-            decide: &mut decide,
-        };
-        let back =
-            rollback(access, Which::One(*id), &mut options).map_err(anyhow::Error::from).and_then(|rolled_back| {
-                all_closed &= rolled_back.iter().all(|one| one.closed);
-                Ok(say::rolled_back(&rolled_back, &mut terminal::out())?)
-            });
+        let back = roll_back(access, *id).and_then(|rolled_back| {
+            all_closed &= rolled_back.iter().all(|one| one.closed);
+            Ok(say::rolled_back(&rolled_back, &mut terminal::out())?)
+        });
         failed = failed.or(back.err());
     }
     if let Some(error) = failed {
         return Err(error);
     }
     Ok(if all_closed { Status::Good } else { Status::Findings })
+}
+
+#[cfg(test)]
+mod tests {
+    use host::knob::Sysctl;
+
+    use super::*;
+
+    #[test]
+    fn what_was_refused_is_tried_again_less_and_less_often() {
+        let key: Key = (Sysctl::new("vm.stat_interval").into(), Some("7".into()));
+        let mut tried = Tried::default();
+        assert_eq!(tried.is_due(&key, 0), None);
+        let mut looks = Vec::new();
+        assert!(tried.again(key.clone(), 0, "busy"));
+        for look in 1..=400 {
+            if tried.is_due(&key, look) == Some(true) {
+                looks.push(look);
+                assert!(!tried.again(key.clone(), look, "busy"), "nothing new");
+            }
+        }
+        assert_eq!(looks, [1, 3, 7, 15, 31, 63, 127, 191, 255, 319, 383]);
+        assert!(tried.again(key.clone(), 447, "read-only"), "another reason is news");
+        tried.settle(key.clone());
+        assert_eq!(tried.is_due(&key, 10_000), Some(false));
+        assert_eq!(tried.is_due(&(key.0, Some("8".into())), 0), None, "another device of its name is new");
+    }
 }

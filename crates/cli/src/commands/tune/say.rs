@@ -7,6 +7,7 @@ use host::profile::{Recommendation, Resolved};
 use host::transaction::{Applied, Became, Entry, Meets, Outcome, Preview, Recovered, RolledBack};
 
 use crate::documents::tune::{OpenTransaction, Status, Value, waits_for};
+use crate::terminal::line;
 
 /// What a profile would change.
 pub fn plan(resolved: &Resolved, previews: &[Preview], out: &mut impl Write) -> io::Result<()> {
@@ -14,7 +15,7 @@ pub fn plan(resolved: &Resolved, previews: &[Preview], out: &mut impl Write) -> 
     writeln!(out, "{}: isolated CPUs {isolated}, housekeeping {}", resolved.plan.name, resolved.housekeeping)?;
     let (mut same, mut absent) = (0, Vec::new());
     for preview in previews {
-        let (label, wanted) = (preview.item.setting.label(), &preview.item.wanted);
+        let (label, wanted) = (line(&preview.item.setting.label()), &preview.item.wanted);
         let from = preview.item.from.as_ref().map_or(String::new(), |from| format!("  [{from}]"));
         match &preview.meets {
             Meets::Other { now } => {
@@ -51,7 +52,7 @@ pub fn applied(access: &Access, applied: &Applied, notes: &[String], out: &mut i
     }
     let (mut changed, mut same, mut absent) = (0, 0, Vec::new());
     for (item, became) in &applied.items {
-        let label = item.setting.label();
+        let label = line(&item.setting.label());
         match became {
             Became::Changed { before, now } => {
                 changed += 1;
@@ -74,7 +75,7 @@ pub fn applied(access: &Access, applied: &Applied, notes: &[String], out: &mut i
         }
     }
     for one in &applied.along {
-        let (label, with) = (one.setting.label(), one.with.label());
+        let (label, with) = (line(&one.setting.label()), line(&one.with.label()));
         let now = one.now.as_ref().map_or("gone".into(), |now| shorten(&now.to_string()));
         match &one.before {
             Ok(before) => {
@@ -93,7 +94,7 @@ pub fn applied(access: &Access, applied: &Applied, notes: &[String], out: &mut i
     }
     for (item, became) in &applied.items {
         if let Some(what) = waits_for(access, &item.setting, &item.wanted).filter(|_| became.is_good()) {
-            writeln!(out, "{} waits for {what}", item.setting.label())?;
+            writeln!(out, "{} waits for {what}", line(&item.setting.label()))?;
         }
     }
     for note in notes {
@@ -128,7 +129,7 @@ pub fn rolled_back(rolled_back: &[RolledBack], out: &mut impl Write) -> io::Resu
     }
     for one in rolled_back {
         let torn = if one.torn { "; its last record was torn: that change was not begun" } else { "" };
-        writeln!(out, "transaction {} ({}){torn}", one.id, one.name.as_deref().unwrap_or("unnamed"))?;
+        writeln!(out, "transaction {} ({}){torn}", one.id, line(one.name.as_deref().unwrap_or("unnamed")))?;
         // Of what went along, what came back by itself is nothing to read.
         let told = |entry: &Entry, outcome: &Outcome| {
             entry.intent.along.is_none() || !matches!(outcome, Outcome::Already | Outcome::Past | Outcome::Ended)
@@ -136,7 +137,7 @@ pub fn rolled_back(rolled_back: &[RolledBack], out: &mut impl Write) -> io::Resu
         for (entry, outcome) in one.entries.iter().filter(|(entry, outcome)| told(entry, outcome)) {
             let mark = if outcome.is_settled() { "  " } else { "! " };
             let before = shorten(&entry.intent.before.to_string());
-            writeln!(out, "{mark}{}: {before}: {outcome}", entry.intent.setting.label())?;
+            writeln!(out, "{mark}{}: {before}: {outcome}", line(&entry.intent.setting.label()))?;
         }
         if let Some(why) = &one.left_alone {
             writeln!(out, "! left alone: {}", why.replace('\n', "\n  "))?;
@@ -165,7 +166,7 @@ pub fn status(document: &Status, out: &mut impl Write) -> io::Result<()> {
             ["ours", "before", "theirs", "refused", "gone", "ended", "past", "elsewhere", "namespace_gone", "unknown"]
         {
             let settings: Vec<String> =
-                one.items.iter().filter(|item| item.stands == stands).map(|item| item.setting.clone()).collect();
+                one.items.iter().filter(|item| item.stands == stands).map(|item| line(&item.setting)).collect();
             if !settings.is_empty() {
                 let meaning = match stands {
                     "ours" => "as applied",
@@ -183,7 +184,7 @@ pub fn status(document: &Status, out: &mut impl Write) -> io::Result<()> {
             }
         }
         for (item, what) in one.items.iter().filter_map(|item| Some((item, item.waits_for.as_ref()?))) {
-            writeln!(out, "  {} waits for {what}", item.setting)?;
+            writeln!(out, "  {} waits for {what}", line(&item.setting))?;
         }
     }
     out.flush()
@@ -201,8 +202,8 @@ fn heading(one: &OpenTransaction, out: &mut impl Write) -> io::Result<()> {
     }
     marks.extend(one.damage.clone());
     let marks = if marks.is_empty() { String::new() } else { format!("  ({})", marks.join("; ")) };
-    let name = one.name.as_deref().unwrap_or("unnamed");
-    writeln!(out, "transaction {} {name}{marks}\n  {}", one.transaction, one.command.as_deref().unwrap_or(""))
+    let name = line(one.name.as_deref().unwrap_or("unnamed"));
+    writeln!(out, "transaction {} {name}{marks}\n  {}", one.transaction, line(one.command.as_deref().unwrap_or("")))
 }
 
 /// What is not as it was wanted.
@@ -236,10 +237,10 @@ pub fn verify(document: &Status, out: &mut impl Write) -> io::Result<()> {
                 Some(false) => "NO EFFECT     ",
                 None => "effect unknown",
             };
-            writeln!(out, "  {mark} {}: {}", item.setting, effect.text)?;
+            writeln!(out, "  {mark} {}: {}", line(&item.setting), effect.text)?;
         }
         if let Some(what) = &item.waits_for {
-            writeln!(out, "  {} waits for {what}", item.setting)?;
+            writeln!(out, "  {} waits for {what}", line(&item.setting))?;
             continue;
         }
         if item.as_wanted == Some(true) {
@@ -249,7 +250,7 @@ pub fn verify(document: &Status, out: &mut impl Write) -> io::Result<()> {
         let now = item.now.as_ref().map_or("cannot be read".to_owned(), |now| shorten(&show(now)));
         let why = item.reason.as_ref().map_or(String::new(), |why| format!(" ({why})"));
         refused += u32::from(item.stands == "refused");
-        writeln!(out, "  {}: wanted {}, is {now}{why}", item.setting, show(&item.wanted))?;
+        writeln!(out, "  {}: wanted {}, is {now}{why}", line(&item.setting), show(&item.wanted))?;
     }
     let refused = if refused > 0 { format!("; {refused} refused when applied") } else { String::new() };
     writeln!(out, "{good} of {all} settings are as wanted{refused}")?;
@@ -260,7 +261,7 @@ pub fn verify(document: &Status, out: &mut impl Write) -> io::Result<()> {
 pub fn verify_profile(resolved: &Resolved, previews: &[Preview], out: &mut impl Write) -> io::Result<()> {
     let (mut good, mut absent) = (0, Vec::new());
     for Preview { item, meets } in previews {
-        let (label, wanted) = (item.setting.label(), &item.wanted);
+        let (label, wanted) = (line(&item.setting.label()), &item.wanted);
         match meets {
             Meets::AsWanted { .. } => good += 1,
             Meets::NotThere => absent.push(label),
@@ -300,7 +301,7 @@ pub fn diff(document: &Status, out: &mut impl Write) -> io::Result<()> {
         for item in &one.items {
             let Some(before) = &item.before else { continue };
             let now = item.now.as_ref().map_or("?".to_owned(), show);
-            writeln!(out, "  {}\n    - {}\n    + {now}", item.setting, show(before))?;
+            writeln!(out, "  {}\n    - {}\n    + {now}", line(&item.setting), show(before))?;
         }
     }
     out.flush()
@@ -309,9 +310,9 @@ pub fn diff(document: &Status, out: &mut impl Write) -> io::Result<()> {
 fn show(value: &Value) -> String {
     match value {
         Value::Text(text) if text.is_empty() => "(empty)".into(),
-        Value::Text(text) => text.clone(),
+        Value::Text(text) => line(text),
         Value::Fields(fields) => {
-            fields.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+            line(&fields.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" "))
         }
     }
 }
@@ -319,6 +320,7 @@ fn show(value: &Value) -> String {
 /// A line is for reading: the features of a device would fill a screen.
 fn shorten(text: &str) -> String {
     const MOST: usize = 100;
+    let text = &line(text);
     match text.char_indices().nth(MOST) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),

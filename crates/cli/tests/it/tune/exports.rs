@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::expect;
 use super::lab::{Bed, Profile, State, differences, steady};
+use super::{PutBack, expect};
 use crate::support::{Running, text};
 
 /// Everything that an engine may trip over: a choice, masks, a file and an interface that are not there, a value with signs
@@ -43,6 +43,8 @@ const SUMMARY: &str =
 
 /// An export in a folder, and what puts the machine back.
 struct Exported {
+    // Before the bed, which lets others change the machine.
+    _put_back: PutBack,
     bed: Bed,
     profile: Profile,
     folder: PathBuf,
@@ -54,6 +56,8 @@ impl Exported {
     fn new(name: &str, format: &str) -> Option<Self> {
         let bed = Bed::new(name)?;
         let before = steady(&bed);
+        let files = before.iter().filter(|(path, _)| path.is_absolute());
+        let put_back = PutBack::new(files.map(|(path, octets)| (path.clone(), octets.clone())).collect());
         let profile = Profile::with(name, SUMMARY, KEYS);
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("export-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
@@ -61,7 +65,7 @@ impl Exported {
         let output = bed.apus(&[&words[..], &[folder.to_str().unwrap()]].concat());
         expect(&output, 0);
         let left_out = text(&output.stderr).to_owned();
-        Some(Self { bed, profile, folder, left_out, before })
+        Some(Self { _put_back: put_back, bed, profile, folder, left_out, before })
     }
 
     /// The only file whose name ends so.
@@ -96,13 +100,6 @@ impl Exported {
 impl Drop for Exported {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.folder);
-        for (path, before) in self.before.iter().filter(|(path, _)| path.is_absolute()) {
-            if fs::read(path).is_ok_and(|now| now != *before) {
-                let shown = String::from_utf8_lossy(before).into_owned();
-                let chosen = shown.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
-                let _ = fs::write(path, chosen.unwrap_or(shown.trim_end()));
-            }
-        }
     }
 }
 

@@ -16,6 +16,7 @@ mod said;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -129,6 +130,15 @@ pub fn expect(output: &Output, code: i32) -> String {
     said
 }
 
+/// Waits until `is`, at most as long as a busy machine may need.
+pub fn wait(what: &str, mut is: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !is() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// A place for the journal of a test on the running machine: it lies over /var/lib for what runs in it, so that the test
 /// neither sees nor disturbs the machine's own transactions.
 ///
@@ -142,10 +152,10 @@ pub struct OwnJournal {
 impl OwnJournal {
     /// The place of the test `name`; as root.
     pub fn new(name: &str) -> Self {
-        let turn = std::fs::File::create(std::env::temp_dir().join("apus-tune-tests.lock")).unwrap();
-        rustix::fs::flock(&turn, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        let turn = testkit::settings_change();
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("journal-{name}"));
         let own = Self { folder, _turn: turn };
+        PutBack::settle();
         if own.folder.exists() {
             let output = own.outside(&["tune", "rollback", "--forget"]);
             println!("{name}: a killed run is taken back: {}{}", text(&output.stdout), text(&output.stderr));
@@ -179,6 +189,70 @@ impl OwnJournal {
     pub fn journal(&self, id: u64) -> PathBuf {
         self.folder.join(format!("apus/tune/{id:06}.journal"))
     }
+}
+
+/// Files of the running machine that a test changes past `apus`: put back when dropped; and where the test was killed, by
+/// the next one that may change the machine.
+pub struct PutBack {
+    before: Vec<(PathBuf, Vec<u8>)>,
+}
+
+impl PutBack {
+    /// What is to be put back. The test holds an [`OwnJournal`] as long as this lives.
+    pub fn new(before: Vec<(PathBuf, Vec<u8>)>) -> Self {
+        let draft = Self::kept().with_extension("new");
+        std::fs::write(&draft, serde_json::to_vec(&before).unwrap()).unwrap();
+        std::fs::rename(draft, Self::kept()).unwrap();
+        Self { before }
+    }
+
+    /// The same of these files as they are.
+    pub fn files(paths: &[&str]) -> Self {
+        Self::new(paths.iter().map(|path| (PathBuf::from(path), std::fs::read(path).unwrap())).collect())
+    }
+
+    /// Where it is kept, for those who come after a kill.
+    fn kept() -> PathBuf {
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join("put-back.json")
+    }
+
+    /// Puts back what a killed test left changed.
+    fn settle() {
+        if let Ok(kept) = std::fs::read(Self::kept()) {
+            drop(Self { before: serde_json::from_slice(&kept).unwrap() });
+        }
+    }
+}
+
+impl Drop for PutBack {
+    fn drop(&mut self) {
+        for (path, before) in &self.before {
+            if std::fs::read(path).is_ok_and(|now| now != *before) {
+                let shown = String::from_utf8_lossy(before).into_owned();
+                // Of a choice, the word in brackets.
+                let chosen = shown.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
+                let _ = std::fs::write(path, chosen.unwrap_or(shown.trim_end()));
+            }
+        }
+        let _ = std::fs::remove_file(Self::kept());
+    }
+}
+
+/// A test that was killed before it could put anything back.
+#[test]
+fn what_a_killed_test_left_is_put_back() {
+    if !rustix::process::geteuid().is_root() {
+        return testkit::skip("needs root");
+    }
+    const FILE: &str = "/proc/sys/vm/stat_interval";
+    let own = OwnJournal::new("killed");
+    let before = std::fs::read_to_string(FILE).unwrap();
+    std::mem::forget(PutBack::files(&[FILE]));
+    std::fs::write(FILE, (before.trim().parse::<u32>().unwrap() + 1).to_string()).unwrap();
+    drop(own);
+    let _own = OwnJournal::new("killed");
+    assert_eq!(std::fs::read_to_string(FILE).unwrap(), before);
+    assert!(!PutBack::kept().exists());
 }
 
 impl Drop for OwnJournal {

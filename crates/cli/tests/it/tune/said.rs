@@ -1,7 +1,7 @@
 use std::process::{Command, Stdio};
 
-use super::{Machine, expect};
-use crate::support::text;
+use super::{Machine, expect, wait};
+use crate::support::{Running, text};
 
 #[test]
 fn an_interface_that_is_not_there_is_an_error() {
@@ -52,6 +52,85 @@ fn verify_counts_what_was_refused() {
     machine.put(&format!("{policy}/scaling_governor"), "performance\n");
     let said = expect(&machine.apus(&["tune", "verify"]), 0);
     assert!(said.contains("2 of 2 settings are as wanted"), "{said}");
+}
+
+/// Before, a setting that was refused once was never tried again, and one that refused kept all that came with it from
+/// being set.
+#[test]
+fn a_passing_refusal_is_tried_again() {
+    for keep_going in [true, false] {
+        let machine = Machine::small("passing");
+        let profile = machine.0.join("p.toml");
+        let keys = "summary = \"x\"\n[sysctl]\n\"vm.stat_interval\" = 7\n[cpus.0]\ngovernor = \"performance\"\n";
+        std::fs::write(&profile, keys).unwrap();
+        let policy = |name: &str| format!("sys/devices/system/cpu/cpufreq/policy0/{name}");
+        let refuses = || {
+            machine.put(&policy("scaling_available_governors"), "powersave\n");
+            machine.put(&policy("related_cpus"), "0\n");
+            machine.put(&policy("scaling_governor"), "powersave\n");
+        };
+        // Refused as a part of what was there first, or as what came later.
+        if keep_going {
+            refuses();
+        }
+        let said = machine.0.join("said");
+        let file = || std::fs::OpenOptions::new().create(true).append(true).open(&said).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_apus"));
+        command.args(["tune", "follow", profile.to_str().unwrap(), "--every", "5ms", "--root"]).arg(&machine.0);
+        command.args(keep_going.then_some("--keep-going")).stdin(Stdio::null()).stdout(file()).stderr(file());
+        let mut follow = Running(command.spawn().unwrap());
+        wait("what is not refused is set", || machine.read("proc/sys/vm/stat_interval").trim() == "7");
+        refuses();
+        wait("it says the refusal", || machine.read("said").contains("there are powersave"));
+        machine.put(&policy("scaling_available_governors"), "performance powersave\n");
+        wait("it is set later", || machine.read(&policy("scaling_governor")).trim() == "performance");
+        wait("it says so", || machine.read("said").contains("governor of CPU policy 0: powersave -> performance"));
+        let (_, status) = machine.json(&["tune", "status"]);
+        assert_eq!(status["transactions"].as_array().unwrap().len(), 2, "{status:#}");
+        assert_eq!(machine.read("said").matches("there are powersave").count(), 1, "{}", machine.read("said"));
+        follow.end(rustix::process::Signal::TERM);
+        assert_eq!(machine.read("proc/sys/vm/stat_interval").trim(), "1");
+        assert_eq!(machine.read(&policy("scaling_governor")).trim(), "powersave");
+        assert!(expect(&machine.apus(&["tune", "status"]), 0).contains("nothing is applied"));
+    }
+}
+
+/// Before, whoever could write to the profile became root at the next boot, and nobody said so.
+#[test]
+fn a_profile_at_boot_that_others_can_change_is_warned_of() {
+    use std::os::unix::fs::PermissionsExt as _;
+    if !rustix::process::geteuid().is_root() {
+        return testkit::skip("root, whose files these have to be");
+    }
+    let machine = Machine::small("boot");
+    std::fs::create_dir_all(machine.0.join("etc/systemd/system")).unwrap();
+    machine.put("p/main.toml", "summary = \"x\"\ninclude = [\"./part.toml\"]\n");
+    machine.put("p/part.toml", "summary = \"y\"\n[sysctl]\n\"vm.stat_interval\" = 7\n");
+    let main = machine.0.join("p/main.toml");
+    let enable = || expect(&machine.apus(&["tune", "enable", main.to_str().unwrap()]), 0);
+    let said = enable();
+    assert!(!said.contains("main.toml:") && !said.contains("part.toml:"), "{said}");
+    let part = machine.0.join("p/part.toml");
+    std::fs::set_permissions(&part, std::fs::Permissions::from_mode(0o646)).unwrap();
+    let said = enable();
+    assert!(said.contains("WARNING: others than root") && said.contains("part.toml (mode 646)"), "{said}");
+    std::fs::set_permissions(&part, std::fs::Permissions::from_mode(0o644)).unwrap();
+    std::os::unix::fs::chown(machine.0.join("p"), Some(65_534), None).unwrap();
+    assert_eq!(enable().matches("belongs to user 65534").count(), 2);
+}
+
+/// Before, the second line of the name read like a transaction of its own.
+#[test]
+fn a_name_with_a_line_end_stays_in_its_line() {
+    let machine = Machine::small("line");
+    let name = "p\ntransaction 9 poll.toml";
+    machine.put(name, "summary = \"x\"\n[sysctl]\n\"vm.stat_interval\" = 7\n");
+    let profile = machine.0.join(name);
+    expect(&machine.apus(&["tune", "apply", profile.to_str().unwrap(), "--yes"]), 0);
+    for words in [&["tune", "status"][..], &["tune", "diff"], &["tune", "rollback"]] {
+        let said = expect(&machine.apus(words), 0);
+        assert_eq!(said.lines().filter(|line| line.starts_with("transaction")).count(), 1, "{words:?}: {said}");
+    }
 }
 
 /// A full disk behind the output: the change stands, and that is said.
