@@ -25,7 +25,7 @@ fn main() {
     let mut best_of: Vec<f64> = Vec::new();
     let mut ours: Vec<f64> = Vec::new();
     for (machine, nic) in MACHINES {
-        let full = sim::goals::full_rate(machine, nic).expect("the machine is built in");
+        let full = sim::goals::full_rate(machine, nic, &sim::goals::Files::new()).expect("the machine is built in");
         let processor = Machine::named(machine).expect("the machine is built in");
         let lowest = processor.processor().expect("a processor").pstates.lowest.as_hertz() / 1_000_000;
         for deepest in ["C1", "C6"] {

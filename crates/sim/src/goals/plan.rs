@@ -209,6 +209,9 @@ fn bears(processor: &Processor, at: Hertz) -> u64 {
     at.as_hertz() * BURST / cycles.max(1)
 }
 
+/// Ways with what each of them bears, packets a second.
+type Rivals = Vec<(Way, u64)>;
+
 impl Plan {
     /// All settings with their goals, in the grid's order; a sample has those that were drawn.
     pub fn settings(&self) -> Result<Vec<Setting>, PlanError> {
@@ -267,7 +270,7 @@ impl Plan {
 
     /// The idle states of a machine, and the rivals there, each with the packets a second that it can forward: one that
     /// cannot forward what comes loses packets, and so holds no goal.
-    fn of_machine(&self, name: &str) -> Result<(Vec<String>, Vec<(Way, u64)>), PlanError> {
+    fn of_machine(&self, name: &str) -> Result<(Vec<String>, Rivals), PlanError> {
         let machine = machine(name, &self.files)?;
         let processor = machine.processor()?;
         let states = processor.cstates.states.iter().map(|state| state.name.clone()).collect();

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 use sim::bound::{self, Bound, Why};
-use sim::goals::{MACHINES, full_rate};
+use sim::goals::{Files, MACHINES, full_rate};
 use sim::outcome::{GoalOutcome, Outcome};
 use sim::scenario::Scenario;
 use sim::world;
@@ -57,7 +57,7 @@ fn cases() -> impl Strategy<Value = Case> {
     // Loads from 0.01 to 90 %, evenly over the decades.
     (0..MACHINES.len(), any::<bool>(), 0usize..5, 0u32..=395, quantile, 12u64..200, 1u64..1_000).prop_map(
         |(machine, deep, kind, decade, quantile, latency, seed)| {
-            let full = full_rate(MACHINES[machine].0, MACHINES[machine].1).unwrap();
+            let full = full_rate(MACHINES[machine].0, MACHINES[machine].1, &Files::new()).unwrap();
             let rate = (full as f64 * 1e-4 * 10f64.powf(f64::from(decade) / 100.0)) as u64;
             let burst = (rate * 4).min(full);
             let traffic = match kind {

@@ -113,7 +113,7 @@ impl Gaps {
 
     /// The mean gap, in nanoseconds; [`LONGEST`] if nothing came yet.
     pub(super) fn mean(&self) -> u64 {
-        if self.packets == 0 { LONGEST } else { (self.span / self.packets).max(1) }
+        self.span.checked_div(self.packets).map_or(LONGEST, |gap| gap.max(1))
     }
 
     /// The hazard over the next `span` after a silence, in 2^-16.
@@ -122,7 +122,8 @@ impl Gaps {
         loop {
             let ends = if index == OCTAVES - 1 { u64::MAX } else { begins(index + 1) };
             let part = left.min(ends - from);
-            risk += if part >= width(index) { self.hazards[index] } else { self.hazards[index] * part >> (index + 8) };
+            risk +=
+                if part >= width(index) { self.hazards[index] } else { (self.hazards[index] * part) >> (index + 8) };
             left -= part;
             if left == 0 || risk > 16 << 16 {
                 return risk;
@@ -143,7 +144,7 @@ impl Gaps {
         let one = 1u64 << 16;
         let left = (u128::from(span) * u128::from(one + risk) / u128::from(2 * one + risk)) as u64;
         let more = self.follow(left);
-        (u128::from(comes) * u128::from(1_000_000 + more) >> 16) as u64
+        ((u128::from(comes) * u128::from(1_000_000 + more)) >> 16) as u64
     }
 
     /// Frames to be expected within `span` after a frame, but for that, in millionths.
@@ -167,13 +168,13 @@ impl Gaps {
         while index < OCTAVES - 1 && alive > 64 {
             let ends = begins(index + 1);
             let part = ends - from;
-            let survives = alive * exp_neg(self.hazards[index] * part >> (index + 8)) >> 16;
+            let survives = (alive * exp_neg((self.hazards[index] * part) >> (index + 8))) >> 16;
             // Of an octave that is entered in its midst, those that end do so within as large a part of what is left.
             let inside = (u128::from(self.inside[index]) * u128::from(part) / u128::from(width(index))) as u64;
             mean += (survives * part + (alive - survives) * inside) >> 32;
             (alive, from, index) = (survives, ends, index + 1);
         }
-        mean += alive * LONGEST >> 32;
+        mean += (alive * LONGEST) >> 32;
         mean.clamp(1, LONGEST)
     }
 }
@@ -184,20 +185,20 @@ fn minus_ln(x: u64) -> u64 {
     let x = x.clamp(1, 1 << 16);
     let leading = u64::from(x.ilog2());
     let part = (x << (16 - leading)) - (1 << 16);
-    let log2 = (leading << 16) + part + (part * ((1 << 16) - part) >> 16) * 22_486 / 65_536;
-    ((16 << 16) - log2.min(16 << 16)) * LN_2 >> 16
+    let log2 = (leading << 16) + part + ((part * ((1 << 16) - part)) >> 16) * 22_486 / 65_536;
+    (((16 << 16) - log2.min(16 << 16)) * LN_2) >> 16
 }
 
 /// e^-x for x in 2^-16, in 2^-16: by halves and a parabola through 1, sqrt(1/2) and 1/2; within 0.3 %.
 fn exp_neg(x: u64) -> u64 {
     const LOG2_E: u64 = 94_548;
-    let halvings = x.min(1 << 24) * LOG2_E >> 16;
+    let halvings = (x.min(1 << 24) * LOG2_E) >> 16;
     let whole = halvings >> 16;
     if whole > 16 {
         return 0;
     }
     let part = halvings & 0xffff;
-    let root = (1 << 16) - (part * (44_014 - (part * 11_246 >> 16)) >> 16);
+    let root = (1 << 16) - ((part * (44_014 - ((part * 11_246) >> 16))) >> 16);
     root >> whole
 }
 
