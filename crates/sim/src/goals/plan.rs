@@ -157,7 +157,7 @@ impl Grid {
                 loads_ppm: vec![1_000, 10_000, 100_000],
                 goals: goals(&[Quantile::P99_9], &[20, 50, 250]),
                 frequencies: 1,
-                seeds: 3,
+                seeds: 5,
                 warm_up: Nanos::from_secs(1),
                 duration: (Nanos::from_millis(500), Nanos::from_secs(1)),
                 first_second: true,
