@@ -83,7 +83,7 @@ fn verdicts_on_lateness() {
         assert_eq!(case(&[ours], &others).verdict(), verdict);
     }
     let few = Measured { packets: 3_687, ..run(0, 1) };
-    assert_eq!(case(&[few.clone()], &[tried("poll", &[run(0, 900)])]).verdict(), Verdict::TooFew);
+    assert_eq!(case(std::slice::from_ref(&few), &[tried("poll", &[run(0, 900)])]).verdict(), Verdict::TooFew);
     assert_ne!(case(&[few.clone(), few], &[]).verdict(), Verdict::TooFew, "seeds count together");
 }
 
