@@ -21,6 +21,9 @@ const ALLOWED_LATE: u64 = 20;
 /// How long traffic from a file is simulated, which has no rate that one knows beforehand.
 const FROM_A_FILE: Nanos = Nanos::from_secs(2);
 
+/// A way, and the packets a second that it can forward.
+type Rival = (Way, u64);
+
 /// A named grid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Grid {
@@ -157,7 +160,7 @@ impl Grid {
                 loads_ppm: vec![1_000, 10_000, 100_000],
                 goals: goals(&[Quantile::P99_9], &[20, 50, 250]),
                 frequencies: 1,
-                seeds: 3,
+                seeds: 5,
                 warm_up: Nanos::from_secs(1),
                 duration: (Nanos::from_millis(500), Nanos::from_secs(1)),
                 first_second: true,
@@ -209,9 +212,6 @@ fn bears(processor: &Processor, at: Hertz) -> u64 {
     at.as_hertz() * BURST / cycles.max(1)
 }
 
-/// Ways with what each of them bears, packets a second.
-type Rivals = Vec<(Way, u64)>;
-
 impl Plan {
     /// All settings with their goals, in the grid's order; a sample has those that were drawn.
     pub fn settings(&self) -> Result<Vec<Setting>, PlanError> {
@@ -228,7 +228,7 @@ impl Plan {
                     let arriving = pattern.at(rate_pps.unwrap_or(0), full, &self.files);
                     // Half of the time of `step` is nearly idle.
                     let mean_pps = rate_pps.map_or(0, |rate| if *pattern == Pattern::Step { rate / 2 } else { rate });
-                    let bears = |(_, bears): &&(Way, u64)| *bears >= mean_pps;
+                    let bears = |(_, bears): &&Rival| *bears >= mean_pps;
                     let rivals: Vec<Way> = rivals.iter().filter(bears).map(|(way, _)| *way).collect();
                     let idle = self.idle.iter().filter(|idle| load_ppm.is_none_or(|load| load <= idle.up_to_ppm));
                     for idle in idle.filter(|idle| states.contains(&idle.deepest)) {
@@ -270,7 +270,7 @@ impl Plan {
 
     /// The idle states of a machine, and the rivals there, each with the packets a second that it can forward: one that
     /// cannot forward what comes loses packets, and so holds no goal.
-    fn of_machine(&self, name: &str) -> Result<(Vec<String>, Rivals), PlanError> {
+    fn of_machine(&self, name: &str) -> Result<(Vec<String>, Vec<Rival>), PlanError> {
         let machine = machine(name, &self.files)?;
         let processor = machine.processor()?;
         let states = processor.cstates.states.iter().map(|state| state.name.clone()).collect();

@@ -55,7 +55,7 @@ pub struct Goals {
     /// The first seed of all that is random: the same seed gives the same bytes.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Seeds per case: the first and the N - 1 that follow it [default: 3; classic: 1; full: 5].
+    /// Seeds per case: the first and the N - 1 that follow it [default: 5; classic: 1].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_SEEDS))]
     pub seeds: Option<u64>,
     /// Settings to simulate at a time [default: the number of CPUs].
@@ -84,7 +84,7 @@ pub struct Goals {
 /// A named grid.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
 pub enum Grid {
-    /// Two machines, four kinds of traffic at three loads, three goals, three seeds.
+    /// Two machines, four kinds of traffic at three loads, three goals, five seeds.
     Quick,
     /// Four machines, Poisson traffic at four loads, three goals, one seed.
     Classic,

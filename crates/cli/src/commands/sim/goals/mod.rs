@@ -84,7 +84,9 @@ fn keep(folder: &Path, settings: &[Arc<Setting>], files: &Files) -> Result<(), F
     for (name, text) in settings.iter().flat_map(|setting| setting.scenarios()) {
         terminal::file(&folder.join(name), &text).map_err(failed)?;
     }
-    files.iter().try_for_each(|(name, octets)| fs::write(folder.join(name), octets)).map_err(failed)
+    // As they are: a capture is no text.
+    let copy = |(name, octets): (&String, &Arc<[u8]>)| fs::File::create(folder.join(name))?.write_all(octets);
+    files.iter().try_for_each(copy).map_err(failed)
 }
 
 /// The cases of the settings that were simulated, and whether a signal came before all were.
