@@ -190,7 +190,7 @@ fn companions(facts: &Facts, context: &Context) -> Judged {
         let is = |name: &str| remark.parameter.starts_with(name);
         // cmd.hugepages judges these for the same uses, and a kernel that offloads by default lacks no rcu_nocbs=.
         let elsewhere = is("default_hugepagesz=") || is("rcu_nocbs=") && offloads_by_default(facts) == Some(true);
-        !elsewhere && !(no_ticks && is("nohz_full="))
+        !(elsewhere || no_ticks && is("nohz_full="))
     };
     let found = found.into_iter().filter(wanted).collect();
     each(facts, found, "no companion is missing", |subject, text| {
