@@ -161,7 +161,7 @@ const EVIDENCE: &[Rule] = &[
             effect: crate::Effect::Unsized,
             source: "ten bits a character over 115,200 bits a second",
         },
-        fix: Fix::runtime_or_boot("dmesg -n 4 # errors and worse alone", "loglevel=4").traded(),
+        fix: Fix::runtime_or_boot("dmesg -n 4 # errors and worse only", "loglevel=4").traded(),
         cost: "Warnings and notices of the kernel are in the log only.",
         references: &[
             "Linux Documentation/admin-guide/sysctl/kernel.rst, printk",

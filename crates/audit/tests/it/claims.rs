@@ -46,6 +46,7 @@ fn what_a_sibling_does_not_know_is_not_claimed() {
                 }
                 assert!(found.contains(hedge), "{about}: {id} claims {found:?}, and {sibling} does not know");
                 assert!(finding.level() < Level::Fail, "{about}: {id} fails, and {sibling} does not know");
+                assert_eq!(finding.effect, None, "{about}: {id} adds a delay, and {sibling} does not know");
                 hedged += 1;
             }
         }

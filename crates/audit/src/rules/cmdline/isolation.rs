@@ -214,6 +214,7 @@ fn isolcpus(facts: &Facts, context: &Context) -> Judged {
                  does is not recorded"
             ),
         )
+        .with_effect(crate::Effect::Unsized)
     } else if !stray.is_empty() {
         Judgement::warn(
             &stray,
@@ -254,7 +255,8 @@ fn flags(facts: &Facts, _: &Context) -> Judged {
                     "without domain the scheduler still balances work onto CPUs {named}, unless a cpuset partition, which is \
                      not recorded, keeps it away"
                 ),
-            ),
+            )
+            .with_effect(crate::Effect::Unsized),
         }
     } else if !flags.contains(&"managed_irq") {
         Judgement::warn(subject, "without managed_irq, interrupts that the kernel manages still go to these CPUs")
@@ -327,7 +329,8 @@ fn rcu_nocbs(facts: &Facts, context: &Context) -> Judged {
                     "RCU callbacks may run on CPUs {missing}, unless the kernel was built with \
                      CONFIG_RCU_NOCB_CPU_DEFAULT_ALL"
                 ),
-            ),
+            )
+            .with_effect(crate::Effect::Unsized),
             "not recorded",
         ),
     };

@@ -9,7 +9,8 @@ use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, R
 const INTEL: Applies = Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]);
 const KERNEL: &str = "Linux Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst";
 
-const WATTS: &str = "The uncore saves no power while there is little traffic, and turbo gets what it uses less.";
+const WATTS: &str =
+    "The uncore saves no power while there is little traffic, and leaves less of the power budget to turbo.";
 
 const RAMP: Magnitude = Magnitude {
     text: "at a third of the frequency each miss of the core's caches takes some tens of nanoseconds more; the way up takes milliseconds",
