@@ -183,6 +183,11 @@ impl<C> Period<C> {
         }
     }
 
+    /// Whether a period is believed.
+    pub(super) fn is_known(&self) -> bool {
+        matches!(self.state, State::Locked { .. })
+    }
+
     /// When the next burst comes, if a period is believed; it moves on when a slot stays empty.
     pub(super) fn forecast(&mut self, now: Instant<C>) -> Option<Forecast<C>> {
         let State::Locked { due, period_64ths, doubt } = &mut self.state else { return None };

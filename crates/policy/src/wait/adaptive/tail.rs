@@ -19,20 +19,6 @@ const STALL_LEAST: Nanos = Nanos::from_micros(100);
 /// forbid sleeps that a ring leaves little time for.
 const STALL_AFTER: u32 = 4;
 
-/// Parts of a distribution that a plan goes by.
-pub(super) const PARTS: usize = 6;
-/// The quantiles at which they end, in millionths...
-const UP_TO_PPM: [u32; PARTS] = [500_000, 750_000, 900_000, 990_000, 999_000, 1_000_000];
-/// ...and the share of each.
-pub(super) const SHARE_PPM: [u64; PARTS] = [500_000, 250_000, 150_000, 90_000, 9_000, 1_000];
-
-/// A distribution in a few parts, each taken to lie at its upper end, in nanoseconds.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Atoms {
-    pub(super) at: [u64; PARTS],
-    pub(super) mean: u64,
-}
-
 /// A decaying distribution of lateness.
 #[derive(Clone, Debug)]
 pub(super) struct Tail {
@@ -88,27 +74,6 @@ impl Tail {
             tail.last = tail.last.max(bucket);
         }
         tail
-    }
-
-    /// Works out all that a plan needs, in one pass.
-    pub(super) fn atoms(&self) -> Atoms {
-        let mut atoms = Atoms { at: [0; PARTS], mean: 0 };
-        let (mut seen, mut next, mut sum) = (0u64, 0, 0u64);
-        for (index, count) in self.counts.iter().enumerate().take(self.last + 1).skip(self.first) {
-            let count = u64::from(*count);
-            if count == 0 {
-                continue;
-            }
-            let edge = upper_edge(index).as_nanos();
-            seen += count;
-            sum += count * edge;
-            while next < PARTS && seen * 1_000_000 >= u64::from(self.total) * u64::from(UP_TO_PPM[next]) {
-                atoms.at[next] = edge;
-                next += 1;
-            }
-        }
-        atoms.mean = sum / u64::from(self.total.max(1));
-        atoms
     }
 
     /// Samples that still count.
