@@ -326,8 +326,7 @@ impl<'a> Ready<'a> {
                     kept += 1;
                 }
                 for way in &mut resting {
-                    for number in seen.max(kept)..nodes.len() {
-                        let node = &nodes[number];
+                    for (number, node) in nodes.iter().enumerate().skip(seen.max(kept)) {
                         let value = node.value.costs(-way.rest.slope * node.time);
                         way.recent.0.push(number, value);
                         way.recent.1.push(number, value.costs(prices.packet * self.before[node.released]));
