@@ -27,7 +27,7 @@ fuzz: ## Every parser against made-up input, FUZZ_SECONDS (20) each; stable Rust
 	@tools/setup.sh fuzz
 	tools/fuzz.sh
 
-bench: ## Micro-benchmarks; adaptive's goals: cargo bench -p tester --bench goals; against DPDK: benches/throughput.py
+bench: ## Micro-benchmarks; adaptive's goals: cargo bench -p tester --bench goals; against DPDK: benches/throughput.py, benches/frontier.py
 	@tools/setup.sh run
 	$(CARGO) bench -p policy -p live --benches
 

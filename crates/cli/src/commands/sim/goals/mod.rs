@@ -28,7 +28,8 @@ use crate::{Failure, Status, terminal};
 /// How often a signal is looked for.
 const LOOK: Duration = Duration::from_millis(100);
 /// What says how much power a goal needs at least.
-const BOUND: Option<Bound> = None;
+const BOUND: Option<Bound> =
+    Some(|scenario, seed| sim::bound::least_power(scenario, Some(seed)).ok().map(|least| least.power));
 
 /// Simulates all, judges, and says so.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
