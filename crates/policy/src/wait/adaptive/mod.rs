@@ -60,7 +60,7 @@ use crate::{Goal, LossBound};
 pub use costs::{LENGTHS, Lateness, TimedCost, WakeCosts};
 use owed::Owed;
 use period::Period;
-use plan::{BLOCK, Cell, Plan, UNTIL};
+use plan::{BLOCK, POLL, Plan, UNTIL};
 use prices::Kind;
 use tail::Tail;
 
@@ -77,6 +77,8 @@ const SPARSE: u64 = 45_000_000;
 const RESERVE_PART: u64 = 8;
 /// ...but at most this.
 const RESERVE_MOST: Nanos = Nanos::from_micros(10);
+/// What waits cost is doubted after so long without one.
+const DOUBT_AFTER: Nanos = Nanos::from_millis(50);
 /// Polls with frames between two samples of their work.
 const SERVICE_EVERY: u32 = 16;
 
@@ -103,7 +105,6 @@ pub struct Adaptive<C> {
     goal: Goal,
     interrupts: bool,
     longest_sleep: Nanos,
-    ring_time: Nanos,
     /// The goal less the reserve: arrival to departure, as the worker sees it.
     target: Nanos,
     /// Stalls of the machine are put up with as long as they make up a quarter of what the goal allows.
@@ -120,13 +121,17 @@ pub struct Adaptive<C> {
     charged: bool,
     /// Whether any wait has said what it cost.
     measured: bool,
+    /// When a wait was learned from, or what is known was doubted.
+    learned: Option<Instant<C>>,
 }
 
-/// What the next wait is chosen for.
+/// A wait, what it costs with its late packets, and how long it lasts.
 #[derive(Clone, Copy)]
 struct Choice {
     slot: usize,
-    cell: Cell,
+    wait: u64,
+    costs: u64,
+    lasts: u64,
 }
 
 impl<C> Adaptive<C> {
@@ -142,7 +147,6 @@ impl<C> Adaptive<C> {
             goal,
             interrupts: config.interrupts,
             longest_sleep,
-            ring_time,
             target,
             stalls_ppm: goal.quantile.above_ppm() / 4,
             owed,
@@ -154,6 +158,7 @@ impl<C> Adaptive<C> {
             chosen: BLOCK,
             charged: false,
             measured: false,
+            learned: None,
         }
     }
 
@@ -186,6 +191,7 @@ impl<C> Adaptive<C> {
     fn learn(&mut self, seen: &Observation<'_, C>) {
         let mut stalled = false;
         if let Some(wait) = &seen.ended {
+            self.learned = Some(seen.now);
             stalled = self.learn_wait(wait, seen);
             self.charged = wait.action.kind() != WaitKind::Pause;
         }
@@ -274,77 +280,92 @@ impl<C> Adaptive<C> {
             self.chosen = BLOCK;
             return Decision { action: Action::BlockUntil(None), reason: Reason::Idle };
         }
-        if let Some(forecast) = self.period.forecast(now)
-            && now >= forecast.last_ends
-        {
-            // Not at its time: it may be lost. A late one ends the wait, the next one is waited for.
-            let due = if now > forecast.to { forecast.next } else { forecast.from };
-            let width = forecast.to.since(forecast.from).unwrap_or(Nanos::ZERO);
-            return self.await_forecast(now, due, width);
+        if self.learned.is_none_or(|at| now.since(at).is_some_and(|since| since >= DOUBT_AFTER)) {
+            self.learned = Some(now);
+            self.plan.age();
         }
         let multiplier = self.owed.multiplier();
         let silence = silence.unwrap_or(Nanos::ZERO).as_nanos();
-        let mut best = None;
-        let (mut least, mut lasts) = (1u128, 1u128);
+        let mut best = Choice { slot: POLL, wait: 0, costs: 1, lasts: 1 };
         for (slot, cell) in self.plan.row(arrivals::octave(silence)).iter().enumerate() {
-            let costs = u128::from(cell.costs + cell.weight * multiplier / 256);
-            if cell.wait > 0 && costs * lasts < least * u128::from(cell.lasts) {
-                (best, least, lasts) = (Some(Choice { slot, cell: *cell }), costs, u128::from(cell.lasts));
-            }
+            let costs = cell.costs + cell.weight * multiplier / 256;
+            best.or(Choice { slot, wait: cell.wait, costs, lasts: cell.lasts });
         }
-        match best {
-            Some(Choice { slot: BLOCK, .. }) => {
+        let forecast = self.forecast(now);
+        if let Some(forecast) = forecast {
+            best.or(forecast);
+        }
+        match best.slot {
+            POLL => {
+                let reason = match (traffic, multiplier > 0) {
+                    (true, _) => Reason::Traffic,
+                    (false, true) => Reason::Late,
+                    (false, false) => Reason::GoalTooTight,
+                };
+                Decision { action: Action::Poll, reason }
+            }
+            BLOCK => {
                 self.chosen = BLOCK;
                 Decision { action: Action::BlockUntil(None), reason: Reason::Interrupt }
             }
-            Some(Choice { slot, cell }) => {
+            slot if slot >= UNTIL => {
+                self.chosen = slot;
+                let until = now + Nanos::from_nanos(best.wait);
+                let action = if self.interrupts {
+                    Action::BlockUntil(Some(until))
+                } else {
+                    Action::SleepUntil(until.min(now + self.longest_sleep))
+                };
+                Decision { action, reason: Reason::Periodic }
+            }
+            slot => {
                 // From when the rings were looked at: what has come since waits no longer than if it had come just after.
-                let until = polled + Nanos::from_nanos(cell.wait);
-                if until.since(now).is_none_or(|left| left < Nanos::from_nanos(cell.wait / 2)) {
+                let until = polled + Nanos::from_nanos(best.wait);
+                if until.since(now).is_none_or(|left| left < Nanos::from_nanos(best.wait / 2)) {
                     return Decision { action: Action::Poll, reason: Reason::Traffic };
                 }
                 self.chosen = slot;
-                let cut = self.ring_time < self.target && cell.wait + cell.wait / 4 > self.ring_time.as_nanos() / 2;
+                let cut = self.plan.is_cut(best.wait);
                 let reason = if cut { Reason::LossBound } else { Reason::Budget };
                 Decision { action: Action::SleepUntil(until), reason }
             }
-            None if traffic => Decision { action: Action::Poll, reason: Reason::Traffic },
-            None if multiplier > 0 => Decision { action: Action::Poll, reason: Reason::Late },
-            None => Decision { action: Action::Poll, reason: Reason::GoalTooTight },
         }
     }
 
-    /// Waits for a burst that is expected from `due` on, and comes within `width`.
-    fn await_forecast(&mut self, now: Instant<C>, due: Instant<C>, width: Nanos) -> Decision<C> {
-        const IMMINENT: Reason = Reason::Imminent;
+    /// The best wait for a forecast burst, if there is one to wait for.
+    fn forecast(&mut self, now: Instant<C>) -> Option<Choice> {
         let multiplier = self.owed.multiplier();
-        let Some(ahead) = due.since(now).map(Nanos::as_nanos).filter(|ahead| *ahead > 0) else {
-            return Decision { action: Action::Poll, reason: IMMINENT };
-        };
+        let forecast = self.period.forecast(now).filter(|forecast| now >= forecast.last_ends)?;
+        // Not at its time: it may be lost. A late one ends the wait, the next one is waited for.
+        let due = if now > forecast.to { forecast.next } else { forecast.from };
+        // Within its time nothing is known of it but that it comes soon.
+        let ahead = due.since(now).map(Nanos::as_nanos).filter(|ahead| *ahead > 0)?;
+        let polling = forecast.to.since(forecast.from).unwrap_or(Nanos::ZERO).as_nanos() / 2;
+        let lasts = ahead + polling;
         let plan = self.plan.forecast(ahead);
-        // All last until the burst; so the one that costs least until then is the best.
-        let polling = width.as_nanos() / 2;
-        let mut least = ahead + polling;
         let mut best = None;
-        for (part, margin) in plan.margins.iter().enumerate() {
+        for (part, margin) in plan.margins.iter().enumerate().filter(|(_, margin)| **margin < ahead) {
             let costs = plan.costs[part] + polling + plan.weights[part] * multiplier / 256;
-            if *margin < ahead && costs < least {
-                (least, best) = (costs, Some((UNTIL + part, ahead - margin)));
-            }
+            let choice = Choice { slot: UNTIL + part, wait: ahead - margin, costs, lasts };
+            best.get_or_insert(choice).or(choice);
         }
-        if plan.block.wait > 0 && plan.block.costs + plan.block.weight * multiplier / 256 < least {
-            self.chosen = BLOCK;
-            return Decision { action: Action::BlockUntil(None), reason: Reason::Interrupt };
+        if plan.block.wait > 0 {
+            let costs = plan.block.costs + plan.block.weight * multiplier / 256;
+            let choice = Choice { slot: BLOCK, wait: plan.block.wait, costs, lasts: lasts.max(plan.block.lasts) };
+            best.get_or_insert(choice).or(choice);
         }
-        let Some((slot, wait)) = best else { return Decision { action: Action::Poll, reason: IMMINENT } };
-        self.chosen = slot;
-        let until = now + Nanos::from_nanos(wait);
-        let action = if self.interrupts {
-            Action::BlockUntil(Some(until))
-        } else {
-            Action::SleepUntil(until.min(now + self.longest_sleep))
-        };
-        Decision { action, reason: Reason::Periodic }
+        best
+    }
+}
+
+impl Choice {
+    /// Takes the other if that costs less per time.
+    #[inline]
+    fn or(&mut self, other: Self) {
+        let dear = u128::from(other.costs) * u128::from(self.lasts) >= u128::from(self.costs) * u128::from(other.lasts);
+        if other.wait > 0 && !dear {
+            *self = other;
+        }
     }
 }
 

@@ -10,6 +10,8 @@ const SLEEPS: usize = PARTS + 2;
 pub(super) const SLOTS: usize = SLEEPS + 1 + PARTS;
 pub(super) const BLOCK: usize = SLEEPS;
 pub(super) const UNTIL: usize = SLEEPS + 1;
+/// No wait.
+pub(super) const POLL: usize = SLOTS;
 /// Samples from which on a class's lateness is believed.
 const ENOUGH: u32 = 8;
 /// Samples of a class after which its parts are worked out anew.
@@ -144,6 +146,12 @@ impl Plan {
         self.prices.add(kind, lasted, spent);
     }
 
+    /// Nothing was learned for a while.
+    pub(super) fn age(&mut self) {
+        self.prices.age();
+        self.forget();
+    }
+
     /// Of the packets after a wait so many were late.
     #[inline]
     pub(super) fn saw(&mut self, slot: usize, packets: u64, late: u64) {
@@ -240,6 +248,11 @@ impl Plan {
                 bounded(wait, self.lateness(Kind::Timer, wait).at[PARTS - 2])
             }
         }
+    }
+
+    /// Whether the ring, and not the goal, cut a sleep of this length.
+    pub(super) fn is_cut(&self, wait: u64) -> bool {
+        wait + self.lateness(Kind::Timer, wait).at[PARTS - 2] >= self.ring
     }
 
     fn work_out(&self, octave: usize, slot: usize) -> Cell {

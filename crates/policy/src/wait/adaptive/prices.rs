@@ -4,7 +4,9 @@
 pub(super) const CLASSES: usize = 8;
 /// A new sample moves the mean by this part at least.
 const MEMORY: u64 = 32;
-/// What is known is given up after so long without a sample, in nanoseconds: then the next class is asked.
+/// Of what is stale a sample stands for so many.
+const STALE: u64 = 2;
+/// Sums are kept in this part of a nanosecond.
 const FRACTION: u64 = 16;
 
 /// The class of a wait of this length.
@@ -56,41 +58,39 @@ impl Prices {
         mean.spent = toward(mean.spent, bounded);
     }
 
-    /// What a wait of this length costs: on the line through the classes around it, or of the nearest that is known.
-    /// Nothing is known: nothing, so that it is tried, and then it is known.
+    /// What a wait of this length costs: on the line through the classes around it, or as the nearest that is known. What is
+    /// not known costs nothing: so it is tried, and then it is known.
     pub(super) fn of(&self, kind: Kind, length: u64) -> u64 {
-        self.known(kind, length).or_else(|| self.known(kind.other(), length)).unwrap_or(0)
-    }
-
-    fn known(&self, kind: Kind, length: u64) -> Option<u64> {
         let means = &self.means[kind as usize];
         let at = class(length);
         let known = |index: &usize| means[*index].samples > 0;
         let below = (0..=at).rev().find(known).map(|index| &means[index]);
         let above = (at + 1..CLASSES).find(known).map(|index| &means[index]);
         let want = length * FRACTION;
-        let (one, other) = match (below, above) {
-            (Some(below), Some(above)) if want > below.length || above.length == below.length => (below, above),
-            // Beyond all that is known: on with the slope of the last two.
-            (Some(last), _) => {
-                let before = (0..at).rev().filter(known).map(|index| &means[index]).find(|m| m.length < last.length);
-                (before.unwrap_or(last), last)
+        match (below, above) {
+            (Some(below), Some(above)) if want > below.length && above.length > below.length => {
+                let run = i128::from(above.length) - i128::from(below.length);
+                // No wait costs more with each nanosecond than a core that polls, nor less than one that waits less.
+                let rise = (i128::from(above.spent) - i128::from(below.spent)).clamp(0, run);
+                let on = (i128::from(want) - i128::from(below.length)).min(run);
+                ((i128::from(below.spent) + rise * on / run) / i128::from(FRACTION)) as u64
             }
-            (None, Some(above)) => (above, above),
-            (None, None) => return None,
-        };
-        if one.length >= other.length {
-            return Some(other.spent / FRACTION);
+            (Some(nearest), _) | (None, Some(nearest)) => nearest.spent / FRACTION,
+            (None, None) => 0,
         }
-        let run = i128::from(other.length) - i128::from(one.length);
-        // No wait costs more with each nanosecond than a core that polls, nor less than one that waits less.
-        let rise = (i128::from(other.spent) - i128::from(one.spent)).clamp(0, run);
-        let spent = i128::from(one.spent) + rise * (i128::from(want) - i128::from(one.length)) / run;
-        Some((spent.max(0) / i128::from(FRACTION)) as u64)
+    }
+
+    /// Time has passed: what is known is worth less, so that what was too dear is tried again by and by.
+    pub(super) fn age(&mut self) {
+        for mean in self.means.iter_mut().flatten() {
+            mean.spent -= mean.spent / 8;
+            mean.samples = mean.samples.min(STALE);
+        }
     }
 }
 
 impl Kind {
+    /// Who could end it instead.
     pub(super) fn other(self) -> Self {
         match self {
             Self::Timer => Self::Device,
@@ -109,13 +109,25 @@ mod tests {
         assert_eq!(prices.of(Kind::Timer, 50_000), 0);
         prices.add(Kind::Timer, 20_000, 7_000);
         assert_eq!(prices.of(Kind::Timer, 500_000), 7_000);
-        assert_eq!(prices.of(Kind::Device, 500_000), 7_000);
+        assert_eq!(prices.of(Kind::Device, 500_000), 0, "not known: to be tried");
         prices.add(Kind::Timer, 220_000, 27_000);
         assert_eq!(prices.of(Kind::Timer, 120_000), 17_000);
-        assert_eq!(prices.of(Kind::Timer, 1_220_000), 127_000);
+        assert_eq!(prices.of(Kind::Timer, 1_220_000), 27_000);
         assert_eq!(prices.of(Kind::Timer, 10_000), 7_000);
         prices.add(Kind::Device, 1_000_000, 3_000);
         assert_eq!(prices.of(Kind::Device, 20_000), 3_000);
+    }
+
+    #[test]
+    fn what_is_not_tried_gets_cheaper_until_it_is() {
+        let mut prices = Prices::new();
+        for _ in 0..100 {
+            prices.add(Kind::Timer, 20_000, 40_000);
+        }
+        (0..10).for_each(|_| prices.age());
+        assert!(prices.of(Kind::Timer, 20_000) < 11_000);
+        prices.add(Kind::Timer, 20_000, 40_000);
+        assert!(prices.of(Kind::Timer, 20_000) > 19_000);
     }
 
     #[test]
