@@ -308,8 +308,8 @@ impl<C> Adaptive<C> {
                 self.chosen = BLOCK;
                 Decision { action: Action::BlockUntil(None), reason: Reason::Interrupt }
             }
-            slot if slot >= UNTIL => {
-                self.chosen = slot;
+            UNTIL => {
+                self.chosen = UNTIL;
                 let until = now + Nanos::from_nanos(best.wait);
                 let action = if self.interrupts {
                     Action::BlockUntil(Some(until))
@@ -346,7 +346,7 @@ impl<C> Adaptive<C> {
         let mut best = None;
         for (part, margin) in plan.margins.iter().enumerate().filter(|(_, margin)| **margin < ahead) {
             let costs = plan.costs[part] + polling + plan.weights[part] * multiplier / 256;
-            let choice = Choice { slot: UNTIL + part, wait: ahead - margin, costs, lasts };
+            let choice = Choice { slot: UNTIL, wait: ahead - margin, costs, lasts };
             best.get_or_insert(choice).or(choice);
         }
         if plan.block.wait > 0 {

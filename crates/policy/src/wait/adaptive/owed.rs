@@ -11,6 +11,9 @@ const GAIN: u64 = 4;
 const MEMORY: u64 = 20_000_000;
 /// The multiplier's bound. At one, a wait that makes as many late as the goal allows costs as much as polling.
 const MOST: u64 = 8;
+/// What is owed is bounded by what the goal allows in so many times [`MEMORY`]: bad moments of the machine are not paid for
+/// without end. That is a second.
+const PATIENCE: u64 = 50;
 
 /// The virtual queue of owed late packets (M. J. Neely, "Stochastic Network Optimization", 2010, section 4.3): each
 /// late packet adds one, each packet takes away the share that may be late.
@@ -25,11 +28,13 @@ pub(super) struct Owed {
     share: u64,
     /// Late packets for which the multiplier moves by one.
     scale: u64,
+    /// Late packets that are owed at most.
+    most: u64,
 }
 
 impl Owed {
     pub(super) fn new(allowed_ppm: u32) -> Self {
-        Self { owed: 0, share: (u64::from(allowed_ppm) * AIM_EIGHTHS / 8).max(1), scale: GAIN }
+        Self { owed: 0, share: (u64::from(allowed_ppm) * AIM_EIGHTHS / 8).max(1), scale: GAIN, most: MOST * GAIN }
     }
 
     /// The share of late packets that is aimed at, in millionths.
@@ -39,19 +44,21 @@ impl Owed {
 
     /// The mean gap between packets, in nanoseconds.
     pub(super) fn set_gap(&mut self, gap: u64) {
-        self.scale = (MEMORY / gap.max(1) * self.share / ONE).max(GAIN);
+        let allowed = MEMORY * self.share / (gap.max(1) * ONE);
+        self.scale = allowed.max(GAIN);
+        self.most = (MOST * self.scale).max(PATIENCE * MEMORY * self.share / (gap.max(1) * ONE));
     }
 
     #[inline]
     pub(super) fn packets(&mut self, packets: u64, late: u64) {
-        let most = MOST * self.scale * ONE;
+        let most = self.most * ONE;
         let owed = self.owed.saturating_add(late.saturating_mul(ONE)).min(most.max(self.owed));
         self.owed = owed.saturating_sub(packets * self.share);
     }
 
     /// The multiplier, in 256ths.
     pub(super) fn multiplier(&self) -> u64 {
-        self.owed * 256 / (self.scale * ONE)
+        (self.owed * 256 / (self.scale * ONE)).min(MOST * 256)
     }
 }
 

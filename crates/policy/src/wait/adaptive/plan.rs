@@ -6,8 +6,8 @@ use super::tail::{Atoms, PARTS, SHARE_PPM, Tail};
 
 /// Timed sleeps: one for each part of the lateness that it leaves room for, and two short ones.
 const SLEEPS: usize = PARTS + 2;
-/// Places of candidates: the sleeps, the block, and the waits for a forecast, one for each part of the lateness.
-pub(super) const SLOTS: usize = SLEEPS + 1 + PARTS;
+/// Places of candidates: the sleeps, the block, and the waits for a forecast, which are right or wrong together.
+pub(super) const SLOTS: usize = SLEEPS + 2;
 pub(super) const BLOCK: usize = SLEEPS;
 pub(super) const UNTIL: usize = SLEEPS + 1;
 /// No wait.
@@ -20,6 +20,8 @@ const RENEW: u32 = 16;
 const STALE: u32 = 4;
 /// A price of lateness is no more than this, in nanoseconds.
 const MOST_WEIGHT: u64 = 1 << 33;
+/// So many packets after waits for a forecast outweigh the model: it takes the forecast for right, which it need not be.
+const FORECASTS: u64 = 16;
 /// What was seen of a candidate is halved after so many times as many packets as the goal allows one late among.
 const MEMORY: u64 = 4;
 
@@ -181,7 +183,8 @@ impl Plan {
     /// What a model expects, set right by what was seen: so many packets stand for the model as the goal allows one
     /// late among.
     fn corrected(&self, slot: usize, packets: u64, late: u64) -> u64 {
-        let (seen, model) = (&self.seen[slot], 1_000_000 / self.share);
+        let seen = &self.seen[slot];
+        let model = (1_000_000 / self.share).min(if slot == UNTIL { FORECASTS } else { u64::MAX });
         let late = u128::from(late) * u128::from(model) + u128::from(packets) * u128::from(seen.late) / 1_000_000;
         (late / u128::from(model + seen.packets)) as u64
     }
@@ -307,7 +310,7 @@ impl Plan {
             let weights = core::array::from_fn(|part| {
                 let beyond = |at: &u64| at + self.service > self.target + margins[part];
                 let late = atoms.at.iter().zip(SHARE_PPM).filter(|(at, _)| beyond(at)).map(|(_, share)| share).sum();
-                self.weight(self.corrected(UNTIL + part, 1_000_000, late))
+                self.weight(self.corrected(UNTIL, 1_000_000, late))
             });
             let block = if self.interrupts { self.block(ahead) } else { Cell::default() };
             self.forecast = Some((Forecast { margins, costs, weights, block }, self.learned));
