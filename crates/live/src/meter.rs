@@ -16,9 +16,9 @@ use crate::cpu::Cpu;
 /// Waits of each kind that are all measured, so that the first decisions rest on something.
 const FIRST: u64 = 64;
 /// Of the waits after these, one in so many is measured. Reading a thread's CPU time is a system call (vdso(7) lists the
-/// clocks that need none): 0.7 us on a 2-vCPU VM, where a wait costs 5 us at the least.
+/// clocks that need none): 0.7 us on a 2-vCPU VM, where a wait costs at least 5 us.
 const ONE_IN: u64 = 16;
-/// Pairs of readings of which the least is taken for what a reading itself costs.
+/// The cost of a reading is the least difference of so many pairs of readings.
 const TRIALS: usize = 16;
 
 /// Decides which waits are measured, and measures them.

@@ -284,7 +284,7 @@ pub(super) const COMPANIONS: &[Companion] = &[
             isolates(line, context) && watched && !line.has("nmi_watchdog") && !line.has("nowatchdog")
         },
         add: "nmi_watchdog=0",
-        why: "the hard-lockup detector interrupts each CPU that is not in nohz_full=, and occupies a performance counter",
+        why: "unless kernel.nmi_watchdog is 0, the hard-lockup detector interrupts each CPU that is not in nohz_full=",
         source: "Linux Documentation/admin-guide/lockup-watchdogs.rst",
     },
     Companion {

@@ -24,6 +24,11 @@ const PROFILE: &str = "PerformanceProfile of OpenShift, from which the operator 
      and spec.cpu.reserved name the CPUs; spec.cpu.balanceIsolated: false adds domain to isolcpus=, and then pods without \
      exclusive CPUs are not balanced there either";
 
+/// What keeps device interrupts off its CPUs there: the operator's tuned profile leaves the affinities alone unless one of
+/// these is set (same source, `default_irq_smp_affinity`).
+const INTERRUPTS: &str = "PerformanceProfile of OpenShift: spec.globallyDisableIrqLoadBalancing: true keeps device interrupts off \
+     spec.cpu.isolated; or by pod, the annotation irq-load-balancing.crio.io: disable";
+
 impl Operator {
     /// Of a host with this command line: Red Hat CoreOS shows in its ostree, a PerformanceProfile in the mask that the
     /// operator's tuned profile adds.
@@ -57,7 +62,11 @@ pub(super) fn keep(step: &mut Step, facts: &Facts) {
     let Action::Arguments { add, .. } = &step.action else { return };
     let of_cpus = add.iter().any(|word| OF_CPUS.iter().any(|name| host::facts::same_name(name, &word.name)));
     if of_cpus && facts.cmdline.value().and_then(Operator::of) == Some(Operator::PerformanceProfile) {
-        *step = Step { risks: [Risk::Reboot].into(), ..Step::advice(PROFILE) };
+        let interrupts = add.iter().all(|word| host::facts::same_name("irqaffinity", &word.name));
+        *step = match interrupts {
+            true => Step::advice(INTERRUPTS),
+            false => Step { risks: [Risk::Reboot].into(), ..Step::advice(PROFILE) },
+        };
     }
 }
 

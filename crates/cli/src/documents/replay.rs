@@ -35,7 +35,7 @@ pub struct Document {
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Cpu {
-    /// The goal that the least is for; `null` if neither the mode nor `--goal` states one.
+    /// The goal for which the least CPU time was computed; `null` if neither the mode nor `--goal` states one.
     pub goal: Option<String>,
     /// From the first to the last recorded decision.
     pub window_ns: Option<u64>,

@@ -1,4 +1,4 @@
-//! What a recorded run met and what it paid: all that the least possible CPU time follows from.
+//! Arrivals and costs of a recorded run: the input for its least possible CPU time.
 
 use policy::wait::{Observation, WaitKind};
 use units::{Monotonic, Nanos};
@@ -15,7 +15,7 @@ pub struct Came {
     pub first: u64,
     /// None of them came later.
     pub last: u64,
-    /// How many.
+    /// Frames of the poll.
     pub frames: u64,
 }
 

@@ -118,8 +118,7 @@ fn largest(cpu: usize, causes: Causes, inject: impl Fn(&Flags) + Sync) -> Option
     Some(detail.cpus[0].largest.iter().map(|of| of.explanation.clone()).collect())
 }
 
-/// A thread of higher priority that takes the CPU for 5 ms, again and again: where much else runs, the measuring may begin
-/// late.
+/// A thread of higher priority that takes the CPU for 5 ms, again and again: on a busy machine the measuring may begin late.
 fn steal_the_cpu(cpu: usize, flags: &Flags) {
     Place { cpu, priority: Some(PRIORITY + 30), slack: Nanos::from_nanos(1) }.take("apus-thief").unwrap();
     flags.ready();

@@ -175,32 +175,36 @@ fn the_testers_median(cpu: usize, other: usize, number: u32) -> Option<u64> {
 }
 
 #[test]
-fn the_parts_add_up_to_the_round_trip_that_the_tester_sees() {
+fn the_probe_and_the_tester_see_the_same_round_trip() {
     let Some((cpu, other)) = two_cpus() else { return };
     let _turn = turn();
-    let parts = || {
+    let probe = || {
         let duration = Nanos::from_millis(300);
         let interrupt = Interrupt { priority: Some(50), duration, ..Interrupt::new(Wait::Block, cpu, other) };
         let measured = run(&interrupt).unwrap();
         assert!(!measured.marks.iter().any(|mark| mark.kind == MarkKind::Suspect), "{:?}", measured.marks);
-        let Detail::Interrupt(detail) = measured.detail else { panic!("not the detail of interrupt") };
-        detail.sum_of_medians_ns.unwrap() as f64
+        assert_parts_of_a_whole(&measured);
+        let (_, round_trip) = *parts(&measured).last().expect("terms");
+        round_trip as f64
     };
     let tester = |number| the_testers_median(cpu, other, number).expect("a median of thousands of frames") as f64;
     // In many short pairs, A B B A: what drifts over seconds (the host's own idle behaviour does) meets both alike.
     let pairs: Vec<(f64, f64)> = (0..24)
         .map(|number| {
             if number % 2 == 0 {
-                let sum = parts();
+                let sum = probe();
                 (sum, tester(number))
             } else {
                 let seen = tester(number);
-                (parts(), seen)
+                (probe(), seen)
             }
         })
         .collect();
-    let ratios: Vec<f64> = pairs.iter().map(|(sum, seen)| sum / seen).collect();
-    let ratio = median(&ratios).unwrap();
-    println!("(parts, the tester) in ns: {pairs:?}; median of the ratios {ratio:.3}");
-    assert!((ratio - 1.0).abs() <= 0.1, "{ratio:.3}: {pairs:?}");
+    let mut ratios: Vec<f64> = pairs.iter().map(|(probe, tester)| probe / tester).collect();
+    ratios.sort_by(f64::total_cmp);
+    println!("(the probe, the tester) in ns: {pairs:?}; median of the ratios {:.3}", median(&ratios).unwrap());
+    // How busy the machine is makes the ratios scatter. Of 24, the 7th and the 18th bound their median with a confidence of
+    // 97.7 % (binomial): both say the same unless that range lies beyond a tenth.
+    let (least, most) = (ratios[6], ratios[17]);
+    assert!(least <= 1.1 && most >= 0.9, "{least:.3} to {most:.3}: {pairs:?}");
 }

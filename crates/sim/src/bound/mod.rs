@@ -46,7 +46,7 @@ use prices::Machine;
 /// The least mean power of the simulated cores together with which the goal can be held.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Bound {
-    /// The goal.
+    /// The latency goal that the power is enough for.
     pub goal: Goal,
     /// No run with this goal held draws less on average over the window.
     pub power: Microwatts,

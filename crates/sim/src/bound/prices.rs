@@ -12,8 +12,8 @@ use crate::world::BURST;
 /// Frequencies that are looked at; if the processor has more, neighbours count as one with the power of the lower and
 /// the speed of the higher.
 const FREQUENCIES: u64 = 512;
-/// Shares of the time awake, in per cent, of which the price is lowered for what a core that polls may stand still; see
-/// [`Machine::stalls`].
+/// A core that stands still for a change of frequency draws less than one that polls. For so many percent of the time
+/// awake the price is lowered by that; see [`Machine::stalls`].
 const SHARES: [u64; 4] = [0, 50, 80, 95];
 /// Parts of the window in which work has to be done, in times that a packet can wait.
 const PARTS: [u64; 3] = [8, 32, 128];

@@ -23,7 +23,7 @@
 //!   S(u) = min ( min over rests a and v < u of  S(v) + slope_a (u − v) + wake_a + m · (late from R(v) to X(u)) ,
 //!                min over v < u of              S(v) + max(0, awake (u − v) − work of the packets between) )
 //! ```
-//! The work is that of punctual packets, of which there are at least `packets − A`; that of late ones counts for nothing.
+//! Only the work of punctual packets counts; there are at least `packets − A` of them.
 //!
 //! All terms part into one of v and one of u, so a running minimum replaces the inner search: O(packets) for each m.
 
@@ -36,7 +36,7 @@ pub struct Packets {
     pub release: u64,
     /// The last time at which the last of them can be taken without being late; at least `release`.
     pub deadline: u64,
-    /// How many.
+    /// Packets that these times stand for.
     pub count: u64,
 }
 
@@ -196,7 +196,7 @@ impl Starts {
     const NONE: Self = Self { paid: Value::NONE, owed: Value::NONE };
 }
 
-/// A minimum over the latest entries, of which the oldest are taken away: those kept rise.
+/// A sliding-window minimum: a queue of the entries that may still become the least, in ascending order of value.
 #[derive(Debug, Default)]
 struct Window(VecDeque<(usize, Value)>);
 

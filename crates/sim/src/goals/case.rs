@@ -35,13 +35,13 @@ pub const TUNED: f64 = 0.05;
 pub struct Case {
     /// The machine, the traffic, the load.
     pub setting: Arc<Setting>,
-    /// The goal.
+    /// The latency goal that is judged.
     pub goal: Goal,
     /// The peak that ours was told.
     pub peak: Option<PacketRate>,
     /// The rivals.
     pub others: Arc<Vec<Tried>>,
-    /// Ours.
+    /// What `adaptive` gave, told this goal.
     pub ours: Tried,
     /// Ours in its first second, which is no part of the rest; `None` if that was not asked for.
     pub first_second: Option<Tried>,

@@ -60,7 +60,7 @@ pub struct Idle {
 pub struct Plan {
     /// A processor and a controller each: names of machines, or of files.
     pub machines: Vec<(String, String)>,
-    /// What arrives.
+    /// Arrival patterns of the packets.
     pub traffic: Vec<Pattern>,
     /// Loads in parts per million of [`full_rate`].
     pub loads_ppm: Vec<u32>,

@@ -35,7 +35,7 @@ pub struct Setting {
     pub machine: String,
     /// The controller, the same.
     pub nic: String,
-    /// What arrives.
+    /// Arrival pattern of the packets.
     pub pattern: Pattern,
     /// In parts per million of [`super::full_rate`]; `None` if the traffic has a rate of its own.
     pub load_ppm: Option<u32>,
@@ -98,8 +98,7 @@ impl Setting {
         )
     }
 
-    /// All scenarios, for `apus sim run`, by names that can be files'; and the record that they replay, if it was made for
-    /// them.
+    /// All scenarios as files for `apus sim run`, by name, with the record that they replay if the judge made it.
     pub fn scenarios(&self) -> Vec<(String, String)> {
         let name =
             |way: &str| format!("{} {} {way}.toml", self.name(), self.duration).replace(" %", "").replace(' ', "-");
@@ -112,7 +111,7 @@ impl Setting {
         rivals.chain(ours).chain(record).collect()
     }
 
-    /// Simulates all, and puts each goal's results together. `bound` says what the least possible power would have been.
+    /// Simulates all ways and collects the results by goal. `bound` computes the least possible power.
     pub fn judge(self: &Arc<Self>, files: &Files, bound: Option<Bound>) -> Result<Vec<Case>, RunError> {
         let goals: Vec<Goal> = self.goals.iter().map(|(goal, _)| *goal).collect();
         let mut ours = Vec::with_capacity(goals.len());

@@ -10,8 +10,8 @@
 //! | `step` | 250 ms at a hundredth of the load (Poisson), then 250 ms at all of it | the load |
 //! | `replay` | a record whose gaps are Pareto distributed, alpha 1.5, repeated; from a table in memory, as a file is | three times the mean |
 //!
-//! The peak is what a policy is told (`goal.peak`); never more than what the core bears at its base frequency. The mean
-//! rate is that of the load, but for `step`, of which the upper rate is.
+//! The peak is what a policy is told (`goal.peak`); never more than what the core bears at its base frequency. The load
+//! is the mean rate; for `step` it is the upper rate.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -23,7 +23,7 @@ use units::{Nanos, PacketRate};
 use super::Files;
 use crate::random::Random;
 
-/// What arrives.
+/// An arrival pattern of packets.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Pattern {
     /// Exponential gaps.

@@ -44,7 +44,7 @@ pub enum Speed {
 }
 
 impl Way {
-    /// Ours.
+    /// Apus: `adaptive` with the frequency policy `goal`.
     pub const OURS: Self = Self { wait: Waiting::Adaptive, speed: Speed::Goal };
     /// DPDK's l3fwd-power.
     pub const L3FWD_POWER: Self = Self { wait: Waiting::Hybrid300, speed: Speed::L3fwdPower };

@@ -45,15 +45,14 @@ fn budget(facts: &Facts, context: &Context) -> Judged {
         let sum = terms.sum();
         let mut open = terms.open.clone();
         if link.is_none() && !context.only_polls() {
-            open.push("the interrupt moderation of the NIC, for no interface is known".to_owned());
+            open.push("the interrupt moderation of the NIC: no interface is known".to_owned());
         }
         let what = match terms.known.as_slice() {
             [] => "no setting is known that delays a packet".to_owned(),
-            [one] => format!("{} takes {}", one.name, one.time),
-            _ => format!("{} = {sum}", terms.text()),
+            [one] => format!("{} takes up to {}", one.name, one.time),
+            _ => format!("the worst cases add up to {sum}: {}", terms.text()),
         };
-        let more =
-            if open.is_empty() { String::new() } else { format!(", at least (not counted: {})", open.join("; ")) };
+        let more = if open.is_empty() { String::new() } else { format!(" (not counted: {})", open.join("; ")) };
         let found = format!("{what}{more}; the goal is {}", goal.latency);
         let judgement = match sum > goal.latency {
             true => Judgement::fail(subject, found).takes(sum),
@@ -101,7 +100,10 @@ pub(crate) mod tests {
     fn the_longest_term_is_named_first() {
         let judgement =
             goal(nic().edit(|f| moderated(f, 30, 0)).edit(|f| exit(f, 33))).judge("math.latency-budget").remove(0);
-        assert_eq!(judgement.found, "idle state C6 33us + moderation 30us = 63us; the goal is 50us");
+        assert_eq!(
+            judgement.found,
+            "the worst cases add up to 63us: idle state C6 33us + moderation 30us; the goal is 50us"
+        );
         assert_eq!(judgement.effect, Some(crate::Effect::Late(Nanos::from_micros(63))));
     }
 
@@ -110,11 +112,7 @@ pub(crate) mod tests {
     fn one_part_is_no_sum_and_what_is_not_counted_is_said() {
         let judgement = goal(host()).edit(|f| exit(f, 290)).judge("math.latency-budget").remove(0);
         assert_eq!(judgement.verdict, Verdict::Fail);
-        assert!(
-            judgement.found.starts_with("idle state C6 takes 290us, at least (not counted: "),
-            "{}",
-            judgement.found
-        );
+        assert!(judgement.found.starts_with("idle state C6 takes up to 290us (not counted: "), "{}", judgement.found);
         assert!(
             judgement.found.contains("interrupt moderation") && !judgement.found.contains('='),
             "{}",

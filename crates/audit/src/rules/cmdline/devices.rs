@@ -152,7 +152,7 @@ pub const RULES: &[Rule] = &[
         applies: Applies::LINUX.to(&[Workload::Rt]).isolated(),
         judge: efi,
         why: "A call into the firmware runs with preemption off for as long as the firmware likes, and some firmware stops all CPUs. Real-time \
-              kernels leave these services off; efi=runtime switches them on.",
+              kernels leave these services off by default, others on; efi=runtime and efi=noruntime say which.",
         magnitude: Magnitude {
             text: "hundreds of microseconds and more for a write of a variable",
             effect: crate::Effect::Late(Nanos::from_micros(500)),
@@ -160,7 +160,7 @@ pub const RULES: &[Rule] = &[
         },
         fix: Fix::runtime_or_boot(
             "echo {housekeeping-mask} > /sys/devices/virtual/workqueue/efi_runtime/cpumask",
-            "remove efi=runtime",
+            "efi=noruntime",
         ),
         cost: "Without runtime services the boot entries cannot be changed from Linux.",
         references: &["Linux Documentation/core-api/real-time/hardware.rst", "OpenShift vDU reference configuration"],
@@ -200,7 +200,11 @@ fn hugepages(facts: &Facts, _: &Context) -> Judged {
             .see(&pool.total),
         },
         _ => match pool.and_then(|pool| pool.total.get()).unwrap_or(0) {
-            0 => Judgement::warn(subject, "no pages of 1 GB are reserved at boot"),
+            0 if pool.is_some() => Judgement::warn(subject, "no pages of 1 GB are reserved"),
+            0 => Judgement::warn(
+                subject,
+                "the command line reserves no pages of 1 GB; whether a service does is not recorded",
+            ),
             total => Judgement::pass(subject, format!("{total} pages of 1 GB are there, reserved after boot")),
         },
     };
@@ -282,8 +286,20 @@ fn as_the_firmware_chose(policy: &host::Fact<String>, by: &str) -> Skip {
 
 fn efi(facts: &Facts, context: &Context) -> Judged {
     let subject = Subject::Parameter("efi".into());
-    if !line(facts)?.has_value("efi", "runtime") {
-        return see_parameter(Judgement::pass(subject, "EFI runtime services are not requested"), facts, "efi").alone();
+    let line = line(facts)?;
+    if line.has("noefi") || line.has_value("efi", "noruntime") {
+        return see_parameter(Judgement::pass(subject, "EFI runtime services are off"), facts, "efi").alone();
+    }
+    // CONFIG_EFI_DISABLE_RUNTIME is y by default for real-time kernels only (drivers/firmware/efi/Kconfig).
+    if !line.has_value("efi", "runtime") && *known(&facts.kernel.realtime)? {
+        let judgement =
+            Judgement::pass(subject, "EFI runtime services are off, as they are by default on a real-time kernel");
+        return see_parameter(
+            judgement.see_whether(&facts.kernel.realtime, "a real-time kernel", "not a real-time kernel"),
+            facts,
+            "efi",
+        )
+        .alone();
     }
     let Some(mask) = facts.workqueues.each.get("efi_runtime") else {
         return Err(Skip::unknown("/sys/devices/virtual/workqueue/efi_runtime/cpumask: not recorded"));
@@ -355,7 +371,10 @@ pub(crate) mod tests {
         Case::unknown("cmd.pcie-aspm", || host().file(ASPM, "[default] performance powersave\n")),
         Case::unknown("cmd.pcie-aspm", || host().file(ASPM, "default [performance]\n").cmdline("pcie_aspm=off")),
         Case::unknown("cmd.pcie-aspm", host),
-        Case::pass("cmd.efi-runtime", || rt().cmdline("quiet")),
+        Case::pass("cmd.efi-runtime", || rt().cmdline("quiet").file("/sys/kernel/realtime", "1\n")),
+        Case::pass("cmd.efi-runtime", || rt().cmdline("efi=noruntime").file("/sys/kernel/realtime", "0\n")),
+        Case::unknown("cmd.efi-runtime", || rt().cmdline("quiet").file("/sys/kernel/realtime", "0\n")),
+        Case::warn("cmd.efi-runtime", || rt().cmdline("quiet").file("/sys/kernel/realtime", "0\n").file(EFI, "ff\n")),
         Case::warn("cmd.efi-runtime", || rt().cmdline("efi=runtime").file(EFI, "ff\n")),
         Case::unknown("cmd.efi-runtime", || rt().cmdline("efi=runtime")),
     ];

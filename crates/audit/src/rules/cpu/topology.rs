@@ -29,7 +29,7 @@ pub const RULES: &[Rule] = &[
         )
         .decided()
         .traded(),
-        cost: "Half of the host's CPUs, and up to a third of its throughput where two threads share a core well.",
+        cost: "The second thread of each core that has two, and up to a third of the throughput where they share the core well.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
             "FlexRAN real-time platform slides (2018), Processor Optimizations",

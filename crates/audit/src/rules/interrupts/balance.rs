@@ -60,7 +60,7 @@ pub const RULES: &[Rule] = &[
               move them. isolcpus=managed_irq keeps one off an isolated CPU only if its mask holds another CPU that is online; \
               a queue whose mask is isolated CPUs alone comes there as soon as one of them does I/O.",
         magnitude: ONE_INTERRUPT,
-        fix: Fix::boot("isolcpus=managed_irq,domain,{isolated} # and no I/O from the isolated CPUs"),
+        fix: Fix::for_good("let threads on CPUs {housekeeping} do the I/O, and none on CPUs {isolated}"),
         cost: "Threads on those CPUs hand their I/O to others.",
         references: &[
             "Linux commit 11ea68f553e2 (genirq, sched/isolation: Isolate from handling managed interrupts)",
@@ -177,19 +177,12 @@ fn unmovable(facts: &Facts, context: &Context) -> Judged {
     let judgement = match (stuck.len(), came.len()) {
         (0, _) => Judgement::pass(isolated, format!("each of {} managed interrupts can go elsewhere", managed.len()))
             .see_as(format!("{} interrupts", managed.len()), source),
-        (n, 0) => Judgement::pass(isolated, format!("{n} managed interrupts can only come there, and none did"))
+        (n, 0) => Judgement::pass(isolated, format!("{n} managed interrupts can fire only there, and none has"))
             .see_as(format!("{n} of {}", managed.len()), source),
         (n, came) => {
-            let found = format!("{n} managed interrupts can only come there, and {came} of them did");
-            let judgement = Judgement::warn(isolated, found).see_as(format!("{n} of {}", managed.len()), source);
-            // managed_irq has done what it can: what is left comes from I/O of these CPUs.
-            let asked = facts.cmdline.value().and_then(|line| line.last("isolcpus"));
-            match asked.is_some_and(|parameter| parameter.flags().any(|flag| flag == "managed_irq")) {
-                true => {
-                    judgement.for_good("let threads on CPUs {housekeeping} do the I/O, and none on CPUs {isolated}")
-                }
-                false => judgement,
-            }
+            let found = format!("{n} managed interrupts can fire only there, and {came} of them have");
+            // isolcpus=managed_irq does nothing for a mask without another CPU.
+            Judgement::warn(isolated, found).see_as(format!("{n} of {}", managed.len()), source)
         }
     };
     came.into_iter().take(NAMED).fold(judgement, |judgement, line| judgement.see_as(line, "/proc/interrupts")).alone()

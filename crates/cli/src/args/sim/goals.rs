@@ -23,7 +23,7 @@ pub struct Goals {
     /// xeon-gold-6338n+x540. May be given several times.
     #[arg(long, value_name = "NAME[+NIC]", value_parser = machine)]
     pub machine: Vec<Machine>,
-    /// Traffic: poisson, constant, on-off, self-similar, slots, step, replay; FILE.toml with [[traffic]] tables as in a
+    /// Traffic: poisson, constant, on-off, self-similar, slots, step, replay; FILE.toml with traffic as in a
     /// scenario; or FILE.pcap or FILE.csv to replay. Comma-separated. A file has its own rate, whatever --load says.
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     pub traffic: Vec<Pattern>,

@@ -164,7 +164,7 @@ pub(super) fn spaced(time: units::Nanos) -> String {
     }
 }
 
-/// The text as a sentence begins. What is no plain word, and names of programs and drivers, stay as they are written.
+/// Capitalises the first letter of a sentence, unless it begins with an identifier or with the name of a program or driver.
 pub(super) fn capital(text: &str) -> String {
     /// Programs and drivers with which findings begin.
     const NAMES: [&str; 12] = [

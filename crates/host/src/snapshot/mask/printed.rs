@@ -1,5 +1,5 @@
-//! What is no file, in another recording: others may have made that, and put into its folders what they liked. Kept is what
-//! a reader asks for, in the form that it understands.
+//! Masks a recording that another tool made, whose entries need not be copies of files. An entry is kept only if a reader
+//! of Apus asks for it, and only in the form that this reader parses.
 
 use super::settings::{memory_modules, path, thread};
 use super::{MASK, prose};

@@ -97,7 +97,7 @@ fn lines() -> impl Strategy<Value = Line> {
     })
 }
 
-/// Prices; one rest, or two of which the dearer to enter is the cheaper to stay in, or none.
+/// Prices with no idle state, with one, or with two: then the deeper costs more to enter and less to stay in.
 fn prices(work: bool) -> impl Strategy<Value = Prices> {
     let work = if work { 30u32 } else { 1 };
     (1u32..60, 0u32..200, 0u32..200, 0u32..30, 0usize..3, 0..work, 0..work).prop_map(
