@@ -126,6 +126,7 @@ fn run_on(machine: Machine, policy: &mut impl WaitPolicy<Simulated>, arrivals: &
             began: at,
             ended: At::from_nanos(wake),
             spent: Some(Nanos::from_nanos(cost)),
+            idle: Nanos::ZERO,
         });
         if matches!(decision.action, Action::SleepUntil(_) | Action::BlockUntil(_)) {
             awake += cost;
@@ -422,6 +423,7 @@ proptest! {
                 began: now,
                 ended: now + Nanos::from_nanos(advance),
                 spent: None,
+                idle: Nanos::ZERO,
             });
         }
     }

@@ -116,6 +116,18 @@ impl Gaps {
         self.span.checked_div(self.packets).map_or(LONGEST, |gap| gap.max(1))
     }
 
+    /// Of the time, how much the silence is in each octave, in 2^-16.
+    pub(super) fn shares(&self) -> [u64; OCTAVES] {
+        let (mut survivors, mut all) = (self.total, 0u128);
+        let times: [u128; OCTAVES] = core::array::from_fn(|index| {
+            survivors -= self.ended[index].min(survivors);
+            let time = u128::from(survivors) * u128::from(width(index)) + u128::from(self.within[index]);
+            all += time;
+            time
+        });
+        times.map(|time| ((time << 16) / all.max(1)) as u64)
+    }
+
     /// The hazard over the next `span` after a silence, in 2^-16.
     fn risk(&self, silence: u64, span: u64) -> u64 {
         let (mut index, mut from, mut left, mut risk) = (octave(silence), silence, span, 0u64);

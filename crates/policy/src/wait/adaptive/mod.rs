@@ -60,6 +60,7 @@ use crate::{Goal, LossBound};
 pub use costs::{LENGTHS, Lateness, TimedCost, WakeCosts};
 use owed::Owed;
 use period::Period;
+pub use plan::Slower;
 use plan::{BLOCK, POLL, Plan, UNTIL};
 use prices::Kind;
 use tail::Tail;
@@ -123,6 +124,8 @@ pub struct Adaptive<C> {
     measured: bool,
     /// When a wait was learned from, or what is known was doubted.
     learned: Option<Instant<C>>,
+    /// When the candidates that were not taken were doubted last.
+    doubted: Instant<C>,
 }
 
 /// A wait, what it costs with its late packets, and how long it lasts.
@@ -159,6 +162,7 @@ impl<C> Adaptive<C> {
             charged: false,
             measured: false,
             learned: None,
+            doubted: Instant::ORIGIN,
         }
     }
 
@@ -181,6 +185,22 @@ impl<C> Adaptive<C> {
         self.plan.target = self.target.as_nanos();
         self.plan.forget();
         self
+    }
+
+    /// What holding the goal would cost if things took so much longer, as a share of a core that polls, in 2^-16.
+    pub fn outlook(&self, slower: Slower) -> u64 {
+        self.plan.outlook(slower)
+    }
+
+    /// The mean time between packets of late.
+    pub fn mean_gap(&self) -> Nanos {
+        Nanos::from_nanos(self.plan.gaps.mean())
+    }
+
+    /// Everything takes so much longer from now on: another frequency was asked for.
+    pub fn change(&mut self, slower: Slower) {
+        self.service.scale(slower.work);
+        self.plan.change(slower);
     }
 
     /// The goal that is held.
@@ -207,7 +227,7 @@ impl<C> Adaptive<C> {
             if self.until_service_sample == 0 {
                 self.until_service_sample = SERVICE_EVERY;
                 let span = seen.now.since(arrivals.picked_up).unwrap_or(Nanos::ZERO);
-                self.service.add(span, 0);
+                self.service.add(span, 0, tail::MEMORY);
                 let work = span.as_nanos() / frames.max(1);
                 self.plan.service = self.service.upper_quantile(900_000).as_nanos();
                 self.plan.work = if self.plan.work == 0 { work } else { (self.plan.work * 15 + work) / 16 };
@@ -246,7 +266,7 @@ impl<C> Adaptive<C> {
         // Where nobody measures, the way back is what a wait costs at least.
         let spent = wait.spent.or(late.filter(|_| !self.measured));
         if let Some(spent) = spent.filter(|_| !stalled) {
-            self.plan.spent(kind, lasted, spent.as_nanos());
+            self.plan.spent(kind, lasted, spent.as_nanos(), wait.idle.as_nanos());
         }
         stalled
     }
@@ -283,6 +303,11 @@ impl<C> Adaptive<C> {
         if self.learned.is_none_or(|at| now.since(at).is_some_and(|since| since >= DOUBT_AFTER)) {
             self.learned = Some(now);
             self.plan.age();
+        }
+        let allowed_each = Nanos::from_nanos(self.owed.each(self.plan.gaps.mean())).max(DOUBT_AFTER);
+        if now.since(self.doubted).is_none_or(|since| since >= allowed_each) {
+            self.doubted = now;
+            self.plan.doubt();
         }
         let multiplier = self.owed.multiplier();
         let silence = silence.unwrap_or(Nanos::ZERO).as_nanos();

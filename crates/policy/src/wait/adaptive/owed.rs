@@ -10,7 +10,7 @@ const GAIN: u64 = 4;
 /// See [`GAIN`].
 const MEMORY: u64 = 20_000_000;
 /// The multiplier's bound. At one, a wait that makes as many late as the goal allows costs as much as polling.
-const MOST: u64 = 8;
+const MOST: u64 = 3;
 /// What is owed is bounded by what the goal allows in so many times [`MEMORY`]: bad moments of the machine are not paid for
 /// without end. That is a second.
 const PATIENCE: u64 = 50;
@@ -40,6 +40,11 @@ impl Owed {
     /// The share of late packets that is aimed at, in millionths.
     pub(super) fn share(&self) -> u64 {
         self.share
+    }
+
+    /// The time in which one late packet is allowed, in nanoseconds, at this mean gap.
+    pub(super) fn each(&self, gap: u64) -> u64 {
+        gap.saturating_mul(ONE) / self.share
     }
 
     /// The mean gap between packets, in nanoseconds.

@@ -1,8 +1,8 @@
 //! What each wait would bring, as a model: how long it lasts, what it costs, how many packets it makes late.
 
 use super::arrivals::{Gaps, OCTAVES, begins};
-use super::prices::{CLASSES, Kind, Prices, class};
-use super::tail::{Atoms, PARTS, SHARE_PPM, Tail};
+use super::prices::{CLASSES, Kind, Prices, SAME, class};
+use super::tail::{Atoms, MEMORY as SAMPLES, PARTS, SHARE_PPM, Tail};
 
 /// Timed sleeps: one for each part of the lateness that it leaves room for, and two short ones.
 const SLEEPS: usize = PARTS + 2;
@@ -22,8 +22,28 @@ const STALE: u32 = 4;
 const MOST_WEIGHT: u64 = 1 << 33;
 /// So many packets after waits for a forecast outweigh the model: it takes the forecast for right, which it need not be.
 const FORECASTS: u64 = 16;
+/// What is expected of a candidate's late packets is halved at most so often...
+const DOUBTS: u8 = 12;
+/// ...and so many times less after a late one.
+const DISPROVED: u8 = 4;
 /// What was seen of a candidate is halved after so many times as many packets as the goal allows one late among.
 const MEMORY: u64 = 4;
+
+/// How much longer things take at another frequency than at the one in force, in 256ths.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Slower {
+    /// Work on packets.
+    pub work: u64,
+    /// The way back from a timed wait.
+    pub timer: u64,
+    /// The way back from a wait that the device ends.
+    pub device: u64,
+}
+
+impl Slower {
+    /// The frequency in force.
+    pub const NOT: Self = Self { work: SAME, timer: SAME, device: SAME };
+}
 
 /// What a wait would bring.
 #[derive(Clone, Copy, Default, Debug)]
@@ -85,6 +105,13 @@ pub(super) struct Plan {
     rows: [Row; OCTAVES],
     forecast: Option<(Forecast, u32)>,
     learned: u32,
+    /// How often what is expected of a candidate's late packets is halved, for it has not been taken for so long.
+    doubts: [u8; SLOTS],
+    /// The candidates that were taken since that was looked at last, a bit each.
+    taken: u32,
+    /// Whose turn it is to be doubted, and the silence, as an octave, at which was decided last.
+    turn: usize,
+    last: usize,
     /// From arrival to departure, as the worker sees it: the goal less the reserve.
     pub(super) target: u64,
     /// No timed sleep is longer.
@@ -92,6 +119,8 @@ pub(super) struct Plan {
     ring: u64,
     /// The share of late packets that is aimed at, in millionths.
     share: u64,
+    /// Of so many samples of lateness at least half count: a few of those that the goal allows late.
+    samples: u32,
     /// What a packet takes once it is picked up: with its poll, nearly always; and by itself, on average.
     pub(super) service: u64,
     pub(super) work: u64,
@@ -110,10 +139,15 @@ impl Plan {
             rows: [row; OCTAVES],
             forecast: None,
             learned: 0,
+            doubts: [0; SLOTS],
+            taken: 0,
+            turn: 0,
+            last: 0,
             target,
             longest,
             ring,
             share: share.max(1),
+            samples: (4_000_000 / share.max(1)).clamp(u64::from(SAMPLES), 1 << 16) as u32,
             service: 0,
             work: 0,
             interrupts,
@@ -131,7 +165,7 @@ impl Plan {
     /// A wait of this kind and length ended so late; says whether that was a stall, which is not learned.
     pub(super) fn ended(&mut self, kind: Kind, length: u64, late: units::Nanos, stalls_ppm: u32) -> bool {
         let lateness = &mut self.lateness[kind as usize][class(length)];
-        if lateness.tail.add(late, stalls_ppm) {
+        if lateness.tail.add(late, stalls_ppm, self.samples) {
             return true;
         }
         lateness.since += 1;
@@ -144,8 +178,23 @@ impl Plan {
     }
 
     /// A wait of this kind lasted so long, and cost so much.
-    pub(super) fn spent(&mut self, kind: Kind, lasted: u64, spent: u64) {
-        self.prices.add(kind, lasted, spent);
+    pub(super) fn spent(&mut self, kind: Kind, lasted: u64, spent: u64, idle: u64) {
+        self.prices.add(kind, lasted, spent, idle);
+    }
+
+    /// Everything takes so much longer from now on. What was seen of the candidates was of another core.
+    pub(super) fn change(&mut self, slower: Slower) {
+        for (kind, slower) in [(Kind::Timer, slower.timer), (Kind::Device, slower.device)] {
+            for lateness in &mut self.lateness[kind as usize] {
+                lateness.tail.scale(slower);
+                lateness.atoms = lateness.tail.atoms();
+            }
+            self.prices.scale(kind, slower);
+        }
+        self.service = self.service * slower.work / SAME;
+        self.work = self.work * slower.work / SAME;
+        self.seen = [Seen::default(); SLOTS];
+        self.forget();
     }
 
     /// Nothing was learned for a while.
@@ -157,6 +206,10 @@ impl Plan {
     /// Of the packets after a wait so many were late.
     #[inline]
     pub(super) fn saw(&mut self, slot: usize, packets: u64, late: u64) {
+        self.taken |= 1 << slot;
+        if late > 0 {
+            self.doubts[slot] = self.doubts[slot].saturating_sub(DISPROVED);
+        }
         let seen = &mut self.seen[slot];
         seen.packets += packets;
         seen.late += late * 1_000_000;
@@ -164,6 +217,32 @@ impl Plan {
             seen.packets /= 2;
             seen.late /= 2;
         }
+    }
+
+    /// The goal allowed a late packet since this was called last. Of the candidates that were not taken since, one is expected to
+    /// be late half as often from now on, so that it is tried again by and by, at the price of a late packet now and then:
+    /// in turn each of them, and the one that would save most if it was not late. Those that were taken are known the better.
+    pub(super) fn doubt(&mut self) {
+        let is_taken = |slot: usize| self.taken & (1 << slot) != 0;
+        self.turn = (self.turn + 1) % (2 * SLOTS);
+        let chosen = match self.turn % 2 {
+            0 => self.turn / 2,
+            _ => {
+                let cells = &self.rows[self.last].cells;
+                let others = (0..=SLEEPS).filter(|slot| !is_taken(*slot) && cells[*slot].wait > 0);
+                let rate = |slot: usize| (cells[slot].costs << 16) / cells[slot].lasts.max(1);
+                others.min_by_key(|slot| rate(*slot)).unwrap_or(BLOCK)
+            }
+        };
+        for (slot, doubt) in self.doubts.iter_mut().enumerate() {
+            if self.taken & (1 << slot) != 0 {
+                *doubt = doubt.saturating_sub(1);
+            } else if slot == chosen {
+                *doubt = (*doubt + 1).min(DOUBTS);
+            }
+        }
+        self.taken = 0;
+        self.forget();
     }
 
     /// How late waits of this kind and length end: of the nearest class that was tried, longer ones first, since
@@ -196,52 +275,58 @@ impl Plan {
     }
 
     /// A timed sleep after a silence.
-    fn sleep(&self, slot: usize, silence: u64, wait: u64) -> Cell {
+    fn sleep(&self, slot: usize, silence: u64, wait: u64, slower: Slower) -> Cell {
         if wait == 0 {
             return Cell::default();
         }
-        let atoms = self.lateness(Kind::Timer, wait);
+        let atoms = self.lateness(Kind::Timer, wait).scaled(slower.timer);
+        let service = self.service * slower.work / SAME;
         let away = wait + atoms.mean;
         let packets = self.gaps.expected(silence, away);
         let mut late = 0;
         for (at, share) in atoms.at.iter().zip(SHARE_PPM) {
-            let over = (wait + at + self.service).saturating_sub(self.target);
+            let over = (wait + at + service).saturating_sub(self.target);
             if over > 0 {
                 late += self.gaps.expected(silence, over.min(away)) * share / 1_000_000;
             }
         }
-        self.cell(slot, wait, away, self.prices.of(Kind::Timer, away), packets, late)
+        let price = self.prices.of(Kind::Timer, away, slower.timer);
+        self.cell(slot, wait, away, price, packets, late, slower)
     }
 
     /// A wait until the next frame, after a silence.
-    fn block(&self, wait: u64) -> Cell {
-        let atoms = self.lateness(Kind::Device, wait);
+    fn block(&self, wait: u64, slower: Slower) -> Cell {
+        let atoms = self.lateness(Kind::Device, wait).scaled(slower.device);
+        let service = self.service * slower.work / SAME;
         let packets = 1_000_000 + self.gaps.follow(atoms.mean);
         let mut late = 0;
         for (at, share) in atoms.at.iter().zip(SHARE_PPM) {
-            let over = (at + self.service).saturating_sub(self.target);
+            let over = (at + service).saturating_sub(self.target);
             if over > 0 {
                 late += (1_000_000 + self.gaps.follow(over)) * share / 1_000_000;
             }
         }
         let away = wait + atoms.mean;
-        self.cell(BLOCK, wait, away, self.prices.of(Kind::Device, away), packets, late)
+        let price = self.prices.of(Kind::Device, away, slower.device);
+        self.cell(BLOCK, wait, away, price, packets, late, slower)
     }
 
-    fn cell(&self, slot: usize, wait: u64, away: u64, price: u64, packets: u64, late: u64) -> Cell {
-        let work = (u128::from(packets) * u128::from(self.work) / 1_000_000) as u64;
-        let late = self.corrected(slot, packets, late);
+    #[expect(clippy::too_many_arguments)] // what a cell is made of
+    fn cell(&self, slot: usize, wait: u64, away: u64, price: u64, packets: u64, late: u64, slower: Slower) -> Cell {
+        let work = (u128::from(packets) * u128::from(self.work * slower.work / SAME) / 1_000_000) as u64;
+        // What was seen is of this frequency.
+        let late = if slower == Slower::NOT { self.corrected(slot, packets, late) } else { late };
         Cell { wait, lasts: away + work, costs: price + work, weight: self.weight(late) }
     }
 
     /// How long a sleep is that ends in time although it ends later than usual.
-    fn wait_for(&self, slot: usize) -> u64 {
-        let budget = self.target.saturating_sub(self.service);
+    fn wait_for(&self, slot: usize, slower: Slower) -> u64 {
+        let budget = self.target.saturating_sub(self.service * slower.work / SAME);
         let bounded = |wait: u64, late: u64| wait.min(self.longest).min(self.ring.saturating_sub(late));
         match slot {
             // The lateness depends on the class, the class on the sleep, and the sleep on the lateness.
             0..PARTS => {
-                let late = |wait: u64| self.lateness(Kind::Timer, wait);
+                let late = |wait: u64| self.lateness(Kind::Timer, wait).scaled(slower.timer);
                 let first = budget.saturating_sub(late(budget).at[slot]);
                 let atoms = late(first);
                 bounded(budget.saturating_sub(atoms.at[slot]), atoms.at[PARTS - 2])
@@ -258,25 +343,32 @@ impl Plan {
         wait + self.lateness(Kind::Timer, wait).at[PARTS - 2] >= self.ring
     }
 
-    fn work_out(&self, octave: usize, slot: usize) -> Cell {
+    fn work_out(&self, octave: usize, slot: usize, slower: Slower) -> Cell {
         let silence = begins(octave);
         if slot < SLEEPS {
-            self.sleep(slot, silence, self.wait_for(slot))
+            self.sleep(slot, silence, self.wait_for(slot, slower), slower)
         } else if self.interrupts {
-            self.block(self.gaps.residual(silence))
+            self.block(self.gaps.residual(silence), slower)
         } else {
             Cell::default()
         }
     }
 
+    /// The same, with what is doubted.
+    fn hopeful(&self, octave: usize, slot: usize) -> Cell {
+        let cell = self.work_out(octave, slot, Slower::NOT);
+        Cell { weight: cell.weight >> self.doubts[slot], ..cell }
+    }
+
     /// The candidates after a silence of this octave. One of them is worked out anew now and then.
     #[inline]
     pub(super) fn row(&mut self, octave: usize) -> &[Cell; SLEEPS + 1] {
+        self.last = octave;
         let Row { next, learned, .. } = self.rows[octave];
         match next {
             Some(_) if self.learned.wrapping_sub(learned) < STALE => {}
             Some(slot) => {
-                let cell = self.work_out(octave, slot);
+                let cell = self.hopeful(octave, slot);
                 let row = &mut self.rows[octave];
                 row.cells[slot] = cell;
                 row.next = Some((slot + 1) % (SLEEPS + 1));
@@ -289,7 +381,7 @@ impl Plan {
 
     #[cold]
     fn fill(&mut self, octave: usize) {
-        let cells = core::array::from_fn(|slot| self.work_out(octave, slot));
+        let cells = core::array::from_fn(|slot| self.hopeful(octave, slot));
         self.rows[octave] = Row { cells, next: Some(0), learned: self.learned };
     }
 
@@ -304,7 +396,7 @@ impl Plan {
         let stale = |learned: u32| self.learned.wrapping_sub(learned) >= 4 * STALE;
         if self.forecast.as_ref().is_none_or(|(_, learned)| stale(*learned)) {
             let atoms = *self.lateness(Kind::Timer, ahead);
-            let price = self.prices.of(Kind::Timer, ahead);
+            let price = self.prices.of(Kind::Timer, ahead, SAME);
             let margins = atoms.at.map(|at| at + 1_000);
             let costs = margins.map(|margin| price + margin.saturating_sub(atoms.mean));
             let weights = core::array::from_fn(|part| {
@@ -312,10 +404,40 @@ impl Plan {
                 let late = atoms.at.iter().zip(SHARE_PPM).filter(|(at, _)| beyond(at)).map(|(_, share)| share).sum();
                 self.weight(self.corrected(UNTIL, 1_000_000, late))
             });
-            let block = if self.interrupts { self.block(ahead) } else { Cell::default() };
+            let block = if self.interrupts { self.block(ahead, Slower::NOT) } else { Cell::default() };
             self.forecast = Some((Forecast { margins, costs, weights, block }, self.learned));
         }
         let (forecast, _) = self.forecast.as_ref().expect("just made");
         forecast
+    }
+
+    /// What the cheapest waits cost that hold the goal, as a share of a core that polls, in 2^-16: the most, over all
+    /// multipliers, of what the waits that are then chosen cost less what the allowed late packets are worth (the dual
+    /// problem, whose value is that of the best mixture of waits).
+    ///
+    /// A silence is as long as it is; so the choices after each octave of it count for the time that it takes up.
+    pub(super) fn outlook(&self, slower: Slower) -> u64 {
+        /// The multiplier goes up to one, at which polling costs no more than a wait that makes as many late as are allowed.
+        const STEPS: u64 = 16;
+        /// A share of the time that is too small to matter, in 2^-16.
+        const LITTLE: u64 = 1 << 10;
+        let (mut dual, mut covered) = ([0u64; STEPS as usize + 1], 0);
+        for (octave, share) in self.gaps.shares().into_iter().enumerate().filter(|(_, share)| *share >= LITTLE) {
+            covered += share;
+            let cells: [Cell; SLEEPS + 1] = core::array::from_fn(|slot| self.work_out(octave, slot, slower));
+            for (step, sum) in (0..).zip(&mut dual) {
+                let rate = |cell: &Cell| {
+                    let costs = u128::from(cell.costs + cell.weight * step / STEPS) << 16;
+                    u64::try_from(costs / u128::from(cell.lasts.max(1))).unwrap_or(1 << 16)
+                };
+                let least = cells.iter().filter(|cell| cell.wait > 0).map(rate).fold(1 << 16, u64::min);
+                *sum += share * least;
+            }
+        }
+        let value = |(step, sum): (u64, u64)| (sum / covered.max(1)).saturating_sub((step << 16) / STEPS);
+        if covered == 0 {
+            return 1 << 16;
+        }
+        (0..).zip(dual).map(value).max().unwrap_or(1 << 16)
     }
 }

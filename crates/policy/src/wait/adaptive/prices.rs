@@ -6,6 +6,8 @@ pub(super) const CLASSES: usize = 8;
 const MEMORY: u64 = 32;
 /// Of what is stale a sample stands for so many.
 const STALE: u64 = 2;
+/// Times are scaled in 256ths: this is once.
+pub(super) const SAME: u64 = 256;
 /// Sums are kept in this part of a nanosecond.
 const FRACTION: u64 = 16;
 
@@ -28,7 +30,10 @@ pub(super) enum Kind {
 struct Mean {
     samples: u64,
     length: u64,
+    /// All that they cost.
     spent: u64,
+    /// What of it the idle state cost.
+    idle: u64,
 }
 
 /// What waits cost: the time for which a core that polls costs as much.
@@ -39,12 +44,12 @@ pub(super) struct Prices {
 
 impl Prices {
     pub(super) const fn new() -> Self {
-        const NONE: Mean = Mean { samples: 0, length: 0, spent: 0 };
+        const NONE: Mean = Mean { samples: 0, length: 0, spent: 0, idle: 0 };
         Self { means: [[NONE; CLASSES]; 2] }
     }
 
-    /// A wait of `length` cost `spent`, both in nanoseconds.
-    pub(super) fn add(&mut self, kind: Kind, length: u64, spent: u64) {
+    /// A wait of `length` cost `spent`, of which the idle state cost `idle`, all in nanoseconds.
+    pub(super) fn add(&mut self, kind: Kind, length: u64, spent: u64, idle: u64) {
         let mean = &mut self.means[kind as usize][class(length)];
         mean.samples += 1;
         let part = mean.samples.min(MEMORY);
@@ -56,27 +61,40 @@ impl Prices {
         let bounded = if mean.samples > 8 { spent.min(4 * mean.spent / FRACTION + 1_000) } else { spent };
         mean.length = toward(mean.length, length);
         mean.spent = toward(mean.spent, bounded);
+        mean.idle = toward(mean.idle, idle.min(bounded));
     }
 
     /// What a wait of this length costs: on the line through the classes around it, or as the nearest that is known. What is
     /// not known costs nothing: so it is tried, and then it is known.
-    pub(super) fn of(&self, kind: Kind, length: u64) -> u64 {
+    ///
+    /// Of it, what the core's work costs is scaled by `slower`, in 256ths.
+    pub(super) fn of(&self, kind: Kind, length: u64, slower: u64) -> u64 {
         let means = &self.means[kind as usize];
-        let at = class(length);
-        let known = |index: &usize| means[*index].samples > 0;
-        let below = (0..=at).rev().find(known).map(|index| &means[index]);
-        let above = (at + 1..CLASSES).find(known).map(|index| &means[index]);
         let want = length * FRACTION;
+        let known = || means.iter().filter(|mean| mean.samples > 0);
+        let below = known().rfind(|mean| mean.length <= want);
+        let above = known().find(|mean| mean.length > want);
+        let spent = |mean: &Mean| match slower {
+            SAME => mean.spent,
+            _ => mean.idle + (mean.spent - mean.idle.min(mean.spent)) * slower / SAME,
+        };
         match (below, above) {
-            (Some(below), Some(above)) if want > below.length && above.length > below.length => {
+            (Some(below), Some(above)) => {
                 let run = i128::from(above.length) - i128::from(below.length);
                 // No wait costs more with each nanosecond than a core that polls, nor less than one that waits less.
-                let rise = (i128::from(above.spent) - i128::from(below.spent)).clamp(0, run);
+                let rise = (i128::from(spent(above)) - i128::from(spent(below))).clamp(0, run);
                 let on = (i128::from(want) - i128::from(below.length)).min(run);
-                ((i128::from(below.spent) + rise * on / run) / i128::from(FRACTION)) as u64
+                ((i128::from(spent(below)) + rise * on / run) / i128::from(FRACTION)) as u64
             }
-            (Some(nearest), _) | (None, Some(nearest)) => nearest.spent / FRACTION,
+            (Some(nearest), _) | (None, Some(nearest)) => spent(nearest) / FRACTION,
             (None, None) => 0,
+        }
+    }
+
+    /// What the core's work costs has changed.
+    pub(super) fn scale(&mut self, kind: Kind, slower: u64) {
+        for mean in &mut self.means[kind as usize] {
+            mean.spent = mean.idle + (mean.spent - mean.idle.min(mean.spent)) * slower / SAME;
         }
     }
 
@@ -84,6 +102,7 @@ impl Prices {
     pub(super) fn age(&mut self) {
         for mean in self.means.iter_mut().flatten() {
             mean.spent -= mean.spent / 8;
+            mean.idle -= mean.idle / 8;
             mean.samples = mean.samples.min(STALE);
         }
     }
@@ -106,37 +125,37 @@ mod tests {
     #[test]
     fn between_two_lengths_the_price_is_on_their_line() {
         let mut prices = Prices::new();
-        assert_eq!(prices.of(Kind::Timer, 50_000), 0);
-        prices.add(Kind::Timer, 20_000, 7_000);
-        assert_eq!(prices.of(Kind::Timer, 500_000), 7_000);
-        assert_eq!(prices.of(Kind::Device, 500_000), 0, "not known: to be tried");
-        prices.add(Kind::Timer, 220_000, 27_000);
-        assert_eq!(prices.of(Kind::Timer, 120_000), 17_000);
-        assert_eq!(prices.of(Kind::Timer, 1_220_000), 27_000);
-        assert_eq!(prices.of(Kind::Timer, 10_000), 7_000);
-        prices.add(Kind::Device, 1_000_000, 3_000);
-        assert_eq!(prices.of(Kind::Device, 20_000), 3_000);
+        assert_eq!(prices.of(Kind::Timer, 50_000, SAME), 0);
+        prices.add(Kind::Timer, 20_000, 7_000, 0);
+        assert_eq!(prices.of(Kind::Timer, 500_000, SAME), 7_000);
+        assert_eq!(prices.of(Kind::Device, 500_000, SAME), 0, "not known: to be tried");
+        prices.add(Kind::Timer, 220_000, 27_000, 0);
+        assert_eq!(prices.of(Kind::Timer, 120_000, SAME), 17_000);
+        assert_eq!(prices.of(Kind::Timer, 1_220_000, SAME), 27_000);
+        assert_eq!(prices.of(Kind::Timer, 10_000, SAME), 7_000);
+        prices.add(Kind::Device, 1_000_000, 3_000, 0);
+        assert_eq!(prices.of(Kind::Device, 20_000, SAME), 3_000);
     }
 
     #[test]
     fn what_is_not_tried_gets_cheaper_until_it_is() {
         let mut prices = Prices::new();
         for _ in 0..100 {
-            prices.add(Kind::Timer, 20_000, 40_000);
+            prices.add(Kind::Timer, 20_000, 40_000, 0);
         }
         (0..10).for_each(|_| prices.age());
-        assert!(prices.of(Kind::Timer, 20_000) < 11_000);
-        prices.add(Kind::Timer, 20_000, 40_000);
-        assert!(prices.of(Kind::Timer, 20_000) > 19_000);
+        assert!(prices.of(Kind::Timer, 20_000, SAME) < 11_000);
+        prices.add(Kind::Timer, 20_000, 40_000, 0);
+        assert!(prices.of(Kind::Timer, 20_000, SAME) > 19_000);
     }
 
     #[test]
     fn a_stall_moves_the_price_little() {
         let mut prices = Prices::new();
         for _ in 0..100 {
-            prices.add(Kind::Device, 100_000, 8_000);
+            prices.add(Kind::Device, 100_000, 8_000, 0);
         }
-        prices.add(Kind::Device, 100_000, 50_000_000);
-        assert!(prices.of(Kind::Device, 100_000) < 9_000);
+        prices.add(Kind::Device, 100_000, 50_000_000, 0);
+        assert!(prices.of(Kind::Device, 100_000, SAME) < 9_000);
     }
 }

@@ -1,0 +1,148 @@
+//! What holding the goal would cost at each frequency.
+
+use units::Nanos;
+
+use crate::frequency::PStates;
+use crate::frequency::{Observation, Platform};
+use crate::wait::{Adaptive, Slower, WaitKind};
+
+/// A new sample of a wait's lateness moves the mean by this part.
+const MEMORY: u32 = 16;
+/// A sample counts as at most so many times the mean: one that is a stall of the machine moves it little.
+const STALL_FACTOR: u32 = 4;
+/// Times are scaled in 256ths.
+const SAME: u64 = 256;
+/// Windows after a change before the frequency is judged.
+const SETTLES: u8 = 2;
+/// That judgement stands for so many times the windows that it rests on, and at most 255.
+const TRUSTED: u8 = 16;
+/// Frequencies that are looked at after a window, but for the one that runs.
+const LOOKS: usize = 4;
+
+/// How late waits end at each frequency that was in force, and what the waiting policy expects to pay there.
+#[derive(Clone, Debug)]
+pub(super) struct Outlook {
+    /// Mean lateness of timed waits and of those that the device ends, in nanoseconds; 0: not known.
+    late: [[u32; PStates::MOST]; 2],
+    /// Power, in the platform's units times 2^-16; 0: not known.
+    costs: [u64; PStates::MOST],
+    /// Windows for which what was seen at a frequency in force still counts more than what is expected from another.
+    trusted: [u8; PStates::MOST],
+    /// The mean gap between packets when that was seen.
+    gap: u64,
+    /// The next one to look at.
+    next: usize,
+    /// Windows since the last change.
+    settled: u8,
+}
+
+impl Outlook {
+    pub(super) fn new() -> Self {
+        Self {
+            late: [[0; PStates::MOST]; 2],
+            costs: [0; PStates::MOST],
+            trusted: [0; PStates::MOST],
+            gap: 0,
+            next: 0,
+            settled: 0,
+        }
+    }
+
+    /// Takes in how late a wait ended at the P-state of this number.
+    #[inline]
+    pub(super) fn learn<C>(&mut self, seen: &Observation<'_, C>, state: usize) {
+        let Some(wait) = seen.poll.ended.as_ref().filter(|wait| wait.action.kind() != WaitKind::Pause) else { return };
+        let (kind, late) = match wait.overshoot() {
+            Some(late) => (0, late),
+            None => {
+                let first = seen.poll.queues.iter().find_map(|queue| queue.arrivals.as_ref());
+                let Some(first) = first else { return };
+                (1, first.lateness())
+            }
+        };
+        let late = u32::try_from(late.as_nanos()).unwrap_or(u32::MAX).max(1);
+        let mean = &mut self.late[kind][state];
+        *mean = match *mean {
+            0 => late,
+            old => {
+                let new = late.min(old.saturating_mul(STALL_FACTOR));
+                if new > old { old + (new - old).div_ceil(MEMORY) } else { old - (old - new) / MEMORY }
+            }
+        };
+    }
+
+    /// Looks at the frequency in force and at some others. Where a frequency was in force, what was then known of it stands for
+    /// a while; so that the best is found by trying each at most once, as long as the traffic stays.
+    pub(super) fn look<C>(&mut self, platform: &Platform, waiting: &Adaptive<C>, state: usize) {
+        let count = platform.pstates.as_slice().len();
+        let gap = waiting.mean_gap().as_nanos().max(1);
+        if gap > self.gap * 3 / 2 || self.gap > gap * 3 / 2 {
+            (self.gap, self.trusted) = (gap, [0; PStates::MOST]);
+        }
+        for left in &mut self.trusted {
+            *left = left.saturating_sub(1);
+        }
+        self.settled = self.settled.saturating_add(1);
+        self.costs[state] = platform.power(state) * waiting.outlook(Slower::NOT);
+        if self.settled >= SETTLES {
+            self.trusted[state] = self.settled.saturating_mul(TRUSTED);
+        }
+        for _ in 0..LOOKS.min(count - 1) {
+            self.next = (self.next + 1) % count;
+            if self.next == state || self.trusted[self.next] > 0 {
+                continue;
+            }
+            let slower = self.slower(platform, state, self.next);
+            self.costs[self.next] = platform.power(self.next) * waiting.outlook(slower);
+        }
+    }
+
+    /// Another frequency was asked for.
+    pub(super) fn change(&mut self) {
+        self.settled = 0;
+    }
+
+    /// Whether the frequency in force has been so long enough to be known.
+    pub(super) fn is_settled(&self) -> bool {
+        self.settled >= SETTLES
+    }
+
+    /// The P-state from `least` on that costs least; the one in force, if it costs no more than a 64th more.
+    pub(super) fn cheapest(&self, platform: &Platform, least: usize, state: usize) -> usize {
+        let known = (least..platform.pstates.as_slice().len()).filter(|at| self.costs[*at] > 0);
+        let Some(best) = known.min_by_key(|at| self.costs[*at]) else { return least.max(state) };
+        let stays = state >= least && self.costs[state] > 0 && self.costs[state] <= self.costs[best] / 64 * 66;
+        if stays { state } else { best }
+    }
+
+    /// How much longer things take at `to` than at `from`.
+    pub(super) fn slower(&self, platform: &Platform, from: usize, to: usize) -> Slower {
+        let states = platform.pstates.as_slice();
+        let (old, new) = (states[from].as_hertz(), states[to].as_hertz());
+        let scale = |time: u64, by: u64, of: u64| Nanos::from_nanos(time).scale(by, of.max(1)).as_nanos();
+        let work = scale(SAME, old, new);
+        let late = |kind: usize| {
+            let means = &self.late[kind];
+            let (now, then) = (u64::from(means[from]), u64::from(means[to]));
+            if now == 0 {
+                return work;
+            }
+            if then > 0 {
+                return scale(SAME, then, now);
+            }
+            // A part that does not depend on the frequency, and one in cycles: by the state farthest away that was in force.
+            let others = (0..states.len()).filter(|at| means[*at] > 0 && *at != from);
+            let Some(other) = others.max_by_key(|at| states[*at].as_hertz().abs_diff(old)) else { return work };
+            let (there, hertz) = (u64::from(means[other]), states[other].as_hertz());
+            // now = a + b / old; there = a + b / hertz: b / old = (there - now) / (old / hertz - 1).
+            let cycles = match (there >= now, old >= hertz) {
+                (true, true) => scale(there - now, hertz, old - hertz),
+                (false, false) => scale(now - there, hertz, hertz - old),
+                _ => 0,
+            };
+            let cycles = cycles.min(now);
+            scale(SAME, now - cycles + scale(cycles, old, new), now)
+        };
+        Slower { work, timer: late(0), device: late(1) }
+    }
+}
