@@ -156,6 +156,7 @@ fn run(policy: &mut Policy, load: &Load, platform: Platform, warm_up: u64, measu
             busy: Nanos::from_nanos(busy),
             asleep: Nanos::ZERO,
             running: Some(Hertz::new(running)),
+            waiting: None,
         };
         if let Action::Request(frequency) = policy.decide(&seen).action {
             assert!(platform.pstates.as_slice().contains(&frequency), "{frequency:?} is no P-state");

@@ -453,7 +453,7 @@ fn unseen(scenario: &Scenario) -> Nanos {
     let longest = scenario.traffic.iter().flat_map(|s| s.traffic.sizes.octets()).max().copied();
     let octets = u64::from(longest.unwrap_or(crate::traffic::SHORTEST_FRAME));
     let burst = nic.link.rate.frames_of(octets).time_for(user::BURST as u64 / 2);
-    nic.transmit + nic.jitter + nic.bus_time(octets) + burst
+    nic.transmit + nic.jitter / 2 + nic.bus_time(octets) + burst
 }
 
 fn wait_policy(scenario: &Scenario, wait: Wait, goal: Option<Goal>, interrupts: bool) -> Policy<Simulated> {

@@ -120,7 +120,7 @@ pub struct GoalFrequency<C> {
     /// What frames cost; `None` before the first window.
     cost: Option<Cost>,
     queues: VirtualQueues,
-    outlook: Outlook,
+    outlook: Outlook<C>,
     /// What the last request does to everything.
     slower: Slower,
     account: Account,
@@ -344,9 +344,11 @@ impl<C> GoalFrequency<C> {
             return self.request(now, wanted, Reason::Load);
         }
         // Of those that suffice, the one at which waiting and working costs least.
-        let (lowest, wanted) = (wanted, self.cheapest(waiting, wanted));
+        let (lowest, wanted) = (wanted, self.cheapest(now, waiting, wanted));
         if settled && wanted > self.requested && wanted > lowest {
-            return self.request(now, wanted, Reason::Cheaper);
+            let decision = self.request(now, wanted, Reason::Cheaper);
+            self.outlook.hope(self.state);
+            return decision;
         }
         let waited = self.requested_at.is_none_or(|at| now.since(at).is_some_and(|since| since >= self.patience));
         if wanted < self.requested && settled && waited && self.windows > 1 && self.account.can_fail() {
@@ -356,17 +358,19 @@ impl<C> GoalFrequency<C> {
                 true if floor == wanted && floor > needed => Reason::LossBound,
                 true => Reason::LessLoad,
             };
-            return self.request(now, wanted, reason);
+            let decision = self.request(now, wanted, reason);
+            self.outlook.hope(self.state);
+            return decision;
         }
         Decision::keep(if too_tight { Reason::GoalTooTight } else { Reason::Steady })
     }
 
     /// The frequency from `lowest` on at which the waiting policy expects to pay least; `lowest` itself if none can tell.
-    fn cheapest(&mut self, waiting: Option<&Adaptive<C>>, lowest: Hertz) -> Hertz {
+    fn cheapest(&mut self, now: Instant<C>, waiting: Option<&Adaptive<C>>, lowest: Hertz) -> Hertz {
         let Some(waiting) = waiting else { return lowest };
         let states = self.platform.pstates.as_slice();
         let least = states.partition_point(|f| *f < lowest);
-        self.outlook.look(&self.platform, waiting, self.state);
+        self.outlook.look(now, &self.platform, waiting, self.state);
         if !self.outlook.is_settled() {
             return self.requested.max(lowest);
         }

@@ -1,10 +1,10 @@
 //! What holding the goal would cost at each frequency.
 
-use units::Nanos;
+use units::{Instant, Nanos};
 
 use crate::frequency::PStates;
 use crate::frequency::{Observation, Platform};
-use crate::wait::{Adaptive, Slower, WaitKind};
+use crate::wait::{Adaptive, Paid, Slower, WaitKind};
 
 /// A new sample of a wait's lateness moves the mean by this part.
 const MEMORY: u32 = 16;
@@ -16,12 +16,18 @@ const SAME: u64 = 256;
 const SETTLES: u8 = 2;
 /// That judgement stands for so many times the windows that it rests on, and at most 255.
 const TRUSTED: u8 = 16;
+/// Windows for which what was known of a frequency stands when it is in force again.
+const AGAIN: u8 = 16;
+/// Windows for which a failure is remembered at first; then twice as many, each time.
+const REMEMBERED: u16 = 64;
+/// What a core that polls costs, as a share of that, in 2^-16.
+const POLLS: u64 = 1 << 16;
 /// Frequencies that are looked at after a window, but for the one that runs.
 const LOOKS: usize = 4;
 
 /// How late waits end at each frequency that was in force, and what the waiting policy expects to pay there.
-#[derive(Clone, Debug)]
-pub(super) struct Outlook {
+#[derive(Debug)]
+pub(super) struct Outlook<C> {
     /// Mean lateness of timed waits and of those that the device ends, in nanoseconds; 0: not known.
     late: [[u32; PStates::MOST]; 2],
     /// Power, in the platform's units times 2^-16; 0: not known.
@@ -34,9 +40,19 @@ pub(super) struct Outlook {
     next: usize,
     /// Windows since the last change.
     settled: u8,
+    /// When the first of them ended, and what had been paid until then.
+    since: Option<(Instant<C>, Paid)>,
+    /// What the frequency in force was expected to cost when it was chosen; 0: it was not for that.
+    hoped: u64,
+    /// At this P-state waits made too many packets late, so at lower ones they will...
+    failed: Option<usize>,
+    /// ...for so many windows.
+    remembered: u16,
+    /// How often that has come out.
+    failures: u8,
 }
 
-impl Outlook {
+impl<C> Outlook<C> {
     pub(super) fn new() -> Self {
         Self {
             late: [[0; PStates::MOST]; 2],
@@ -45,12 +61,17 @@ impl Outlook {
             gap: 0,
             next: 0,
             settled: 0,
+            since: None,
+            hoped: 0,
+            failed: None,
+            remembered: 0,
+            failures: 0,
         }
     }
 
     /// Takes in how late a wait ended at the P-state of this number.
     #[inline]
-    pub(super) fn learn<C>(&mut self, seen: &Observation<'_, C>, state: usize) {
+    pub(super) fn learn(&mut self, seen: &Observation<'_, C>, state: usize) {
         let Some(wait) = seen.poll.ended.as_ref().filter(|wait| wait.action.kind() != WaitKind::Pause) else { return };
         let (kind, late) = match wait.overshoot() {
             Some(late) => (0, late),
@@ -73,33 +94,73 @@ impl Outlook {
 
     /// Looks at the frequency in force and at some others. Where a frequency was in force, what was then known of it stands for
     /// a while; so that the best is found by trying each at most once, as long as the traffic stays.
-    pub(super) fn look<C>(&mut self, platform: &Platform, waiting: &Adaptive<C>, state: usize) {
+    pub(super) fn look(&mut self, now: Instant<C>, platform: &Platform, waiting: &Adaptive<C>, state: usize) {
         let count = platform.pstates.as_slice().len();
         let gap = waiting.mean_gap().as_nanos().max(1);
         if gap > self.gap * 3 / 2 || self.gap > gap * 3 / 2 {
             (self.gap, self.trusted) = (gap, [0; PStates::MOST]);
+            (self.failed, self.failures) = (None, 0);
         }
         for left in &mut self.trusted {
             *left = left.saturating_sub(1);
         }
-        self.settled = self.settled.saturating_add(1);
-        self.costs[state] = platform.power(state) * waiting.outlook(Slower::NOT);
-        if self.settled >= SETTLES {
-            self.trusted[state] = self.settled.saturating_mul(TRUSTED);
+        self.remembered = self.remembered.saturating_sub(1);
+        if self.remembered == 0 {
+            self.failed = None;
         }
+        self.settled = self.settled.saturating_add(1);
+        self.judge(now, platform, waiting, state);
         for _ in 0..LOOKS.min(count - 1) {
             self.next = (self.next + 1) % count;
             if self.next == state || self.trusted[self.next] > 0 {
                 continue;
             }
-            let slower = self.slower(platform, state, self.next);
-            self.costs[self.next] = platform.power(self.next) * waiting.outlook(slower);
+            let share = match self.failed {
+                Some(failed) if self.next <= failed => POLLS,
+                _ => waiting.outlook(self.slower(platform, state, self.next)),
+            };
+            self.costs[self.next] = platform.power(self.next) * share;
+        }
+    }
+
+    /// What the frequency in force costs: as expected, or what has been paid where that is less, as it is not where older debts
+    /// were paid; and what has been paid with the late packets, where that is much more.
+    fn judge(&mut self, now: Instant<C>, platform: &Platform, waiting: &Adaptive<C>, state: usize) {
+        let (since, then) = *self.since.get_or_insert((now, waiting.paid()));
+        let span = now.since(since).unwrap_or(Nanos::ZERO);
+        let much_more = |than: u64, cost: u64| cost > than.saturating_add(than / 4);
+        let (paid, with_late) = waiting.paid_since(then, span);
+        let (paid, with_late) = (platform.power(state) * paid, platform.power(state) * with_late);
+        // What was known of it when it was in force before, is better known than what was learned at another since.
+        let known = self.trusted[state] > 0 && self.settled < AGAIN;
+        let expected = if known { self.costs[state] } else { platform.power(state) * waiting.outlook(Slower::NOT) };
+        let least = if self.settled < SETTLES { expected } else { expected.min(paid) };
+        // A few late packets are no share of late packets.
+        let cost = if self.settled >= AGAIN && much_more(least, with_late) { with_late } else { least };
+        { extern crate std; if std::env::var("TRACE").is_ok() { std::eprintln!("{} state {state} expected {} paid {:?} power {} m {:?} failed {:?} {} hoped {}", now.since(Instant::ORIGIN).unwrap().as_nanos()/1000000, expected>>16, (paid>>16, with_late>>16), platform.power(state), waiting.debug(), self.failed, self.remembered, self.hoped>>16); } if std::env::var("DUMP").is_ok() { waiting.dump(); } }
+        self.costs[state] = cost;
+        if self.settled < SETTLES {
+            return;
+        }
+        self.trusted[state] = self.trusted[state].max(self.settled.saturating_mul(TRUSTED));
+        if self.hoped > 0 && much_more(self.hoped, cost) && self.failed.is_none_or(|failed| failed < state) {
+            self.failed = Some(state);
+            self.remembered = REMEMBERED << self.failures.min(6);
+            self.failures = self.failures.saturating_add(1);
+            self.hoped = 0;
         }
     }
 
     /// Another frequency was asked for.
     pub(super) fn change(&mut self) {
         self.settled = 0;
+        self.since = None;
+        self.hoped = 0;
+    }
+
+    /// It was asked for because that should cost less.
+    pub(super) fn hope(&mut self, state: usize) {
+        self.hoped = self.costs[state];
     }
 
     /// Whether the frequency in force has been so long enough to be known.
@@ -144,5 +205,12 @@ impl Outlook {
             scale(SAME, now - cycles + scale(cycles, old, new), now)
         };
         Slower { work, timer: late(0), device: late(1) }
+    }
+}
+
+// Written out, because a derive would ask the same of the clock's marker type.
+impl<C> Clone for Outlook<C> {
+    fn clone(&self) -> Self {
+        Self { ..*self }
     }
 }

@@ -153,6 +153,7 @@ proptest! {
                 busy: Nanos::from_nanos(busy),
                 asleep: Nanos::from_nanos(asleep),
                 running: running.map(|state| platform.pstates.as_slice()[state]),
+                waiting: None,
             };
             let decision = policy.decide(&seen);
             prop_assert_eq!(decision, again.decide(&seen), "the same observations, another decision");

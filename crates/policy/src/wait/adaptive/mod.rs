@@ -80,6 +80,8 @@ const RESERVE_PART: u64 = 8;
 const RESERVE_MOST: Nanos = Nanos::from_micros(10);
 /// What waits cost is doubted after so long without one.
 const DOUBT_AFTER: Nanos = Nanos::from_millis(50);
+/// Frames of which it is known what they took.
+const WORKED: u64 = 1024;
 /// Polls with frames between two samples of their work.
 const SERVICE_EVERY: u32 = 16;
 
@@ -114,18 +116,34 @@ pub struct Adaptive<C> {
     plan: Plan,
     period: Period<C>,
     last_arrival: Option<Instant<C>>,
-    /// How long polls with frames took from pick-up to departure.
+    /// How long frames took to depart, but for what they waited before the core began to work.
     service: Tail,
+    /// When it began, as long as each poll brings frames.
+    busy_since: Option<Instant<C>>,
     until_service_sample: u32,
+    /// Time, in nanoseconds, and the frames that it went into, halved now and then.
+    worked: (u64, u64),
     /// The candidate that was chosen last, and whether its frames are still being taken: it answers for the late ones.
     chosen: usize,
+    /// The share of its packets that the model expects to be late, in millionths.
+    expected: u64,
     charged: bool,
     /// Whether any wait has said what it cost.
     measured: bool,
+    paid: Paid,
     /// When a wait was learned from, or what is known was doubted.
     learned: Option<Instant<C>>,
     /// When the candidates that were not taken were doubted last.
     doubted: Instant<C>,
+}
+
+/// What has been paid since the start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Paid {
+    /// What waits have saved against polling as long as they lasted, in nanoseconds.
+    saved: i64,
+    /// Late packets less those that are aimed at, in millionths.
+    late: i64,
 }
 
 /// A wait, what it costs with its late packets, and how long it lasts.
@@ -135,6 +153,7 @@ struct Choice {
     wait: u64,
     costs: u64,
     lasts: u64,
+    late: u64,
 }
 
 impl<C> Adaptive<C> {
@@ -157,10 +176,14 @@ impl<C> Adaptive<C> {
             period: Period::new(),
             last_arrival: None,
             service: Tail::new(),
+            busy_since: None,
             until_service_sample: 0,
+            worked: (0, 0),
             chosen: BLOCK,
+            expected: 0,
             charged: false,
             measured: false,
+            paid: Paid::default(),
             learned: None,
             doubted: Instant::ORIGIN,
         }
@@ -192,6 +215,28 @@ impl<C> Adaptive<C> {
         self.plan.outlook(slower)
     }
 
+    /// debug
+    pub fn dump(&self) { self.plan.dump() }
+    /// debug
+    pub fn debug(&self) -> (u64, i64, u64, u64) { (self.owed.multiplier(), self.paid.late/1000000, self.plan.service, self.plan.gaps.mean()) }
+    /// What has been paid up to now.
+    pub fn paid(&self) -> Paid {
+        self.paid
+    }
+
+    /// What has been paid in the last `span`, since it was `then`, as shares of a core that polls, in 2^-16: for the waits and
+    /// the work; and with the late packets, where each beyond those that are aimed at costs the time in which one is allowed,
+    /// and each that was not late pays for another.
+    pub fn paid_since(&self, then: Paid, span: Nanos) -> (u64, u64) {
+        let each = i128::from(self.owed.each(self.plan.gaps.mean()));
+        let late = i128::from(self.paid.late - then.late) * each / 1_000_000;
+        let paid = i128::from(span.as_nanos()) - i128::from(self.paid.saved - then.saved);
+        let share = |paid: i128| {
+            u64::try_from((paid.max(0) << 16) / i128::from(span.as_nanos().max(1))).unwrap_or(u64::MAX)
+        };
+        (share(paid), share(paid + late))
+    }
+
     /// The mean time between packets of late.
     pub fn mean_gap(&self) -> Nanos {
         Nanos::from_nanos(self.plan.gaps.mean())
@@ -200,6 +245,7 @@ impl<C> Adaptive<C> {
     /// Everything takes so much longer from now on: another frequency was asked for.
     pub fn change(&mut self, slower: Slower) {
         self.service.scale(slower.work);
+        self.worked.0 = self.worked.0 * slower.work / 256;
         self.plan.change(slower);
     }
 
@@ -214,7 +260,9 @@ impl<C> Adaptive<C> {
             self.learned = Some(seen.now);
             stalled = self.learn_wait(wait, seen);
             self.charged = wait.action.kind() != WaitKind::Pause;
+            self.busy_since = None;
         }
+        self.busy_since = self.busy_since.or(picked_up(seen));
         let (mut received, mut late, mut drained) = (0, 0, true);
         for queue in seen.queues {
             drained &= queue.received >= queue.fill;
@@ -223,22 +271,34 @@ impl<C> Adaptive<C> {
             self.learn_arrivals(arrivals, frames);
             if self.charged && !stalled {
                 late += self.late(seen.now, arrivals, frames);
+                if self.chosen == BLOCK {
+                    // The first and the last stand for all that came between.
+                    for arrival in [arrivals.first, arrivals.last] {
+                        self.plan.departed(seen.now.since(arrival).unwrap_or(Nanos::ZERO));
+                    }
+                }
             }
             if self.until_service_sample == 0 {
                 self.until_service_sample = SERVICE_EVERY;
-                let span = seen.now.since(arrivals.picked_up).unwrap_or(Nanos::ZERO);
-                self.service.add(span, 0, tail::MEMORY);
-                let work = span.as_nanos() / frames.max(1);
+                // What came meanwhile has waited for the frames before it, too.
+                let began = self.busy_since.map_or(arrivals.picked_up, |began| began.max(arrivals.first));
+                self.service.add(seen.now.since(began).unwrap_or(Nanos::ZERO), 0, tail::MEMORY);
+                let work = seen.now.since(arrivals.picked_up).unwrap_or(Nanos::ZERO);
                 self.plan.service = self.service.upper_quantile(900_000).as_nanos();
-                self.plan.work = if self.plan.work == 0 { work } else { (self.plan.work * 15 + work) / 16 };
+                self.worked = (self.worked.0 + work.as_nanos(), self.worked.1 + frames);
+                self.plan.work = self.worked.0 / self.worked.1.max(1);
+                if self.worked.1 > WORKED {
+                    self.worked = (self.worked.0 / 2, self.worked.1 / 2);
+                }
                 self.owed.set_gap(self.plan.gaps.mean());
             }
             self.until_service_sample -= 1;
         }
         self.owed.packets(received, late);
+        self.paid.late += (late * 1_000_000) as i64 - (received * self.owed.share()) as i64;
         if self.charged {
             if !stalled {
-                self.plan.saw(self.chosen, received, late);
+                self.plan.saw(self.chosen, received, late, self.expected);
             }
             // What came during the wait may take several polls.
             self.charged = !stalled && !drained;
@@ -267,6 +327,7 @@ impl<C> Adaptive<C> {
         let spent = wait.spent.or(late.filter(|_| !self.measured));
         if let Some(spent) = spent.filter(|_| !stalled) {
             self.plan.spent(kind, lasted, spent.as_nanos(), wait.idle.as_nanos());
+            self.paid.saved += lasted as i64 - spent.as_nanos() as i64;
         }
         stalled
     }
@@ -297,7 +358,7 @@ impl<C> Adaptive<C> {
         let silence = self.last_arrival.and_then(|last| now.since(last));
         let idle = silence.is_none_or(|silence| silence >= IDLE_AFTER) || self.plan.gaps.mean() >= SPARSE;
         if self.interrupts && idle {
-            self.chosen = BLOCK;
+            (self.chosen, self.expected) = (BLOCK, 0);
             return Decision { action: Action::BlockUntil(None), reason: Reason::Idle };
         }
         if self.learned.is_none_or(|at| now.since(at).is_some_and(|since| since >= DOUBT_AFTER)) {
@@ -307,14 +368,17 @@ impl<C> Adaptive<C> {
         let allowed_each = Nanos::from_nanos(self.owed.each(self.plan.gaps.mean())).max(DOUBT_AFTER);
         if now.since(self.doubted).is_none_or(|since| since >= allowed_each) {
             self.doubted = now;
-            self.plan.doubt();
+            // Who is deep in debt tries nothing.
+            if self.owed.multiplier() <= 256 {
+                self.plan.doubt();
+            }
         }
         let multiplier = self.owed.multiplier();
         let silence = silence.unwrap_or(Nanos::ZERO).as_nanos();
-        let mut best = Choice { slot: POLL, wait: 0, costs: 1, lasts: 1 };
+        let mut best = Choice { slot: POLL, wait: 0, costs: 1, lasts: 1, late: 0 };
         for (slot, cell) in self.plan.row(arrivals::octave(silence)).iter().enumerate() {
             let costs = cell.costs + cell.weight * multiplier / 256;
-            best.or(Choice { slot, wait: cell.wait, costs, lasts: cell.lasts });
+            best.or(Choice { slot, wait: cell.wait, costs, lasts: cell.lasts, late: cell.late });
         }
         let forecast = self.forecast(now);
         if let Some(forecast) = forecast {
@@ -330,11 +394,11 @@ impl<C> Adaptive<C> {
                 Decision { action: Action::Poll, reason }
             }
             BLOCK => {
-                self.chosen = BLOCK;
+                (self.chosen, self.expected) = (BLOCK, best.late);
                 Decision { action: Action::BlockUntil(None), reason: Reason::Interrupt }
             }
-            UNTIL => {
-                self.chosen = UNTIL;
+            slot @ UNTIL.. => {
+                (self.chosen, self.expected) = (slot, best.late);
                 let until = now + Nanos::from_nanos(best.wait);
                 let action = if self.interrupts {
                     Action::BlockUntil(Some(until))
@@ -349,7 +413,7 @@ impl<C> Adaptive<C> {
                 if until.since(now).is_none_or(|left| left < Nanos::from_nanos(best.wait / 2)) {
                     return Decision { action: Action::Poll, reason: Reason::Traffic };
                 }
-                self.chosen = slot;
+                (self.chosen, self.expected) = (slot, best.late);
                 let cut = self.plan.is_cut(best.wait);
                 let reason = if cut { Reason::LossBound } else { Reason::Budget };
                 Decision { action: Action::SleepUntil(until), reason }
@@ -371,12 +435,13 @@ impl<C> Adaptive<C> {
         let mut best = None;
         for (part, margin) in plan.margins.iter().enumerate().filter(|(_, margin)| **margin < ahead) {
             let costs = plan.costs[part] + polling + plan.weights[part] * multiplier / 256;
-            let choice = Choice { slot: UNTIL, wait: ahead - margin, costs, lasts };
+            let choice = Choice { slot: plan::until(part), wait: ahead - margin, costs, lasts, late: plan.lates[part] };
             best.get_or_insert(choice).or(choice);
         }
         if plan.block.wait > 0 {
             let costs = plan.block.costs + plan.block.weight * multiplier / 256;
-            let choice = Choice { slot: BLOCK, wait: plan.block.wait, costs, lasts: lasts.max(plan.block.lasts) };
+            let lasts = lasts.max(plan.block.lasts);
+            let choice = Choice { slot: BLOCK, wait: plan.block.wait, costs, lasts, late: plan.block.late };
             best.get_or_insert(choice).or(choice);
         }
         best
@@ -394,6 +459,11 @@ impl Choice {
     }
 }
 
+/// When the poll picked up what it brought.
+fn picked_up<C>(seen: &Observation<'_, C>) -> Option<Instant<C>> {
+    seen.queues.iter().filter_map(|queue| queue.arrivals.as_ref()).map(|arrivals| arrivals.picked_up).min()
+}
+
 impl<C> WaitPolicy<C> for Adaptive<C> {
     #[inline]
     fn decide(&mut self, seen: &Observation<'_, C>) -> Decision<C> {
@@ -402,11 +472,11 @@ impl<C> WaitPolicy<C> for Adaptive<C> {
             self.learn(seen);
         }
         if received == 0 {
+            self.busy_since = None;
             return self.decide_drained(seen.now, seen.now, false);
         }
         let drained = seen.queues.iter().all(|queue| queue.received == queue.fill);
-        let polled = seen.queues.iter().filter_map(|queue| queue.arrivals.as_ref()).map(|a| a.picked_up).min();
-        match polled {
+        match picked_up(seen) {
             Some(polled) if drained => self.decide_drained(seen.now, polled, true),
             _ => Decision { action: Action::Poll, reason: Reason::Traffic },
         }

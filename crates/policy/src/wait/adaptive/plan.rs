@@ -6,10 +6,12 @@ use super::tail::{Atoms, MEMORY as SAMPLES, PARTS, SHARE_PPM, Tail};
 
 /// Timed sleeps: one for each part of the lateness that it leaves room for, and two short ones.
 const SLEEPS: usize = PARTS + 2;
-/// Places of candidates: the sleeps, the block, and the waits for a forecast, which are right or wrong together.
-pub(super) const SLOTS: usize = SLEEPS + 2;
+/// Places of candidates: the sleeps, the block, and the waits for a forecast: those with little room, and those with much.
+pub(super) const SLOTS: usize = SLEEPS + 3;
 pub(super) const BLOCK: usize = SLEEPS;
 pub(super) const UNTIL: usize = SLEEPS + 1;
+/// Waits for a forecast that leave room for so much of the lateness are right or wrong together.
+const SAFE: usize = PARTS - 3;
 /// No wait.
 pub(super) const POLL: usize = SLOTS;
 /// Samples from which on a class's lateness is believed.
@@ -26,6 +28,10 @@ const FORECASTS: u64 = 16;
 const DOUBTS: u8 = 12;
 /// ...and so many times less after a late one.
 const DISPROVED: u8 = 4;
+/// Late packets are counted in millionths.
+const ONE: u64 = 1_000_000;
+/// What was seen at another frequency makes the model as wrong as so many late packets did.
+const CERTAIN: u64 = 8 * ONE;
 /// What was seen of a candidate is halved after so many times as many packets as the goal allows one late among.
 const MEMORY: u64 = 4;
 
@@ -56,6 +62,10 @@ pub(super) struct Cell {
     pub(super) costs: u64,
     /// What its late packets cost at a multiplier of one.
     pub(super) weight: u64,
+    /// The share of late packets that the model expects, in millionths.
+    pub(super) late: u64,
+    /// Packets that come until it is over, in millionths.
+    packets: u64,
 }
 
 /// The candidates after a silence.
@@ -66,13 +76,27 @@ struct Row {
     next: Option<usize>,
     /// What had been learned when that was done last.
     learned: u32,
+    /// Those that have been late since they were worked out, a bit each.
+    late: u32,
 }
 
-/// What was seen of a candidate: packets, and late ones.
+/// What was seen of a candidate: packets, late ones, and how many of them the model had expected. These in millionths.
 #[derive(Clone, Copy, Default, Debug)]
 struct Seen {
     packets: u64,
     late: u64,
+    expected: u64,
+}
+
+/// The place of a wait for a forecast that leaves room for this part of the lateness.
+pub(super) fn until(part: usize) -> usize {
+    if part < SAFE { UNTIL } else { UNTIL + 1 }
+}
+
+impl Seen {
+    fn halve(&mut self) {
+        *self = Self { packets: self.packets / 2, late: self.late / 2, expected: self.expected / 2 };
+    }
 }
 
 /// How late waits of a kind and class end.
@@ -83,6 +107,27 @@ struct Lateness {
     since: u32,
 }
 
+impl Lateness {
+    /// Says whether that was a stall, which is not learned.
+    fn add(&mut self, late: units::Nanos, stalls_ppm: u32, memory: u32) -> bool {
+        if self.tail.add(late, stalls_ppm, memory) {
+            return true;
+        }
+        self.since += 1;
+        if self.since >= RENEW || self.tail.samples() <= RENEW {
+            self.since = 0;
+            self.atoms = self.tail.atoms();
+        }
+        false
+    }
+
+    /// As if everything had taken longer by so much, in 256ths.
+    fn scale(&mut self, slower: u64) {
+        self.tail.scale(slower);
+        self.atoms = self.tail.atoms();
+    }
+}
+
 /// The waits for a forecast arrival.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Forecast {
@@ -91,6 +136,8 @@ pub(super) struct Forecast {
     /// What each costs, the polls until the arrival included, but for the forecast's own width.
     pub(super) costs: [u64; PARTS],
     pub(super) weights: [u64; PARTS],
+    /// The shares of late packets that the model expects, in millionths.
+    pub(super) lates: [u64; PARTS],
     /// The block.
     pub(super) block: Cell,
 }
@@ -101,12 +148,18 @@ pub(super) struct Plan {
     pub(super) gaps: Gaps,
     prices: Prices,
     lateness: [[Lateness; CLASSES]; 2],
+    /// How long packets took, from arrival to departure, that a wait for the device was for, by its length.
+    after: [Lateness; CLASSES],
+    /// The class of the last such wait.
+    blocked: usize,
     seen: [Seen; SLOTS],
     rows: [Row; OCTAVES],
     forecast: Option<(Forecast, u32)>,
     learned: u32,
     /// How often what is expected of a candidate's late packets is halved, for it has not been taken for so long.
     doubts: [u8; SLOTS],
+    /// How many late packets the goal has allowed each candidate since that was done last.
+    allowed: [u32; SLOTS],
     /// The candidates that were taken since that was looked at last, a bit each.
     taken: u32,
     /// Whose turn it is to be doubted, and the silence, as an octave, at which was decided last.
@@ -130,16 +183,19 @@ pub(super) struct Plan {
 impl Plan {
     pub(super) fn new(target: u64, longest: u64, ring: u64, share: u64, interrupts: bool) -> Self {
         const LATENESS: Lateness = Lateness { tail: Tail::new(), atoms: Atoms { at: [0; PARTS], mean: 0 }, since: 0 };
-        let row = Row { cells: [Cell::default(); SLEEPS + 1], next: None, learned: 0 };
+        let row = Row { cells: [Cell::default(); SLEEPS + 1], next: None, learned: 0, late: 0 };
         Self {
             gaps: Gaps::new(),
             prices: Prices::new(),
             lateness: [const { [LATENESS; CLASSES] }; 2],
+            after: [LATENESS; CLASSES],
+            blocked: 0,
             seen: [Seen::default(); SLOTS],
             rows: [row; OCTAVES],
             forecast: None,
             learned: 0,
             doubts: [0; SLOTS],
+            allowed: [0; SLOTS],
             taken: 0,
             turn: 0,
             last: 0,
@@ -164,17 +220,19 @@ impl Plan {
 
     /// A wait of this kind and length ended so late; says whether that was a stall, which is not learned.
     pub(super) fn ended(&mut self, kind: Kind, length: u64, late: units::Nanos, stalls_ppm: u32) -> bool {
-        let lateness = &mut self.lateness[kind as usize][class(length)];
-        if lateness.tail.add(late, stalls_ppm, self.samples) {
-            return true;
+        if kind == Kind::Device {
+            self.blocked = class(length);
         }
-        lateness.since += 1;
-        if lateness.since >= RENEW || lateness.tail.samples() <= RENEW {
-            lateness.since = 0;
-            lateness.atoms = lateness.tail.atoms();
+        if self.lateness[kind as usize][class(length)].add(late, stalls_ppm, self.samples) {
+            return true;
         }
         self.learned = self.learned.wrapping_add(1);
         false
+    }
+
+    /// After a wait for the device a packet took so long.
+    pub(super) fn departed(&mut self, took: units::Nanos) {
+        self.after[self.blocked].add(took, 0, self.samples);
     }
 
     /// A wait of this kind lasted so long, and cost so much.
@@ -184,16 +242,21 @@ impl Plan {
 
     /// Everything takes so much longer from now on. What was seen of the candidates was of another core.
     pub(super) fn change(&mut self, slower: Slower) {
+        for class in 0..CLASSES {
+            self.after[class].scale(self.slower_after(class, slower));
+        }
         for (kind, slower) in [(Kind::Timer, slower.timer), (Kind::Device, slower.device)] {
-            for lateness in &mut self.lateness[kind as usize] {
-                lateness.tail.scale(slower);
-                lateness.atoms = lateness.tail.atoms();
-            }
+            self.lateness[kind as usize].iter_mut().for_each(|lateness| lateness.scale(slower));
             self.prices.scale(kind, slower);
         }
         self.service = self.service * slower.work / SAME;
         self.work = self.work * slower.work / SAME;
-        self.seen = [Seen::default(); SLOTS];
+        for seen in &mut self.seen {
+            // How wrong the model was stays so, but is not as certain.
+            let expected = seen.expected.min(CERTAIN);
+            let late = u128::from(seen.late.min(seen.expected)) * u128::from(expected) / u128::from(seen.expected.max(1));
+            *seen = Seen { packets: 0, late: late as u64, expected };
+        }
         self.forget();
     }
 
@@ -203,30 +266,33 @@ impl Plan {
         self.forget();
     }
 
-    /// Of the packets after a wait so many were late.
+    /// Of the packets after a wait so many were late, where the model expected this share.
     #[inline]
-    pub(super) fn saw(&mut self, slot: usize, packets: u64, late: u64) {
+    pub(super) fn saw(&mut self, slot: usize, packets: u64, late: u64, expected: u64) {
         self.taken |= 1 << slot;
         if late > 0 {
             self.doubts[slot] = self.doubts[slot].saturating_sub(DISPROVED);
+            self.rows.iter_mut().for_each(|row| row.late |= 1 << slot);
+            self.forecast = None;
         }
         let seen = &mut self.seen[slot];
         seen.packets += packets;
         seen.late += late * 1_000_000;
+        seen.expected += packets * expected;
         if seen.packets > MEMORY * (1_000_000 / self.share) {
-            seen.packets /= 2;
-            seen.late /= 2;
+            seen.halve();
         }
     }
 
     /// The goal allowed a late packet since this was called last. Of the candidates that were not taken since, one is expected to
     /// be late half as often from now on, so that it is tried again by and by, at the price of a late packet now and then:
-    /// in turn each of them, and the one that would save most if it was not late. Those that were taken are known the better.
+    /// in turn each of them, the one that would save most if it was not late, and that for a forecast. Those that were taken are known the better.
     pub(super) fn doubt(&mut self) {
         let is_taken = |slot: usize| self.taken & (1 << slot) != 0;
-        self.turn = (self.turn + 1) % (2 * SLOTS);
-        let chosen = match self.turn % 2 {
-            0 => self.turn / 2,
+        self.turn = (self.turn + 1) % (3 * SLOTS);
+        let chosen = match self.turn % 3 {
+            0 => self.turn / 3,
+            1 if self.forecast.is_some() && !is_taken(UNTIL) && !is_taken(until(SAFE)) => until(SAFE),
             _ => {
                 let cells = &self.rows[self.last].cells;
                 let others = (0..=SLEEPS).filter(|slot| !is_taken(*slot) && cells[*slot].wait > 0);
@@ -234,11 +300,23 @@ impl Plan {
                 others.min_by_key(|slot| rate(*slot)).unwrap_or(BLOCK)
             }
         };
+        // If it is late, all its packets may be.
+        self.allowed[chosen] += 1;
+        let packets = match chosen {
+            0..=SLEEPS => self.rows[self.last].cells[chosen].packets,
+            _ => self.rows[self.last].cells[BLOCK].packets,
+        };
+        let can_pay = u64::from(self.allowed[chosen]) * ONE >= packets;
+        if can_pay && !is_taken(chosen) {
+            self.seen[chosen].halve();
+        }
         for (slot, doubt) in self.doubts.iter_mut().enumerate() {
             if self.taken & (1 << slot) != 0 {
                 *doubt = doubt.saturating_sub(1);
-            } else if slot == chosen {
+                self.allowed[slot] = 0;
+            } else if can_pay && slot == chosen {
                 *doubt = (*doubt + 1).min(DOUBTS);
+                self.allowed[slot] = 0;
             }
         }
         self.taken = 0;
@@ -259,13 +337,18 @@ impl Plan {
         own.or_else(|| of(kind.other(), 1)).unwrap_or(&self.lateness[kind as usize][at].atoms)
     }
 
-    /// What a model expects, set right by what was seen: so many packets stand for the model as the goal allows one
-    /// late among.
-    fn corrected(&self, slot: usize, packets: u64, late: u64) -> u64 {
+    /// What the model expects, set right by what was seen: as many times less as were late less than it had expected (and
+    /// one late packet is taken for granted); and more by those that it had not expected, where so many packets stand for it as
+    /// the goal allows one late among.
+    fn corrected(&self, slot: usize, packets: u64, late: u64, slower: Slower) -> u64 {
         let seen = &self.seen[slot];
-        let model = (1_000_000 / self.share).min(if slot == UNTIL { FORECASTS } else { u64::MAX });
-        let late = u128::from(late) * u128::from(model) + u128::from(packets) * u128::from(seen.late) / 1_000_000;
-        (late / u128::from(model + seen.packets)) as u64
+        let both = seen.late.min(seen.expected);
+        let known = u128::from(late) * u128::from(ONE + both) / u128::from(ONE + seen.expected);
+        // At a higher frequency they need not be late.
+        let over = if slower.work < SAME { 0 } else { seen.late - both };
+        let model = (ONE / self.share).min(if slot >= UNTIL { FORECASTS } else { u64::MAX });
+        let more = u128::from(packets) * u128::from(over) / u128::from(ONE) / u128::from(model + seen.packets);
+        (known + more) as u64
     }
 
     /// What so many late packets, in millionths, cost at a multiplier of one: the time in which the goal allows them.
@@ -294,16 +377,29 @@ impl Plan {
         self.cell(slot, wait, away, price, packets, late, slower)
     }
 
+    /// How much longer packets take after waits for the device: the way back and the work.
+    fn slower_after(&self, class: usize, slower: Slower) -> u64 {
+        let (back, all) = (self.lateness[Kind::Device as usize][class].atoms.mean, self.after[class].atoms.mean);
+        let back = back.min(all);
+        (back * slower.device + (all - back) * slower.work) / all.max(1)
+    }
+
     /// A wait until the next frame, after a silence.
     fn block(&self, wait: u64, slower: Slower) -> Cell {
         let atoms = self.lateness(Kind::Device, wait).scaled(slower.device);
         let service = self.service * slower.work / SAME;
         let packets = 1_000_000 + self.gaps.follow(atoms.mean);
         let mut late = 0;
-        for (at, share) in atoms.at.iter().zip(SHARE_PPM) {
-            let over = (at + service).saturating_sub(self.target);
-            if over > 0 {
-                late += (1_000_000 + self.gaps.follow(over)) * share / 1_000_000;
+        if self.after[class(wait)].tail.samples() >= ENOUGH {
+            let after = self.after[class(wait)].atoms.scaled(self.slower_after(class(wait), slower));
+            let share: u64 = after.at.iter().zip(SHARE_PPM).filter(|(at, _)| **at > self.target).map(|(_, share)| share).sum();
+            late = packets * share / ONE;
+        } else {
+            for (at, share) in atoms.at.iter().zip(SHARE_PPM) {
+                let over = (at + service).saturating_sub(self.target);
+                if over > 0 {
+                    late += (ONE + self.gaps.follow(over)) * share / ONE;
+                }
             }
         }
         let away = wait + atoms.mean;
@@ -314,9 +410,9 @@ impl Plan {
     #[expect(clippy::too_many_arguments)] // what a cell is made of
     fn cell(&self, slot: usize, wait: u64, away: u64, price: u64, packets: u64, late: u64, slower: Slower) -> Cell {
         let work = (u128::from(packets) * u128::from(self.work * slower.work / SAME) / 1_000_000) as u64;
-        // What was seen is of this frequency.
-        let late = if slower == Slower::NOT { self.corrected(slot, packets, late) } else { late };
-        Cell { wait, lasts: away + work, costs: price + work, weight: self.weight(late) }
+        let share = (u128::from(late) * u128::from(ONE) / u128::from(packets.max(1))) as u64;
+        let late = self.corrected(slot, packets, late, slower);
+        Cell { wait, lasts: away + work, costs: price + work, weight: self.weight(late), late: share.min(ONE), packets }
     }
 
     /// How long a sleep is that ends in time although it ends later than usual.
@@ -354,6 +450,22 @@ impl Plan {
         }
     }
 
+    /// debug
+    pub(super) fn dump(&self) {
+        extern crate std;
+        for (octave, share) in self.gaps.shares().into_iter().enumerate().filter(|(_, share)| *share >= 1<<10) {
+            std::eprintln!("  octave {octave} from {} share {share}", begins(octave));
+            for slot in 0..=SLEEPS {
+              let c = self.work_out(octave, slot, Slower::NOT);
+              let s = self.seen[slot];
+              std::eprintln!("     slot {slot} wait {} lasts {} costs {} weight {} seen {} late {} doubts {}", c.wait, c.lasts, c.costs, c.weight, s.packets, s.late/1000000, self.doubts[slot]);
+            }
+        }
+        std::eprintln!("UNTIL seen {:?} doubts {:?} forecast {:?}", self.seen, self.doubts, self.forecast);
+        for (n, l) in self.after.iter().enumerate() { if l.tail.samples() > 0 { std::eprintln!("  after class {n} {} {:?}", l.tail.samples(), l.atoms); } }
+        for kind in 0..2 { for (n, l) in self.lateness[kind].iter().enumerate() { if l.tail.samples() > 0 { std::eprintln!("  late {kind} class {n} {} {:?}", l.tail.samples(), l.atoms); } } }
+    }
+
     /// The same, with what is doubted.
     fn hopeful(&self, octave: usize, slot: usize) -> Cell {
         let cell = self.work_out(octave, slot, Slower::NOT);
@@ -364,7 +476,10 @@ impl Plan {
     #[inline]
     pub(super) fn row(&mut self, octave: usize) -> &[Cell; SLEEPS + 1] {
         self.last = octave;
-        let Row { next, learned, .. } = self.rows[octave];
+        let Row { next, learned, late, .. } = self.rows[octave];
+        if late > 0 && next.is_some() {
+            self.reconsider(octave, late);
+        }
         match next {
             Some(_) if self.learned.wrapping_sub(learned) < STALE => {}
             Some(slot) => {
@@ -379,10 +494,19 @@ impl Plan {
         &self.rows[octave].cells
     }
 
+    /// What was late is worked out anew at once.
+    #[cold]
+    fn reconsider(&mut self, octave: usize, late: u32) {
+        for slot in (0..=SLEEPS).filter(|slot| late & (1 << slot) != 0) {
+            self.rows[octave].cells[slot] = self.hopeful(octave, slot);
+        }
+        self.rows[octave].late = 0;
+    }
+
     #[cold]
     fn fill(&mut self, octave: usize) {
         let cells = core::array::from_fn(|slot| self.hopeful(octave, slot));
-        self.rows[octave] = Row { cells, next: Some(0), learned: self.learned };
+        self.rows[octave] = Row { cells, next: Some(0), learned: self.learned, late: 0 };
     }
 
     /// Works everything out anew when it is asked for next.
@@ -399,13 +523,13 @@ impl Plan {
             let price = self.prices.of(Kind::Timer, ahead, SAME);
             let margins = atoms.at.map(|at| at + 1_000);
             let costs = margins.map(|margin| price + margin.saturating_sub(atoms.mean));
-            let weights = core::array::from_fn(|part| {
-                let beyond = |at: &u64| at + self.service > self.target + margins[part];
-                let late = atoms.at.iter().zip(SHARE_PPM).filter(|(at, _)| beyond(at)).map(|(_, share)| share).sum();
-                self.weight(self.corrected(UNTIL, 1_000_000, late))
+            let lates = margins.map(|margin| {
+                let beyond = |at: &u64| at + self.service > self.target + margin;
+                atoms.at.iter().zip(SHARE_PPM).filter(|(at, _)| beyond(at)).map(|(_, share)| share).sum()
             });
+            let weights = core::array::from_fn(|part| self.weight(self.corrected(until(part), ONE, lates[part], Slower::NOT)));
             let block = if self.interrupts { self.block(ahead, Slower::NOT) } else { Cell::default() };
-            self.forecast = Some((Forecast { margins, costs, weights, block }, self.learned));
+            self.forecast = Some((Forecast { margins, costs, weights, lates, block }, self.learned));
         }
         let (forecast, _) = self.forecast.as_ref().expect("just made");
         forecast

@@ -107,7 +107,7 @@ impl Tail {
         let below = |edge: u64| -> u64 {
             let at = bucket(edge);
             let whole: u64 = old[..at].iter().map(|count| u64::from(*count)).sum();
-            let from = if at == 0 { 0 } else { upper_edge(at - 1).as_nanos() };
+            let from = lower_edge(at);
             let width = upper_edge(at).as_nanos() - from;
             whole + u64::from(old[at]) * (edge - from).min(width) / width
         };
@@ -126,7 +126,7 @@ impl Tail {
         }
     }
 
-    /// Works out all that a plan needs, in one pass.
+    /// Works out all that a plan needs, in one pass. Within a bucket samples are taken to lie evenly.
     pub(super) fn atoms(&self) -> Atoms {
         let mut atoms = Atoms { at: [0; PARTS], mean: 0 };
         let (mut seen, mut next, mut sum) = (0u64, 0, 0u64);
@@ -135,13 +135,14 @@ impl Tail {
             if count == 0 {
                 continue;
             }
-            let edge = upper_edge(index).as_nanos();
-            seen += count;
-            sum += count * edge;
-            while next < PARTS && seen * 1_000_000 >= u64::from(self.total) * u64::from(UP_TO_PPM[next]) {
-                atoms.at[next] = edge;
+            let (from, to) = (lower_edge(index), upper_edge(index).as_nanos());
+            sum += count * (from + to) / 2;
+            while next < PARTS && (seen + count) * 1_000_000 >= u64::from(self.total) * u64::from(UP_TO_PPM[next]) {
+                let part = (u64::from(self.total) * u64::from(UP_TO_PPM[next])).saturating_sub(seen * 1_000_000);
+                atoms.at[next] = from + (to - from) * part / (count * 1_000_000);
                 next += 1;
             }
+            seen += count;
         }
         atoms.mean = sum / u64::from(self.total.max(1));
         atoms
@@ -175,6 +176,11 @@ fn bucket(nanos: u64) -> usize {
     let octave = nanos.ilog2() as usize;
     let eighth = (nanos >> (octave - 3)) as usize & 7;
     (8 * (octave - 9) + eighth).min(BUCKETS - 1)
+}
+
+/// The least value of the bucket.
+fn lower_edge(index: usize) -> u64 {
+    if index == 0 { 0 } else { upper_edge(index - 1).as_nanos() }
 }
 
 /// The least value that lies above the bucket.
