@@ -257,6 +257,11 @@ impl<'a> Advised<'a> {
         matches!(self.step, Doing::Set(..))
     }
 
+    /// Does it ask what the host is for, and change nothing?
+    pub fn is_ask(&self) -> bool {
+        matches!(self.step, Doing::Ask)
+    }
+
     /// Are its lines the kernel's whole command line?
     pub fn is_line(&self) -> bool {
         matches!(self.step, Doing::Boot { line: Some(_), operator: None, .. })
@@ -291,7 +296,7 @@ impl<'a> Advised<'a> {
     /// What it costs, of each of its findings once: first of the worst finding of each cause, so that no cause is forgotten
     /// where only some are shown.
     pub fn costs(&self) -> Vec<&'a str> {
-        if matches!(self.step, Doing::Ask) {
+        if self.is_ask() {
             return Vec::new();
         }
         let mut causes = BTreeSet::new();

@@ -1,7 +1,7 @@
 //! The parts of a packet's delay that a host's settings show.
 
 use host::Facts;
-use host::facts::Link;
+use host::facts::{Fact, Link, Why};
 use units::Nanos;
 
 use crate::rules::cpu::{frequency, idle};
@@ -150,8 +150,12 @@ fn idle_exit(facts: &Facts, context: &Context) -> Result<Option<Term>, Skip> {
 
 /// The stop of a core whose frequency changes, where the part is one that stops and the frequency is not fixed.
 fn frequency_stop(facts: &Facts, context: &Context) -> Result<Option<Term>, Skip> {
-    let generation = *known(&facts.cpus.generation)?;
-    let stops = frequency::stops(generation);
+    let generation = match &facts.cpus.generation {
+        // A model that Apus does not know.
+        Fact::Missing { why: Why::Unsupported(_), .. } => None,
+        fact => Some(*known(fact)?),
+    };
+    let stops = generation.and_then(frequency::stops);
     if stops == Some(false) {
         return Ok(None);
     }
@@ -164,7 +168,8 @@ fn frequency_stop(facts: &Facts, context: &Context) -> Result<Option<Term>, Skip
     match (varies, stops) {
         (false, _) => Ok(None),
         (true, None) => {
-            Err(Skip::unknown(format!("no source says whether a change of frequency stops a core of {generation:?}")))
+            let part = generation.map_or("this processor".to_owned(), |generation| format!("{generation:?}"));
+            Err(Skip::unknown(format!("no source says whether a change of frequency stops a core of {part}")))
         }
         (true, _) => Ok(Some(Term {
             name: "change of frequency".into(),

@@ -345,8 +345,8 @@ fn clocksource(facts: &Facts, _: &Context) -> Judged {
 fn skew_tick(facts: &Facts, _: &Context) -> Judged {
     let line = line(facts)?;
     any_cpu(facts)?;
-    let stopped = facts.cpus.nohz_full.value().cloned().unwrap_or_default();
-    let ticking = facts.cpus.all().difference(&stopped).len();
+    let stopped = facts.cpus.nohz_full.value().cloned().or_else(|| line.last("nohz_full")?.cpu_set(&facts.cpus.all()).ok());
+    let ticking = facts.cpus.all().difference(&stopped.unwrap_or_default()).len();
     let subject = Subject::Parameter("skew_tick".into());
     let judgement = match line.value("skew_tick") {
         Some("1") => Judgement::pass(subject, "ticks are spread"),

@@ -8,7 +8,7 @@ use crate::remedy::steady;
 use crate::rules::choices::{Side, choose};
 use crate::rules::common::{PREFERENCE, by_cpu, megahertz};
 use crate::rules::one_frequency;
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const GUIDE: &str = "Intel P-state guide 637284-001US";
 
@@ -360,9 +360,8 @@ fn epb(facts: &Facts, context: &Context) -> Judged {
 }
 
 fn turbo(facts: &Facts, context: &Context) -> Judged {
-    const OFF: Side =
-        Side { is: "turbo is off", want: "turbo off", who: "FlexRAN slides, DPDK guide", of: &[Workload::Rt] };
-    // None of them speaks of one use; OpenShift's vDU is a real-time one.
+    // No use decides: of the sources for real-time hosts, FlexRAN's switches turbo off and OpenShift's vDU leaves it on.
+    const OFF: Side = Side { is: "turbo is off", want: "turbo off", who: "FlexRAN slides, DPDK guide", of: &[] };
     const ON: Side = Side {
         is: "turbo is on, for the lowest mean and with a frequency that varies",
         want: "turbo on",

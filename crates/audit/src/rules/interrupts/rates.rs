@@ -198,10 +198,15 @@ fn tick_since_boot(facts: &Facts, context: &Context) -> Judged {
         return Err(Skip::unknown(format!("{seen}; rates are not known from one reading (--interval 5s)")));
     }
     let share = u128::from(inside) * 100 / u128::from(outside.max(1));
-    Judgement::warn(
-        isolated,
-        format!("their timers fired {share} % as often as those of the others, as where the tick does not stop"),
-    )
+    let found = format!("their timers fired {share} % as often as those of the others, as where the tick does not stop");
+    // kernel/sched/idle.c, do_idle: an idle CPU that polls restarts its tick, nohz_full= or not.
+    let polls = facts.cmdline.value().is_some_and(|line| line.has_value("idle", "poll"));
+    match polls {
+        true => Judgement::warn(isolated, format!("{found}; idle=poll keeps the tick of idle CPUs"))
+            .for_good("remove idle=poll")
+            .see_as("idle=poll", facts.cmdline.source()),
+        false => Judgement::warn(isolated, found),
+    }
     .see_as(seen, "/proc/interrupts")
     .alone()
 }

@@ -60,6 +60,10 @@ fn first(page: &mut String, document: &Document) {
         }
         let risks = capital(&risks(&action.risks));
         let costs = action.costs.join(" ");
+        if action.kind == "ask" {
+            let _ = writeln!(page, "<dl><dt>Found</dt><dd>{}</dd></dl></li>", escaped(&action.gain.text));
+            continue;
+        }
         let _ = writeln!(
             page,
             "<dl><dt>Gain</dt><dd>{}</dd><dt>Risk and cost</dt><dd>{}{}{}</dd></dl></li>",

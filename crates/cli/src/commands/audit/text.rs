@@ -110,7 +110,9 @@ fn one_action(out: &mut Clean<impl Write>, action: &Advised<'_>) -> io::Result<(
     if !changes.is_empty() {
         wrapped(out, "   diff  ", "         ", &changes.join("  "))?;
     }
-    wrapped(out, "   gain  ", "         ", &gain(&action.gain()))?;
+    // An action that asks what the host is for changes nothing: it says what was found without that, and what it decides.
+    let (gains, ids_of) = if action.is_ask() { ("   found ", "   then  ") } else { ("   gain  ", "   fixes ") };
+    wrapped(out, gains, "         ", &gain(&action.gain()))?;
     let risks = action.risks().into_iter().map(|risk| format!("{}.", capital(risk.text())));
     // Those of each cause come first; the others stand with their findings.
     const COSTS: usize = 5;
@@ -123,7 +125,8 @@ fn one_action(out: &mut Clean<impl Write>, action: &Advised<'_>) -> io::Result<(
     ids.dedup();
     let mut seen = std::collections::BTreeSet::new();
     ids.retain(|id| seen.insert(*id));
-    wrapped(out, "   fixes ", "         ", &ids.join(", "))
+    let then = if action.is_ask() { "judged anew: " } else { "" };
+    wrapped(out, ids_of, "         ", &format!("{then}{}", ids.join(", ")))
 }
 
 /// What an action gains, in words.
