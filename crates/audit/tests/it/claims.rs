@@ -161,7 +161,11 @@ fn a_changed_line_can_be_pasted_or_says_who_writes_it() {
                 Some(_) => {
                     seen.0 += 1;
                     assert!(
-                        action.lines().iter().all(|text| text.contains("OpenShift") || text.starts_with("remove ")),
+                        action
+                            .lines()
+                            .iter()
+                            .all(|text| text.contains("OpenShift")
+                                || text.starts_with("in ") && text.contains(", remove ")),
                         "{about}: {:?}",
                         action.lines()
                     );
