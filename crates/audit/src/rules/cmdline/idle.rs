@@ -32,7 +32,7 @@ pub const RULES: &[Rule] = &[
         fix: Fix::boot(
             "remove idle=poll # after the reboot apus audit limits the idle states of the application's CPUs alone (idle.states)",
         ),
-        cost: "Idle CPUs sleep, and wake up as late as their idle states allow.",
+        cost: "Idle CPUs sleep, and take as long to wake up as their idle states allow.",
         references: &[
             CPUIDLE,
             "Linux Documentation/timers/no_hz.rst",
