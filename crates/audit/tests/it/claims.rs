@@ -93,6 +93,15 @@ const NOT_ENGLISH: &[&str] = &[
     "Those of each",
     "Which slots",
     "at its worst",
+    "loses queues",
+    "No saving when idle",
+    "for times are kept",
+    "C1 stays C1",
+    "each of 1 ",
+    "one a second is left",
+    "no setting is known",
+    "timers fired",
+    "loses CPUs 15:",
 ];
 
 fn texts(finding: &Finding) -> Vec<String> {
