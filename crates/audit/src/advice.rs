@@ -316,7 +316,7 @@ impl<'a> Advised<'a> {
         match &self.step {
             Doing::Set(_, settings) => commands(settings),
             Doing::Boot { operator: Some(operator), add, remove, once, .. } => {
-                let twice = once.iter().map(|word| format!("one {word}"));
+                let twice = once.iter().map(|word| format!("all but one {word}"));
                 operator.lines(add, &remove.iter().cloned().chain(twice).collect::<Vec<_>>())
             }
             Doing::Boot { line, add, remove, .. } => match line {
@@ -522,7 +522,7 @@ mod tests {
         assert!(at(|action| action.causes().contains(&Cause::Housekeeping)) < boot);
         let text = advice.actions[boot].lines().join("\n");
         assert!(text.contains("spec.additionalKernelArgs: mce=ignore_ce") && !text.contains("BOOT_IMAGE"), "{text}");
-        assert!(text.contains("idle=poll") && text.contains("one skew_tick=1"), "{text}");
+        assert!(text.contains("remove idle=poll, mce=off, all but one skew_tick=1"), "{text}");
     }
 
     #[test]

@@ -45,14 +45,14 @@ impl Operator {
         let (place, source) = match self {
             Self::PerformanceProfile => (
                 "PerformanceProfile of OpenShift, spec.additionalKernelArgs",
-                "spec.workloadHints of the PerformanceProfile, or spec.additionalKernelArgs",
+                "spec.workloadHints or spec.additionalKernelArgs of the PerformanceProfile",
             ),
             Self::MachineConfig => {
-                ("MachineConfig of OpenShift, spec.kernelArguments", "the MachineConfig that adds it")
+                ("MachineConfig of OpenShift, spec.kernelArguments", "the MachineConfig that adds them")
             }
         };
         let added = (!add.is_empty()).then(|| format!("{place}: {}", add.join(" ")));
-        let removed = (!remove.is_empty()).then(|| format!("remove {} from {source}", remove.join(" ")));
+        let removed = (!remove.is_empty()).then(|| format!("in {source}, remove {}", remove.join(", ")));
         added.into_iter().chain(removed).collect()
     }
 }
@@ -62,10 +62,16 @@ pub(super) fn keep(step: &mut Step, facts: &Facts) {
     let Action::Arguments { add, .. } = &step.action else { return };
     let of_cpus = add.iter().any(|word| OF_CPUS.iter().any(|name| host::facts::same_name(name, &word.name)));
     if of_cpus && facts.cmdline.value().and_then(Operator::of) == Some(Operator::PerformanceProfile) {
-        let interrupts = add.iter().all(|word| host::facts::same_name("irqaffinity", &word.name));
-        *step = match interrupts {
-            true => Step::advice(INTERRUPTS),
-            false => Step { risks: [Risk::Reboot].into(), ..Step::advice(PROFILE) },
+        let has = |names: &[&str]| {
+            let count = add.iter().filter(|word| names.iter().any(|name| host::facts::same_name(name, &word.name)));
+            count.count()
+        };
+        let profile = |text: String| Step { risks: [Risk::Reboot].into(), ..Step::advice(text) };
+        // isolcpus=managed_irq is on the line already: what moves the other interrupts is not spec.cpu.
+        *step = match (has(&["irqaffinity"]), has(&["irqaffinity", "isolcpus"]) == add.len()) {
+            (1.., true) => Step::advice(INTERRUPTS),
+            (1.., false) => profile(format!("{PROFILE}; {INTERRUPTS}")),
+            (0, _) => profile(PROFILE.to_owned()),
         };
     }
 }
@@ -88,6 +94,27 @@ mod tests {
         let text: Vec<String> = flags.fix.steps().map(ToString::to_string).collect();
         assert!(text.len() == 1 && text[0].contains("balanceIsolated: false"), "{text:?}");
         assert!(flags.fix.risks().contains(&Risk::Reboot));
+    }
+
+    /// telco-worker1: spec.cpu moves no interrupt of a NIC.
+    #[test]
+    fn interrupts_are_moved_by_what_moves_them() {
+        let host = host().cmdline(NODE).file("/proc/irq/55/effective_affinity_list", "3").file(
+            "/proc/interrupts",
+            "     CPU0 CPU1 CPU2 CPU3\n 55: 0 0 0 9 PCI-MSIX-0000:04:00.0 3-edge eno3-TxRx-3\n",
+        );
+        let host = host.file("/proc/softirqs", "     CPU0 CPU1 CPU2 CPU3\nNET_RX: 0 0 0 9\n");
+        let report = audit(&host.facts(), &Intent::default());
+        for id in ["irq.on-iso", "irq.softirq-iso"] {
+            let finding = report.findings.iter().find(|finding| finding.rule.id == id).unwrap();
+            let text: Vec<String> = finding.fix.persistent.iter().map(ToString::to_string).collect();
+            assert_eq!(text, [INTERRUPTS], "{id}");
+        }
+        let mut both = Step::advice("");
+        let words = CommandLine::parse("irqaffinity=0-1 nohz_full=2-7").parameters;
+        both.action = Action::Arguments { add: words, remove: Vec::new() };
+        keep(&mut both, &host.facts());
+        assert!(both.to_string().contains("spec.cpu.isolated") && both.to_string().contains("globallyDisable"));
     }
 
     #[test]

@@ -9,11 +9,15 @@ use crate::{Judged, Judgement, Skip, Subject, Verdict, known};
 /// A limit to the exit latency of the subject's CPUs (power/pm_qos_interface.rst).
 pub(super) const PER_CPU: &str =
     "for n in {cpu-words}; do echo {idle-limit} > /sys/devices/system/cpu/cpu$n/power/pm_qos_resume_latency_us; done";
-/// The energy preference of the subject's CPUs.
-pub(super) const PREFERENCE: &str = "for n in {cpu-words}; do echo performance > /sys/devices/system/cpu/cpu$n/cpufreq/energy_performance_preference; done";
+/// The energy preference of the subject's cores.
+pub(super) const PREFERENCE: &str = "for n in {core-words}; do echo performance > /sys/devices/system/cpu/cpu$n/cpufreq/energy_performance_preference; done";
 /// Preference, governor and bounds, by the driver, which writes IA32_HWP_REQUEST from them.
-pub(super) const HWP: &str = "for n in {cpu-words}; do echo performance > /sys/devices/system/cpu/cpu$n/cpufreq/energy_performance_preference; done\n\
-     cpupower -c {cpu} frequency-set -g performance {bounds}";
+pub(super) const HWP: &str = "for n in {core-words}; do echo performance > /sys/devices/system/cpu/cpu$n/cpufreq/energy_performance_preference; done\n\
+     cpupower -c {core} frequency-set -g performance {bounds}";
+/// What it costs to keep interrupts on the housekeeping CPUs. A changed affinity removes no queue (net/core/dev.c: their
+/// number is the driver's; core-api/irq/irq-affinity.rst).
+pub(super) const QUEUES_STAY: &str =
+    "The housekeeping CPUs carry all interrupts, and share all queues of a NIC that the kernel drives.";
 /// All interrupts that can be moved.
 pub(super) const ALL_TO_HOUSEKEEPING: &str = "for i in /proc/irq/[0-9]*; do echo {housekeeping} > $i/smp_affinity_list; done # an I/O error: its driver manages that interrupt";
 

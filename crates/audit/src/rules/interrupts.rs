@@ -8,7 +8,7 @@ use host::facts::{CpuSet, Irq, Link};
 use host::{Facts, Source};
 use units::Nanos;
 
-use crate::rules::common::ALL_TO_HOUSEKEEPING;
+use crate::rules::common::{ALL_TO_HOUSEKEEPING, QUEUES_STAY};
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 use crate::{Hit, HitKind, hits};
 
@@ -41,7 +41,7 @@ const WHERE: &[Rule] = &[
             ALL_TO_HOUSEKEEPING,
             "irqaffinity={housekeeping} isolcpus=managed_irq,domain,{isolated}",
         ),
-        cost: "The housekeeping CPUs carry all interrupts; a NIC that the kernel drives loses queues.",
+        cost: QUEUES_STAY,
         references: &[ISOLATION, AFFINITY, GUIDE],
         conflicts: &[],
     },
@@ -76,7 +76,7 @@ const WHAT: &[Rule] = &[
         why: "Masks say what may happen, counters what does. Each count was a stop of the application.",
         magnitude: ONE_INTERRUPT,
         fix: Fix::runtime(ALL_TO_HOUSEKEEPING).after("apus irqs --cpu {isolated} # who it is"),
-        cost: "The housekeeping CPUs carry all interrupts; a NIC that the kernel drives loses queues.",
+        cost: QUEUES_STAY,
         references: &[GUIDE, ISOLATION],
         conflicts: &[],
     },
@@ -97,7 +97,7 @@ const WHAT: &[Rule] = &[
             ALL_TO_HOUSEKEEPING,
             "isolcpus=managed_irq,domain,{isolated} irqaffinity={housekeeping}",
         ),
-        cost: "The housekeeping CPUs carry all interrupts; a NIC that the kernel drives loses queues.",
+        cost: QUEUES_STAY,
         references: &[KTHREADS, ISOLATION],
         conflicts: &[],
     },
@@ -134,7 +134,9 @@ fn on_isolated(facts: &Facts, context: &Context) -> Judged {
     }
     let mut judgement = Judgement::fail(cpus, found).see_as(format!("{} interrupts", stray.len()), source);
     if let Some(hits) = hits(facts, isolated) {
-        let device = hits.list.iter().filter(|hit| hit.kind == HitKind::Device);
+        // What no longer goes there hit them before it was moved.
+        let labels: Vec<String> = stray.iter().map(|(irq, _)| irq.number.to_string()).collect();
+        let device = hits.list.iter().filter(|hit| hit.kind == HitKind::Device && labels.contains(&hit.label));
         for hit in device.take(NAMED) {
             judgement = judgement.see_as(often(hit, hits.during), "/proc/interrupts");
         }
@@ -267,6 +269,18 @@ mod tests {
             assert_eq!(softirqs(on_3).judge("irq.softirq-iso")[0].evidence[0].source, "/proc/softirqs");
         }
         assert_eq!(irq("3", 12).judge("irq.hits-iso")[0].evidence[0].source, "/proc/interrupts");
+    }
+
+    /// telco-master: an interrupt that was moved away still has its hits of before.
+    #[test]
+    fn an_interrupt_that_was_moved_away_is_no_evidence() {
+        let host = irq("3", 5).file("/proc/irq/56/effective_affinity_list", "0").file(
+            "/proc/interrupts",
+            "           CPU0 CPU1 CPU2 CPU3 CPU4 CPU5 CPU6 CPU7\n 55: 7 0 0 5 0 0 0 0 PCI-MSIX-0000:04:00.0 3-edge ens1f0-TxRx-3\n 56: 7 0 0 4711 0 0 0 0 PCI-MSIX-0000:04:00.0 4-edge ens1f0-TxRx-4\n",
+        );
+        let judgement = host.judge("irq.on-iso").remove(0);
+        let seen: Vec<&str> = judgement.evidence.iter().map(|seen| seen.value.as_str()).collect();
+        assert_eq!(seen, ["1 interrupts", "ens1f0-TxRx-3 (IRQ 55): 5 since boot"]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use audit::{Context, Finding, HitKind, Intent, Level, Report, audit, hits};
+use audit::{Context, Finding, HitKind, Intent, Level, Report, Workload, audit, hits};
 use host::facts::{Facts, Root};
 
 fn recording(name: &str) -> Option<PathBuf> {
@@ -305,4 +305,61 @@ fn amd_is_not_judged_by_the_registers_of_intel() {
             assert!(judged.next().is_none(), "{name}: {id} judges");
         }
     }
+}
+
+fn of_use(workloads: &[Workload], isolated: Option<&str>) -> Intent {
+    let isolated = isolated.map(|list| list.parse().unwrap());
+    Intent { workloads: Some(workloads.to_vec()), isolated, ..Intent::default() }
+}
+
+/// The core of a thread that polls stops too where a change of frequency stops it, and a pass says what was added up.
+#[test]
+fn a_polling_host_counts_the_stops_of_its_core() {
+    let goal = Some(audit::Goal { quantile: units::Quantile::P99_9, latency: units::Nanos::from_micros(100) });
+    let poll = |isolated| Intent { goal, ..of_use(&[Workload::Poll], Some(isolated)) };
+    let Some(report) = audited("skld0", &poll("2-5,10-13")) else { return };
+    says(&report, "math.latency-budget", &["change of frequency takes up to 12us; the goal is 100us"]);
+    let Some(report) = audited("icx2s0", &poll("18-35,90-107")) else { return };
+    says(&report, "math.latency-budget", &["nothing that this rule adds up delays a thread that polls"]);
+}
+
+/// Bare metal that is said to be a guest, and uses of which no source speaks.
+#[test]
+fn what_was_said_decides_only_what_it_can() {
+    let Some(report) = audited("skld0", &of_use(&[Workload::Guest], Some("4-7"))) else { return };
+    assert!(report.findings.iter().all(|finding| finding.fix.adds().all(|word| word.name != "no-kvmapf")));
+    assert_eq!(report.context.notes.len(), 1, "{:?}", report.context.notes);
+    let Some(report) = audited("telco-master", &of_use(&[Workload::Rt, Workload::KvmHost], Some("1,3,5,7"))) else {
+        return;
+    };
+    says(&report, "smt.state", &["sources-disagree", "the opposite advice: one thread per core"]);
+    let Some(report) = audited("telco-worker1", &of_use(&[Workload::Poll, Workload::Interrupt], Some("11-39"))) else {
+        return;
+    };
+    says(&report, "smt.state", &["; for poll the advice is one thread per core"]);
+}
+
+/// Evidence is of what the finding says, and what moves interrupts on a node is its PerformanceProfile's switch for them.
+#[test]
+fn evidence_and_fixes_of_the_nodes_are_their_own() {
+    let isolated = "28,30,32,34,36,38,40,42,44,46,48,50,52,54,84,86,88,90,92,94,96,98,100,102,104,106,108,110";
+    let Some(report) = audited("telco-master", &of_use(&[Workload::Poll], Some(isolated))) else { return };
+    says(&report, "irq.on-iso", &["584 of 1874 interrupts"]);
+    assert!(!said(&report, "irq.on-iso").contains("(IRQ 2019)"), "its effective affinity is CPU 82");
+    says(&report, "cmd.hugepages", &["no pages of 1 GB are reserved", "0 (/sys/devices/system/node/node*"]);
+    let Some(report) = audited("telco-worker1", &of_use(&[Workload::Poll], None)) else { return };
+    says(&report, "cmd.hugepages", &["no pages of 1 GB are reserved", "no hugepages= of 1 GB (/proc/cmdline)"]);
+    assert!(finding(&report, "irq.rate-iso").cost().starts_with("Idle CPUs sleep"));
+    for id in ["irq.on-iso", "irq.softirq-iso"] {
+        let steps: Vec<String> = finding(&report, id).fix.persistent.iter().map(ToString::to_string).collect();
+        assert!(steps.iter().all(|step| step.contains("globallyDisableIrqLoadBalancing")), "{id}: {steps:?}");
+    }
+}
+
+/// A node of a card is neither right nor wrong where no CPU is known to be the application's.
+#[test]
+fn a_card_belongs_to_no_application_where_none_is_known() {
+    let Some(report) = audited("telco-master", &Intent::default()) else { return };
+    let of_rule: Vec<&Finding> = report.findings.iter().filter(|finding| finding.rule.id == "pci.numa-node").collect();
+    assert!(!of_rule.is_empty() && of_rule.iter().all(|one| one.judgement.verdict != audit::Verdict::Pass));
 }

@@ -77,7 +77,7 @@ fn people_see_what_to_do_first_then_the_findings_then_the_counts() {
         "inferred from isolcpus=",
         "Do these first",
         "1. ",
-        "   gain  ",
+        "   why   ",
         "   risk  ",
         "[✗] clk.source",
         "seen  hpet",

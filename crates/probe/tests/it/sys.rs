@@ -53,8 +53,7 @@ impl Group {
 fn open(cpu: usize, group: i32, flags: u64) -> io::Result<OwnedFd> {
     // The flags follow config, sample_period, sample_type and read_format.
     let rest = [0, 0, 0, flags, 0, 0];
-    let attr =
-        Attr { kind: PERF_TYPE_SOFTWARE, size: size_of::<Attr>() as u32, config: PERF_COUNT_SW_DUMMY, rest };
+    let attr = Attr { kind: PERF_TYPE_SOFTWARE, size: size_of::<Attr>() as u32, config: PERF_COUNT_SW_DUMMY, rest };
     // SAFETY: `attr` is a whole perf_event_attr of the size that it states, and lives through the call;
     // pid -1 with a CPU means every thread on it.
     let fd = unsafe {

@@ -147,7 +147,12 @@ fn sets_agree(facts: &Facts, context: &Context) -> Judged {
             let each: Vec<String> =
                 wrong.iter().map(|side| format!("{} isolates {}", side.name, side.isolates)).collect();
             let judgement = Judgement::warn(wanted, format!("{}, not {wanted}", each.join(", ")));
-            wrong.iter().fold(judgement, |judgement, side| side.mend(judgement, wanted, &all))
+            let judgement = wrong.iter().fold(judgement, |judgement, side| side.mend(judgement, wanted, &all));
+            // What is written to a running host needs no boot.
+            match judgement.for_good.is_empty() {
+                true => judgement.costs("None."),
+                false => judgement,
+            }
         }
     };
     let see = |judgement: Judgement, side: &Side| {
@@ -248,13 +253,15 @@ fn per_node(facts: &Facts, context: &Context) -> Judged {
     }
     let source = "/sys/devices/system/node/node*/cpulist";
     let judgement = match without.as_slice() {
+        [] if nodes == 1 => Judgement::pass(Subject::Host, "the only node has a housekeeping CPU"),
         [] => Judgement::pass(Subject::Host, format!("each of {nodes} nodes has a housekeeping CPU")),
         without => {
             let names: Vec<String> = without.iter().map(u32::to_string).collect();
             Judgement::warn(Subject::Host, format!("node {} has no housekeeping CPU", names.join(", ")))
         }
     };
-    judgement.see_as(format!("{nodes} nodes; isolated {isolated}"), source).alone()
+    let s = if nodes == 1 { "" } else { "s" };
+    judgement.see_as(format!("{nodes} node{s}; isolated {isolated}"), source).alone()
 }
 
 #[cfg(test)]

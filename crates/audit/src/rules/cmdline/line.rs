@@ -12,7 +12,12 @@ const PARAMETERS: &str = "Linux Documentation/admin-guide/kernel-parameters.txt"
 const SILENT: Magnitude = Magnitude {
     text: "as much as the parameter was meant to save",
     effect: crate::Effect::Unsized,
+    source: "the rule of that parameter says how much",
+};
+/// The same, of names that the kernel does not know.
+const UNKNOWN: Magnitude = Magnitude {
     source: "Linux Documentation/admin-guide/kernel-parameters.rst: what the kernel does not know goes to init",
+    ..SILENT
 };
 
 /// The rules.
@@ -44,7 +49,7 @@ pub const RULES: &[Rule] = &[
         judge: unknown_names,
         why: "What the kernel does not know it hands to init, and says so in one line of its messages since 5.14: a misspelt parameter \
               does nothing.",
-        magnitude: SILENT,
+        magnitude: UNKNOWN,
         fix: Fix::boot("correct or remove the parameter").decided(),
         cost: "None beyond the reboot.",
         references: &[PARAMETERS, "Linux commit 86d1919a4fb0 (init: print out unknown kernel parameters)"],

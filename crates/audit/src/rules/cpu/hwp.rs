@@ -343,7 +343,7 @@ fn c1e(facts: &Facts, context: &Context) -> Judged {
             (state.disabled.get() != Some(true)).then(|| state.exit_latency.get())?
         };
         let judgement = match bits(value, 1, 1) {
-            0 => Judgement::pass(Subject::Host, "C1 stays C1"),
+            0 => Judgement::pass(Subject::Host, "C1 is not promoted to C1E"),
             _ if cpu.idle_states.is_known() && state("C1").is_none() => {
                 Judgement::pass(Subject::Host, "C1 would become C1E, but the kernel asks for no C1")
             }

@@ -9,7 +9,7 @@ use crate::{Applies, Cause, Context, Effect, Fix, Group, Judged, Judgement, Magn
 
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency";
 /// What a wake-up takes: the host's own figures.
-const EXIT: &str = "the exit latency that the host states for its deepest state: 1 to 2 us for the first, 33 us to 800 us for the last on the recorded hosts";
+const EXIT: &str = "the exit latency that the host states for its deepest state: on recorded hosts 1 to 2 us for the shallowest, 33 to 800 us for the deepest";
 const EXIT_SOURCE: &str = "cpuidle/state*/latency of the host; Linux Documentation/admin-guide/pm/cpuidle.rst";
 const CPUIDLE: &str = "Linux Documentation/admin-guide/pm/cpuidle.rst";
 

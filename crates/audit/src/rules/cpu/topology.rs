@@ -101,7 +101,7 @@ fn smt(facts: &Facts, context: &Context) -> Judged {
                 is: "each core runs one thread",
                 want: "one thread per core",
                 who: "FlexRAN slides, cpu-isolation.rst",
-                of: &[Workload::Poll, Workload::Rt],
+                of: &[Workload::Poll],
             };
             const ON: Side = Side {
                 is: "cores run two threads",
@@ -134,7 +134,7 @@ fn alone(facts: &Facts, isolated: &CpuSet, judgement: Judgement) -> Judgement {
             "for n in {}; do echo 0 > /sys/devices/system/cpu/cpu$n/online; done # echo 1 brings them back, as a reboot does",
             words(&seconds)
         ))
-        .costs(format!("The application loses CPUs {seconds}: run none of its threads there first."))
+        .costs(format!("The application loses {}: first move its threads off {}.", Subject::from(&seconds), if seconds.len() == 1 { "it" } else { "them" }))
 }
 
 fn clusters(facts: &Facts, context: &Context) -> Judged {

@@ -19,7 +19,7 @@ pub const RULES: &[Rule] = &[
         judge: own,
         why: "Each class has its own cause: LOC the tick and timers, RES and IWI wake-ups and work from other CPUs, NMI and PMI \
               the watchdog and profilers, MCP the polling for corrected errors, TRM and THR temperature and thresholds. On a \
-              CPU of nohz_full that runs one thread the tick is 1 a second at most.",
+              CPU of nohz_full that runs one thread the tick stops (before Linux 4.17 one a second was left).",
         magnitude: Magnitude {
             text: "1 to 5 us each; a tick that was not stopped comes 100 to 1000 times a second",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
@@ -158,10 +158,14 @@ fn own(facts: &Facts, context: &Context) -> Judged {
         let judgement =
             Judgement::warn(of_class(label, isolated), found).see_as(format!("{count} in {}", interval.length), source);
         judgements.push(match label {
-            "NMI" | "PMI" => judgement.now("sysctl -w kernel.nmi_watchdog=0").for_good("nmi_watchdog=0"),
+            "NMI" | "PMI" => judgement
+                .now("sysctl -w kernel.nmi_watchdog=0")
+                .for_good("nmi_watchdog=0")
+                .costs("The kernel no longer notices a CPU that hangs with interrupts off."),
             "MCP" => judgement
                 .now("for n in /sys/devices/system/machinecheck/machinecheck*; do echo 1 > $n/ignore_ce; done")
-                .for_good("mce=ignore_ce"),
+                .for_good("mce=ignore_ce")
+                .costs("Corrected errors of the hardware are neither counted nor logged."),
             _ => judgement,
         });
     }
@@ -198,12 +202,20 @@ fn tick_since_boot(facts: &Facts, context: &Context) -> Judged {
         return Err(Skip::unknown(format!("{seen}; rates are not known from one reading (--interval 5s)")));
     }
     let share = u128::from(inside) * 100 / u128::from(outside.max(1));
+<<<<<<< HEAD
     let found = format!("their timers fired {share} % as often as those of the others, as where the tick does not stop");
+=======
+    let found = format!("they took {share} % as many timer interrupts as the other CPUs: their tick does not stop");
+>>>>>>> audit4
     // kernel/sched/idle.c, do_idle: an idle CPU that polls restarts its tick, nohz_full= or not.
     let polls = facts.cmdline.value().is_some_and(|line| line.has_value("idle", "poll"));
     match polls {
         true => Judgement::warn(isolated, format!("{found}; idle=poll keeps the tick of idle CPUs"))
             .for_good("remove idle=poll")
+<<<<<<< HEAD
+=======
+            .costs("Idle CPUs sleep, and take as long to wake up as their idle states allow.")
+>>>>>>> audit4
             .see_as("idle=poll", facts.cmdline.source()),
         false => Judgement::warn(isolated, found),
     }
@@ -338,6 +350,14 @@ pub(crate) mod tests {
         }),
         Case::unknown("irq.storm", host),
     ];
+
+    /// telco-worker1: what removing idle=poll costs is not what isolcpus= costs.
+    #[test]
+    fn each_fix_has_its_own_cost() {
+        let cost = |line: &str| once(900).cmdline(line).judge("irq.rate-iso").remove(0).cost;
+        assert!(cost("idle=poll nohz_full=2-3").is_some_and(|cost| cost.starts_with("Idle CPUs sleep")));
+        assert_eq!(cost("quiet"), None);
+    }
 
     #[test]
     fn the_rate_is_that_of_the_worst_cpu() {

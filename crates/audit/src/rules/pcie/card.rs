@@ -139,16 +139,15 @@ fn node(facts: &Facts, context: &Context) -> Judged {
             return Ok(Judgement::warn(Subject::Host, "the firmware does not say which node the card belongs to")
                 .see_as("-1", device.node.source()));
         };
-        let judgement = match context.isolated.value.is_empty() {
-            true => Judgement::pass(Subject::Host, format!("the card belongs to node {at}")),
-            false => {
-                let near = |cpu: &u32| facts.cpus.node_of(*cpu) == Some(*at);
-                let near: CpuSet = context.isolated.value.iter().filter(near).collect();
-                match near.is_empty() {
-                    true => Judgement::warn(Subject::Host, format!("none of the isolated CPUs is on its node {at}")),
-                    false => Judgement::pass(Subject::Host, format!("isolated CPUs {near} are on its node {at}")),
-                }
-            }
+        if context.isolated.value.is_empty() {
+            let reason = format!("the card belongs to node {at}; name the application's CPUs with --isolated");
+            return Err(Skip::unknown(reason));
+        }
+        let near = |cpu: &u32| facts.cpus.node_of(*cpu) == Some(*at);
+        let near: CpuSet = context.isolated.value.iter().filter(near).collect();
+        let judgement = match near.is_empty() {
+            true => Judgement::warn(Subject::Host, format!("none of the isolated CPUs is on its node {at}")),
+            false => Judgement::pass(Subject::Host, format!("isolated CPUs {near} are on its node {at}")),
         };
         Ok(judgement.see_as(at.to_string(), device.node.source()))
     })
@@ -309,6 +308,9 @@ pub(crate) mod tests {
         Case::unknown("pci.numa-node", card),
         Case::warn("pci.numa-node", || nameless("1")),
         Case::pass("pci.numa-node", || nameless("0")),
+        // telco-master: without application CPUs it is not known which node is theirs.
+        Case::unknown("pci.numa-node", || on_node("0").isolated("")),
+        Case::warn("pci.numa-node", || on_node("-1").isolated("")),
         Case::pass("pci.aer", || errors(0, 0)),
         Case::warn("pci.aer", || errors(7, 0)),
         Case::fail("pci.aer", || errors(0, 1)),
