@@ -347,12 +347,8 @@ fn clocksource(facts: &Facts, _: &Context) -> Judged {
 fn skew_tick(facts: &Facts, _: &Context) -> Judged {
     let line = line(facts)?;
     any_cpu(facts)?;
-<<<<<<< HEAD
-    let stopped = facts.cpus.nohz_full.value().cloned().or_else(|| line.last("nohz_full")?.cpu_set(&facts.cpus.all()).ok());
-=======
     let stopped =
         facts.cpus.nohz_full.value().cloned().or_else(|| line.last("nohz_full")?.cpu_set(&facts.cpus.all()).ok());
->>>>>>> audit4
     let ticking = facts.cpus.all().difference(&stopped.unwrap_or_default()).len();
     let subject = Subject::Parameter("skew_tick".into());
     let judgement = match line.value("skew_tick") {

@@ -7,11 +7,7 @@ use units::Nanos;
 use crate::remedy::steady;
 use crate::rules::choices::{Side, choose};
 use crate::rules::common::{PREFERENCE, by_cpu, megahertz};
-<<<<<<< HEAD
-use crate::rules::one_frequency;
-=======
 use crate::rules::{cores, one_frequency};
->>>>>>> audit4
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const GUIDE: &str = "Intel P-state guide 637284-001US";

@@ -202,20 +202,13 @@ fn tick_since_boot(facts: &Facts, context: &Context) -> Judged {
         return Err(Skip::unknown(format!("{seen}; rates are not known from one reading (--interval 5s)")));
     }
     let share = u128::from(inside) * 100 / u128::from(outside.max(1));
-<<<<<<< HEAD
-    let found = format!("their timers fired {share} % as often as those of the others, as where the tick does not stop");
-=======
     let found = format!("they took {share} % as many timer interrupts as the other CPUs: their tick does not stop");
->>>>>>> audit4
     // kernel/sched/idle.c, do_idle: an idle CPU that polls restarts its tick, nohz_full= or not.
     let polls = facts.cmdline.value().is_some_and(|line| line.has_value("idle", "poll"));
     match polls {
         true => Judgement::warn(isolated, format!("{found}; idle=poll keeps the tick of idle CPUs"))
             .for_good("remove idle=poll")
-<<<<<<< HEAD
-=======
             .costs("Idle CPUs sleep, and take as long to wake up as their idle states allow.")
->>>>>>> audit4
             .see_as("idle=poll", facts.cmdline.source()),
         false => Judgement::warn(isolated, found),
     }

@@ -111,13 +111,8 @@ fn one_action(out: &mut Clean<impl Write>, action: &Advised<'_>) -> io::Result<(
         wrapped(out, "   diff  ", "         ", &changes.join("  "))?;
     }
     // An action that asks what the host is for changes nothing: it says what was found without that, and what it decides.
-<<<<<<< HEAD
-    let (gains, ids_of) = if action.is_ask() { ("   found ", "   then  ") } else { ("   gain  ", "   fixes ") };
-    wrapped(out, gains, "         ", &gain(&action.gain()))?;
-=======
     let (label, ids_of) = if action.is_ask() { ("   found ", "   then  ") } else { ("   why   ", "   fixes ") };
     wrapped(out, label, "         ", &gain(&action.gain()))?;
->>>>>>> audit4
     let risks = action.risks().into_iter().map(|risk| format!("{}.", capital(risk.text())));
     // Those of each cause come first; the others stand with their findings.
     const COSTS: usize = 5;
