@@ -16,7 +16,7 @@ use rustix::time::{
 use tester::lab::{Lab, in_namespace};
 use units::Nanos;
 
-use crate::support::{turn, two_cpus};
+use crate::support::{AtEnd, turn, two_cpus};
 use crate::sys::Group;
 
 /// Short of the second after which the kernel lets starved threads of the normal class run.
@@ -100,6 +100,7 @@ fn largest(cpu: usize, causes: Causes, inject: impl Fn(&Flags) + Sync) -> Option
     let flags = Flags::default();
     let measured = std::thread::scope(|scope| {
         let injection = scope.spawn(|| inject(&flags));
+        let _stops = AtEnd(|| flags.stop.store(true, Ordering::Relaxed));
         while !flags.ready.load(Ordering::Relaxed) {
             assert!(!injection.is_finished(), "the injection ended before it was ready");
             std::thread::sleep(Duration::from_millis(1));
