@@ -339,6 +339,15 @@ fn what_was_said_decides_only_what_it_can() {
     says(&report, "smt.state", &["; for poll the advice is one thread per core"]);
 }
 
+/// CPUs beside the application's are not said to do housekeeping, and bounds that boost exceeds are not said to hold.
+#[test]
+fn no_more_is_said_than_was_recorded() {
+    let Some(report) = audited("telco-worker1", &of_use(&[], Some("12-19,52-57"))) else { return };
+    says(&report, "cmd.smt-siblings-split", &["CPUs 18-19 share their cores with CPUs 58-59, which are not isolated"]);
+    let Some(report) = audited("rome0", &of_use(&[], Some("8-12,136-140"))) else { return };
+    says(&report, "cpu.freq-span", &["may change between 1500 MHz and 2250 MHz, and boost goes above"]);
+}
+
 /// Evidence is of what the finding says, and what moves interrupts on a node is its PerformanceProfile's switch for them.
 #[test]
 fn evidence_and_fixes_of_the_nodes_are_their_own() {

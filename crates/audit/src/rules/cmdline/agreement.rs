@@ -4,6 +4,7 @@ use host::Facts;
 use host::facts::CpuSet;
 
 use crate::rules::common::{cpus_of, line};
+use crate::wording::singular;
 use crate::{Applies, Cause, Context, Fix, Group, How, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 /// The rules.
@@ -193,12 +194,12 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
                 ),
                 false => format!(
                     "isolate whole cores: rerun with --isolated {whole}, which leaves CPUs {cpus} to housekeeping, or move \
-                     the housekeeping of CPUs {others} to whole cores"
+                     what runs on CPUs {others} to whole cores"
                 ),
             };
-            Judgement::fail(&cpus, format!("CPUs {cpus} share their cores with CPUs {others}, which do housekeeping"))
+            Judgement::fail(&cpus, format!("CPUs {cpus} share their cores with CPUs {others}, which are not isolated"))
                 .see_as(format!("siblings of CPU {}: {}", split[0].0, split[0].1), source)
-                .for_good(fix)
+                .for_good(singular(&fix))
         }
     };
     judgement.alone()

@@ -26,8 +26,8 @@ pub const RULES: &[Rule] = &[
             source: "general knowledge of page walks; DPDK asks for 1 GB pages (Getting Started for Linux)",
         },
         fix: Fix::runtime_or_boot(
-            "echo 4096 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
-            "default_hugepagesz=1G hugepagesz=1G hugepages=16",
+            "echo 4096 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages # now, 8 GB in pages of 2 MB: fit it to the application",
+            "default_hugepagesz=1G hugepagesz=1G hugepages=16 # or at boot, 16 GB in pages of 1 GB: fit it to the application",
         )
         .decided(),
         cost: "Nothing else can use the reserved memory.",

@@ -268,11 +268,14 @@ fn span(facts: &Facts, context: &Context) -> Judged {
                 Judgement::pass(Subject::Host, text)
             }
             false => {
-                let text = format!("the frequency is between {} and {}", megahertz(min), megahertz(max));
-                let judgement = Judgement::warn(Subject::Host, text);
+                // cpufreq's `boost` raises the frequency above the bounds of acpi-cpufreq.
+                let boost = if boosts(facts, cpu) { ", and boost goes above" } else { "" };
+                let text = format!("the frequency may change between {} and {}{boost}", megahertz(min), megahertz(max));
                 match facts.cpus.generation.get().and_then(stops) {
-                    Some(true) => judgement.takes(STOP),
-                    _ => judgement,
+                    Some(true) => {
+                        Judgement::warn(Subject::Host, format!("{text}, and each change stops the core")).takes(STOP)
+                    }
+                    _ => Judgement::warn(Subject::Host, text),
                 }
             }
         };
@@ -441,15 +444,18 @@ fn observed(facts: &Facts, context: &Context) -> Judged {
         let busy = facts.interval.value().and_then(|interval| interval.change.cpu_times.value()?.get(&cpu.id).copied());
         let idle = busy.is_none_or(|times| times.idle > times.user.saturating_add(times.system));
         if current.as_hertz() + SLACK_HZ >= bound.as_hertz() {
-            return Ok(Judgement::pass(Subject::Host, format!("runs at {} or more, as promised", megahertz(bound)))
+            return Ok(Judgement::pass(Subject::Host, format!("ran at {} or more when it was read", megahertz(bound)))
                 .see_as(megahertz(current), frequency.current.source()));
         }
         // An idle CPU may be slow.
         if idle && frequency.governor.is(|governor| governor == "performance") != Some(true) {
             return Err(Skip::unknown("the CPU was idle, or it is not known whether it was"));
         }
-        Ok(Judgement::warn(Subject::Host, format!("runs below {} by more than 100 MHz", megahertz(bound)))
-            .see_as(megahertz(current), frequency.current.source()))
+        Ok(Judgement::warn(
+            Subject::Host,
+            format!("ran below {} by more than 100 MHz when it was read", megahertz(bound)),
+        )
+        .see_as(megahertz(current), frequency.current.source()))
     })
 }
 

@@ -356,7 +356,11 @@ fn unlimited(facts: &Facts, context: &Context, cpu: &Cpu) -> Judgement {
         }
         Ok(Some((state, exit))) if exit <= context.budget() => Judgement::pass(
             Subject::Host,
-            format!("they have no limit, and their deepest state, {}, takes {exit}", name(state)),
+            format!(
+                "no limit is set, and none is needed: the deepest state, {}, takes {exit}; {}",
+                name(state),
+                bound(context)
+            ),
         )
         .see(&state.exit_latency),
         Ok(Some((state, exit))) => Judgement::warn(

@@ -180,7 +180,8 @@ fn unmovable(facts: &Facts, context: &Context) -> Judged {
         (n, 0) => Judgement::pass(isolated, format!("{n} managed interrupts can fire only there, and none has"))
             .see_as(format!("{n} of {} managed interrupts", managed.len()), source),
         (n, came) => {
-            let found = format!("{n} managed interrupts can fire only there, and {came} of them have");
+            let fired = if n == 1 { "it has".to_owned() } else { format!("{came} of them have") };
+            let found = format!("{n} managed interrupts can fire only there, and {fired}");
             // isolcpus=managed_irq does nothing for a mask without another CPU.
             Judgement::warn(isolated, found).see_as(format!("{n} of {} managed interrupts", managed.len()), source)
         }

@@ -202,7 +202,7 @@ fn tick_since_boot(facts: &Facts, context: &Context) -> Judged {
         return Err(Skip::unknown(format!("{seen}; rates are not known from one reading (--interval 5s)")));
     }
     let share = u128::from(inside) * 100 / u128::from(outside.max(1));
-    let found = format!("they took {share} % as many timer interrupts as the other CPUs: their tick does not stop");
+    let found = format!("{share} % as many timer interrupts came as on each of the other CPUs: the tick does not stop");
     // kernel/sched/idle.c, do_idle: an idle CPU that polls restarts its tick, nohz_full= or not.
     let polls = facts.cmdline.value().is_some_and(|line| line.has_value("idle", "poll"));
     match polls {
