@@ -199,7 +199,7 @@ const MORE: u64 = 2;
 /// next one (net/core/dev.c, net_rx_action), and [`without_device`] names the others.
 fn with_others(mut judgement: Judgement, interrupts: u64) -> Judgement {
     judgement.found.push_str(&format!(
-        "; {interrupts} interrupts of network devices came there: the other softirqs are of further polls, virtual interfaces or RPS"
+        "; {interrupts} interrupts of network devices came there: the other NET softirqs are of further polls, virtual interfaces or RPS"
     ));
     judgement
         .see_as(format!("{interrupts} of network devices on these CPUs"), "/proc/interrupts")
@@ -409,7 +409,7 @@ mod tests {
             let judgement = of(on_3, class);
             assert_eq!((judgement.found.as_str(), judgement.now.len()), (counts, 0));
         }
-        let others = "; 5 interrupts of network devices came there: the other softirqs are of further polls, virtual interfaces or RPS";
+        let others = "; 5 interrupts of network devices came there: the other NET softirqs are of further polls, virtual interfaces or RPS";
         assert_eq!(of("5", "0x020000").found, format!("{counts}{others}"));
     }
 
