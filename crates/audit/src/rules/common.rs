@@ -4,6 +4,7 @@ use host::Facts;
 use host::facts::{CommandLine, Cpu, CpuSet, Fact, KernelVersion, Parameter};
 use units::Hertz;
 
+use crate::remedy::Operator;
 use crate::{Judged, Judgement, Skip, Subject, Verdict, known};
 
 /// A limit to the exit latency of the subject's CPUs (power/pm_qos_interface.rst).
@@ -62,6 +63,14 @@ pub(super) fn listed<T: AsRef<str>>(what: &str, words: &[T]) -> String {
     }
 }
 
+/// `a, b and c`.
+pub(super) fn enumerated(words: &[String]) -> String {
+    match words {
+        [rest @ .., last] if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        words => words.join(""),
+    }
+}
+
 /// A judgement that says why there is none of this subject.
 pub(super) fn skipped(subject: impl Into<Subject>, skip: Skip) -> Judgement {
     let verdict = match skip {
@@ -77,6 +86,11 @@ pub(super) fn any_cpu(facts: &Facts) -> Result<(), Skip> {
         true => Err(Skip::of(&facts.cpus.online)),
         false => Ok(()),
     }
+}
+
+/// Does the node tuning operator of OpenShift write this host's settings? Then its profile is what lasts.
+pub(super) fn is_operated(facts: &Facts) -> bool {
+    facts.cmdline.value().and_then(Operator::of) == Some(Operator::PerformanceProfile)
 }
 
 /// The kernel's command line.

@@ -256,6 +256,8 @@ fn span(facts: &Facts, context: &Context) -> Judged {
         let (low, high) = (&cpu.frequency.scaling_min, &cpu.frequency.scaling_max);
         let (min, max) = (*known(low)?, *known(high)?);
         let floor = steady(facts, cpu.id).filter(|_| !one_frequency(facts, context));
+        let above = cpu.frequency.hardware_max.get().filter(|most| *most > max);
+        let up_to = |most| format!(", up to {}", megahertz(most));
         let judgement = match min == max {
             true if boosts(facts, cpu) && cpu.frequency.hardware_max.get() == Some(max) => Judgement::pass(
                 Subject::Host,
@@ -269,13 +271,26 @@ fn span(facts: &Facts, context: &Context) -> Judged {
             }
             false => {
                 // cpufreq's `boost` raises the frequency above the bounds of acpi-cpufreq.
-                let boost = if boosts(facts, cpu) { ", and boost goes above" } else { "" };
-                let text = format!("the frequency may change between {} and {}{boost}", megahertz(min), megahertz(max));
-                match facts.cpus.generation.get().and_then(stops) {
-                    Some(true) => {
-                        Judgement::warn(Subject::Host, format!("{text}, and each change stops the core")).takes(STOP)
+                let (verb, boost) = match boosts(facts, cpu) {
+                    true => ("be set", format!("; boost goes above{}", above.map(up_to).unwrap_or_default())),
+                    false => ("change", String::new()),
+                };
+                let text = format!("the frequency may {verb} between {} and {}{boost}", megahertz(min), megahertz(max));
+                let generation = &facts.cpus.generation;
+                let judgement = match generation.get().filter(|generation| stops(*generation) == Some(true)) {
+                    Some(name) => Judgement::warn(Subject::Host, format!("{text}, and each change stops the core"))
+                        .takes(STOP)
+                        .see_as(format!("{name:?}"), generation.source()),
+                    None => Judgement::warn(Subject::Host, text),
+                };
+                match boosts(facts, cpu) {
+                    true => {
+                        let judgement = judgement.see_whether(&facts.scaling.boost, "on", "off");
+                        above.iter().fold(judgement, |judgement, most| {
+                            judgement.see_as(megahertz(*most), cpu.frequency.hardware_max.source())
+                        })
                     }
-                    _ => Judgement::warn(Subject::Host, text),
+                    false => judgement,
                 }
             }
         };

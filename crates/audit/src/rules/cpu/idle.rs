@@ -265,6 +265,10 @@ fn driver(facts: &Facts, _: &Context) -> Judged {
         "acpi_idle" if intel => {
             Judgement::warn(Subject::Host, "the driver is acpi_idle: states and latencies are the firmware's")
         }
+        "acpi_idle" if facts.cpus.vendor.get() == Some(host::facts::Vendor::Amd) => Judgement::pass(
+            Subject::Host,
+            "the driver is acpi_idle, the only one for AMD: states and latencies are the firmware's word",
+        ),
         "none" => Judgement::pass(Subject::Host, "there is no driver: idle CPUs halt or poll"),
         driver => Judgement::pass(Subject::Host, format!("the driver is {driver}")),
     };

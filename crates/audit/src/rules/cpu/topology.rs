@@ -7,6 +7,7 @@ use host::facts::{CpuSet, Source};
 
 use crate::remedy::words;
 use crate::rules::choices::{Side, choose};
+use crate::rules::common::enumerated;
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 /// The rules.
@@ -140,7 +141,9 @@ fn alone(facts: &Facts, isolated: &CpuSet, judgement: Judgement) -> Judgement {
 fn clusters(facts: &Facts, context: &Context) -> Judged {
     let isolated = &context.isolated.value;
     let mut packages = BTreeMap::<u32, Vec<u32>>::new();
+    let mut places: Vec<String> = Vec::new();
     let mut sources: Vec<String> = Vec::new();
+    let mut clusters = 0;
     for node in &facts.cpus.nodes {
         let cpus = known(&node.cpus)?;
         let Some(first) = cpus.first().and_then(|id| facts.cpus.cpu(id)) else { continue };
@@ -151,9 +154,11 @@ fn clusters(facts: &Facts, context: &Context) -> Judged {
                 sources.push(source);
             }
         }
+        clusters += u32::from(packages.contains_key(&package));
         let nodes = packages.entry(package).or_default();
         if cpus.intersects(isolated) {
             nodes.push(node.id);
+            places.push(format!("{} on node {}", cpus.intersection(isolated), node.id));
         }
     }
     if packages.is_empty() {
@@ -161,7 +166,11 @@ fn clusters(facts: &Facts, context: &Context) -> Judged {
     }
     let spread = packages.iter().find(|(_, nodes)| nodes.len() > 1);
     let judgement = match spread {
-        None => Judgement::pass(isolated, "on each socket the application's CPUs are of one node"),
+        None => {
+            let each = if clusters == 0 { "each socket is one node" } else { "on each socket one node is used" };
+            let text = format!("{each}; the application has CPUs {}", enumerated(&places));
+            Judgement::pass(isolated, text)
+        }
         Some((package, nodes)) => {
             Judgement::warn(isolated, format!("on socket {package} they are spread over nodes {nodes:?}"))
         }

@@ -177,6 +177,10 @@ fn unmovable(facts: &Facts, context: &Context) -> Judged {
     let judgement = match (stuck.len(), came.len()) {
         (0, _) => Judgement::pass(isolated, format!("each of {} managed interrupts can go elsewhere", managed.len()))
             .see_as(format!("{} managed interrupts", managed.len()), source),
+        (n, 0) if hits.is_none() => {
+            let reason = format!("{n} managed interrupts can fire only there; whether they have is not recorded");
+            return Err(Skip::unknown(reason));
+        }
         (n, 0) => Judgement::pass(isolated, format!("{n} managed interrupts can fire only there, and none has"))
             .see_as(format!("{n} of {} managed interrupts", managed.len()), source),
         (n, came) => {
