@@ -14,13 +14,17 @@ export APUS_SKIPS="$scratch/skips" APUS_FIRST_ATTEMPTS="${APUS_FIRST_ATTEMPTS:-$
 
 # What only computes runs beside what waits (labs, timers, other programs), in CPU time that nobody else wants.
 computes='audit policy sim units'
+# Of what mostly waits for programs that it started, more tests at a time than there are CPUs.
+waits='cli'
 
 # Runs the test programs in a list, each where its crate is, as cargo does.
 programs() {
-	local folder program failed=0
+	local folder program threads failed=0
 	while read -r folder program; do
 		printf '\n     Running %s (%s)\n' "${program##*/}" "${folder##*/}"
-		(cd "$folder" && CARGO_MANIFEST_DIR=$folder exec "$program" </dev/null) || { echo "FAILED: ${folder##*/} ${program##*/}"; failed=1; }
+		threads=()
+		[ "${folder##*/}" != "$waits" ] || threads=("--test-threads=$(($(nproc) * 2))")
+		(cd "$folder" && CARGO_MANIFEST_DIR=$folder exec "$program" "${threads[@]}" </dev/null) || { echo "FAILED: ${folder##*/} ${program##*/}"; failed=1; }
 	done <"$1"
 	return "$failed"
 }

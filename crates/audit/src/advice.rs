@@ -257,6 +257,11 @@ impl<'a> Advised<'a> {
         matches!(self.step, Doing::Set(..))
     }
 
+    /// Does it ask what the host is for, and change nothing?
+    pub fn is_ask(&self) -> bool {
+        matches!(self.step, Doing::Ask)
+    }
+
     /// Are its lines the kernel's whole command line?
     pub fn is_line(&self) -> bool {
         matches!(self.step, Doing::Boot { line: Some(_), operator: None, .. })
@@ -291,7 +296,7 @@ impl<'a> Advised<'a> {
     /// What it costs, of each of its findings once: first of the worst finding of each cause, so that no cause is forgotten
     /// where only some are shown.
     pub fn costs(&self) -> Vec<&'a str> {
-        if matches!(self.step, Doing::Ask) {
+        if self.is_ask() {
             return Vec::new();
         }
         let mut causes = BTreeSet::new();
@@ -311,7 +316,7 @@ impl<'a> Advised<'a> {
         match &self.step {
             Doing::Set(_, settings) => commands(settings),
             Doing::Boot { operator: Some(operator), add, remove, once, .. } => {
-                let twice = once.iter().map(|word| format!("one {word}"));
+                let twice = once.iter().map(|word| format!("all but one {word}"));
                 operator.lines(add, &remove.iter().cloned().chain(twice).collect::<Vec<_>>())
             }
             Doing::Boot { line, add, remove, .. } => match line {
@@ -517,7 +522,7 @@ mod tests {
         assert!(at(|action| action.causes().contains(&Cause::Housekeeping)) < boot);
         let text = advice.actions[boot].lines().join("\n");
         assert!(text.contains("spec.additionalKernelArgs: mce=ignore_ce") && !text.contains("BOOT_IMAGE"), "{text}");
-        assert!(text.contains("idle=poll") && text.contains("one skew_tick=1"), "{text}");
+        assert!(text.contains("remove idle=poll, mce=off, all but one skew_tick=1"), "{text}");
     }
 
     #[test]

@@ -233,9 +233,7 @@ impl Cause {
                 "Decide which mitigations this host needs",
             ),
             Self::Auditing => ("auditing", "System calls are audited", "Audit no system calls of the application"),
-            Self::HugePages => {
-                ("huge-pages", "Huge pages are missing, or on the wrong node", "Reserve huge pages on the NIC's node")
-            }
+            Self::HugePages => ("huge-pages", "Huge pages are missing, or on the wrong node", "Reserve huge pages"),
             Self::MemoryManagement => (
                 "memory-management",
                 "The kernel moves, merges or reclaims memory in the background",

@@ -18,6 +18,8 @@ pub struct Context {
     pub workloads: Intended<Vec<Workload>>,
     /// How late a packet may be.
     pub goal: Option<Goal>,
+    /// What was said of the host and contradicts what it shows, and so is left out.
+    pub notes: Vec<String>,
 }
 
 /// Something intended, and how that is known.

@@ -31,11 +31,18 @@ impl Context {
             Some(names) => Intended::given(names.clone()),
             None => nics(facts),
         };
-        let workloads = match &intent.workloads {
+        let mut workloads = match &intent.workloads {
             Some(workloads) => Intended::given(workloads.clone()),
             None => workloads(facts, &isolated.value),
         };
-        Self { isolated, nics, workloads, goal: intent.goal }
+        let mut notes = Vec::new();
+        // What only a guest needs is no advice for another host.
+        let guest = &facts.virtualisation.guest;
+        if guest.get() == Some(false) && workloads.value.contains(&Workload::Guest) {
+            workloads.value.retain(|workload| *workload != Workload::Guest);
+            notes.push(format!("--workload guest is left out: this host is no guest ({})", guest.source()));
+        }
+        Self { isolated, nics, workloads, goal: intent.goal, notes }
     }
 }
 
@@ -206,5 +213,27 @@ mod tests {
     fn nothing_is_inferred_from_nothing() {
         let context = Context::of(&Facts::default(), &Intent::default());
         assert_eq!(context, Context::default());
+    }
+    /// Bare metal of which --workload says that it is a guest: no advice for guests is given, and the reader is told.
+    #[test]
+    fn a_guest_that_is_none_gets_no_advice_for_guests() {
+        let intent = Intent {
+            isolated: Some("2-7".parse().unwrap()),
+            workloads: Some(vec![Workload::Guest, Workload::Poll]),
+            ..Intent::default()
+        };
+        let asks = |host: crate::testing::Host| {
+            let report = crate::audit(&host.cmdline("quiet").facts(), &intent);
+            let mut words = report.findings.iter().flat_map(|finding| finding.fix.adds());
+            (words.any(|word| word.name == "no-kvmapf"), report.context)
+        };
+        let (asked, context) = asks(host());
+        assert!(!asked && context.is(Workload::Poll) && !context.is(Workload::Guest));
+        assert_eq!(context.notes, ["--workload guest is left out: this host is no guest (/proc/cpuinfo flags)"]);
+        let (asked, context) = asks(host().guest());
+        assert!(asked && context.is(Workload::Guest) && context.notes.is_empty());
+        // Where it is not known, what was said counts.
+        let open = host().edit(|facts| facts.virtualisation.guest = host::Fact::not_recorded("/proc/cpuinfo flags"));
+        assert!(asks(open).1.is(Workload::Guest));
     }
 }

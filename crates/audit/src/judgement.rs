@@ -132,6 +132,14 @@ impl Judgement {
         self.see_as(fact.to_string(), fact.source())
     }
 
+    /// Adds a fact, where there is one.
+    pub fn see_if<T: fmt::Display>(self, fact: Option<&Fact<T>>) -> Self {
+        match fact {
+            Some(fact) => self.see(fact),
+            None => self,
+        }
+    }
+
     /// Adds a fact that is true or false, in words.
     pub fn see_whether(self, fact: &Fact<bool>, yes: &str, no: &str) -> Self {
         let value = match fact.value() {

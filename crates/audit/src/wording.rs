@@ -4,6 +4,7 @@
 const THINGS: &[(&str, &str)] = &[
     ("CPUs", "CPU"),
     ("connections", "connection"),
+    ("cores", "core"),
     ("entries", "entry"),
     ("groups", "group"),
     ("interrupts", "interrupt"),
@@ -32,6 +33,7 @@ const DEEDS: &[(&str, &str)] = &[
     ("run", "runs"),
     ("keep", "keeps"),
     ("set", "sets"),
+    ("share", "shares"),
 ];
 
 /// Words that may stand between the number and the thing.
@@ -67,6 +69,16 @@ pub(crate) fn singular(text: &str) -> String {
             words[deed] = one;
             if let Some(their) = words.get_mut(deed + 1).filter(|word| *word == "their") {
                 *their = "its".to_owned();
+                let owned = words.get(deed + 2).and_then(|word| replaced(word, &[("cores", "core")]));
+                if let Some(owned) = owned {
+                    words[deed + 2] = owned;
+                }
+            }
+            // "while they are busy", of the same.
+            if let Some(they) = (deed + 1..words.len().saturating_sub(1)).find(|n| words[*n] == "they")
+                && let Some(one) = replaced(&words[they + 1], DEEDS)
+            {
+                (words[they], words[they + 1]) = ("it".to_owned(), one);
             }
         }
     }
@@ -107,7 +119,12 @@ mod tests {
                 "new interrupts may go to CPUs 7, which are the application's",
                 "new interrupts may go to CPU 7, which is the application's",
             ),
-            ("CPUs 7 keep their tick", "CPU 7 keeps its tick"),
+            ("CPUs 7 keep their tick while they are busy", "CPU 7 keeps its tick while it is busy"),
+            (
+                "CPUs 5 share their cores with CPUs 4, which are not isolated",
+                "CPU 5 shares its core with CPU 4, which is not isolated",
+            ),
+            ("which leaves CPUs 5 to housekeeping", "which leaves CPU 5 to housekeeping"),
             ("1 queues are alike", "1 queue is alike"),
         ] {
             assert_eq!(singular(many), one);

@@ -40,14 +40,14 @@ pub(super) const CAUTIONS: &[Caution] = &[
     Caution {
         name: "mce",
         of: |parameter, _| has(parameter, "off"),
-        why: "it switches machine checks off: uncorrected memory errors are not handled, and no error is reported",
+        why: "it switches machine checks off: the kernel handles none, uncorrected memory errors included, and logs no error from the processors' banks",
         instead: Some("mce=ignore_ce"),
         source: "Linux Documentation/arch/x86/x86_64/boot-options.rst, Machine check (newer kernels: kernel-parameters.txt, mce)",
     },
     Caution {
         name: "nomce",
         of: |_, _| true,
-        why: "it switches machine checks off: uncorrected memory errors are not handled, and no error is reported",
+        why: "it switches machine checks off: the kernel handles none, uncorrected memory errors included, and logs no error from the processors' banks",
         instead: Some("mce=ignore_ce"),
         source: "Linux Documentation/arch/x86/x86_64/boot-options.rst, Machine check (newer kernels: kernel-parameters.txt, mce)",
     },

@@ -548,7 +548,11 @@ mod tests {
             ("noapic", Kind::Caution, None),
             // It compares the whole value.
             ("intel_pstate=active,no_hwp", Kind::UnknownValue, None),
-            ("intel_pstate=active intel_pstate=passive", Kind::Contradiction, Some("keep one of the two")),
+            (
+                "intel_pstate=active intel_pstate=passive",
+                Kind::Contradiction,
+                Some("remove the first, which does nothing"),
+            ),
             ("console=ttyS0,115200", Kind::Caution, Some("quiet loglevel=4")),
         ] {
             let remarks = judge(&CommandLine::parse(line), &Context::default());

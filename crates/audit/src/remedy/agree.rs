@@ -122,7 +122,7 @@ fn keep(settings: &[&Setting], binds: bool) -> Option<Step> {
     match settings.iter().map(sysctl).collect::<Option<Vec<_>>>() {
         Some(lines) => Some(Step::advice(format!("/etc/sysctl.d/90-apus.conf: {}", lines.join(", ")))),
         // Choices are not in the profile.
-        None if binds => Some(Step::advice("with the profile that apus audit --fix writes: apus tune enable")),
+        None if binds => Some(Step::advice("apus audit --fix FILE.toml, then apus tune enable ./FILE.toml")),
         None => None,
     }
 }

@@ -5,11 +5,11 @@ use host::facts::CpuSet;
 use units::Hertz;
 
 use super::setting::words;
-use crate::rules::one_frequency;
+use crate::rules::{cores, one_frequency};
 use crate::{Context, Subject};
 
 /// The holes that a rule may leave in its fix.
-pub(crate) const HOLES: [&str; 11] = [
+pub(crate) const HOLES: [&str; 13] = [
     "{isolated}",
     "{housekeeping}",
     "{isolated-mask}",
@@ -17,6 +17,8 @@ pub(crate) const HOLES: [&str; 11] = [
     "{nic}",
     "{cpu}",
     "{cpu-words}",
+    "{core}",
+    "{core-words}",
     "{idle-limit}",
     "{bounds}",
     "{irq}",
@@ -63,7 +65,7 @@ impl<'a> Values<'a> {
             return vec![self.fill(line)];
         }
         let mut groups: Vec<(Option<Hertz>, CpuSet)> = Vec::new();
-        for cpu in self.own().iter() {
+        for cpu in cores(self.facts, self.own()).iter() {
             let base = steady(self.facts, cpu);
             match groups.iter_mut().find(|(known, _)| *known == base) {
                 Some((_, cpus)) => cpus.insert(cpu),
@@ -116,6 +118,8 @@ impl<'a> Values<'a> {
             "{housekeeping-mask}" => isolated().map(|_| housekeeping.to_mask()),
             "{cpu}" => some(own, NO_CPUS).map(ToString::to_string),
             "{cpu-words}" => some(own, NO_CPUS).map(words),
+            "{core}" => some(&cores(self.facts, own), NO_CPUS).map(ToString::to_string),
+            "{core-words}" => some(&cores(self.facts, own), NO_CPUS).map(words),
             "{idle-limit}" => Ok(idle_limit(self.context)),
             BOUNDS => self.bounds().ok_or(NO_FREQUENCY),
             "{nic}" => match self.subject {

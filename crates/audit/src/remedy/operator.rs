@@ -40,34 +40,52 @@ impl Operator {
         })
     }
 
-    /// How words are added and removed.
-    pub(crate) fn lines(self, add: &[String], remove: &[String]) -> Vec<String> {
-        let (place, source) = match self {
+    /// Where words are added, and where they come from.
+    const fn places(self) -> (&'static str, &'static str) {
+        match self {
             Self::PerformanceProfile => (
                 "PerformanceProfile of OpenShift, spec.additionalKernelArgs",
-                "spec.workloadHints of the PerformanceProfile, or spec.additionalKernelArgs",
+                "spec.workloadHints or spec.additionalKernelArgs of the PerformanceProfile",
             ),
             Self::MachineConfig => {
-                ("MachineConfig of OpenShift, spec.kernelArguments", "the MachineConfig that adds it")
+                ("MachineConfig of OpenShift, spec.kernelArguments", "the MachineConfig that adds them")
             }
-        };
+        }
+    }
+
+    /// How words are added and removed.
+    pub(crate) fn lines(self, add: &[String], remove: &[String]) -> Vec<String> {
+        let (place, source) = self.places();
         let added = (!add.is_empty()).then(|| format!("{place}: {}", add.join(" ")));
-        let removed = (!remove.is_empty()).then(|| format!("remove {} from {source}", remove.join(" ")));
+        let removed = (!remove.is_empty()).then(|| format!("in {source}, remove {}", remove.join(", ")));
         added.into_iter().chain(removed).collect()
     }
 }
 
-/// Sends a step that writes what the node tuning operator writes to the operator's own settings.
+/// Sends a step that writes what the node tuning operator writes to the operator's own settings, and says of others where
+/// an operator takes them from.
 pub(super) fn keep(step: &mut Step, facts: &Facts) {
     let Action::Arguments { add, .. } = &step.action else { return };
+    let Some(operator) = facts.cmdline.value().and_then(Operator::of) else { return };
     let of_cpus = add.iter().any(|word| OF_CPUS.iter().any(|name| host::facts::same_name(name, &word.name)));
-    if of_cpus && facts.cmdline.value().and_then(Operator::of) == Some(Operator::PerformanceProfile) {
-        let interrupts = add.iter().all(|word| host::facts::same_name("irqaffinity", &word.name));
-        *step = match interrupts {
-            true => Step::advice(INTERRUPTS),
-            false => Step { risks: [Risk::Reboot].into(), ..Step::advice(PROFILE) },
+    if of_cpus && operator == Operator::PerformanceProfile {
+        let has = |names: &[&str]| {
+            let count = add.iter().filter(|word| names.iter().any(|name| host::facts::same_name(name, &word.name)));
+            count.count()
         };
+        let profile = |text: String| Step { risks: [Risk::Reboot].into(), ..Step::advice(text) };
+        // isolcpus=managed_irq is on the line already: what moves the other interrupts is not spec.cpu.
+        *step = match (has(&["irqaffinity"]), has(&["irqaffinity", "isolcpus"]) == add.len()) {
+            (1.., true) => Step::advice(INTERRUPTS),
+            (1.., false) => profile(format!("{PROFILE}; {INTERRUPTS}")),
+            (0, _) => profile(PROFILE.to_owned()),
+        };
+        return;
     }
+    let (place, source) = operator.places();
+    let place = if add.is_empty() { source } else { place };
+    let note = std::mem::take(&mut step.note);
+    step.note = if note.is_empty() { format!("in {place}") } else { format!("in {place}; {note}") };
 }
 
 #[cfg(test)]
@@ -90,6 +108,27 @@ mod tests {
         assert!(flags.fix.risks().contains(&Risk::Reboot));
     }
 
+    /// telco-worker1: spec.cpu moves no interrupt of a NIC.
+    #[test]
+    fn interrupts_are_moved_by_what_moves_them() {
+        let host = host().cmdline(NODE).file("/proc/irq/55/effective_affinity_list", "3").file(
+            "/proc/interrupts",
+            "     CPU0 CPU1 CPU2 CPU3\n 55: 0 0 0 9 PCI-MSIX-0000:04:00.0 3-edge eno3-TxRx-3\n",
+        );
+        let host = host.file("/proc/softirqs", "     CPU0 CPU1 CPU2 CPU3\nNET_RX: 0 0 0 9\n");
+        let report = audit(&host.facts(), &Intent::default());
+        for id in ["irq.on-iso", "irq.hits-iso", "irq.softirq-iso"] {
+            let finding = report.findings.iter().find(|finding| finding.rule.id == id).unwrap();
+            let text: Vec<String> = finding.fix.persistent.iter().map(ToString::to_string).collect();
+            assert_eq!(text, [INTERRUPTS], "{id}");
+        }
+        let mut both = Step::advice("");
+        let words = CommandLine::parse("irqaffinity=0-1 nohz_full=2-7").parameters;
+        both.action = Action::Arguments { add: words, remove: Vec::new() };
+        keep(&mut both, &host.facts());
+        assert!(both.to_string().contains("spec.cpu.isolated") && both.to_string().contains("globallyDisable"));
+    }
+
     #[test]
     fn other_hosts_have_no_operator() {
         let of = |line: &str| Operator::of(&CommandLine::parse(line));
@@ -101,5 +140,25 @@ mod tests {
             Operator::MachineConfig.lines(&["skew_tick=1".into()], &[]),
             ["MachineConfig of OpenShift, spec.kernelArguments: skew_tick=1"]
         );
+    }
+
+    /// telco-worker1: each finding names the place that the actions name.
+    #[test]
+    fn words_say_where_an_operator_takes_them_from() {
+        let fix = |line: &str| -> Vec<String> {
+            let report = audit(&host().cmdline(line).facts(), &Intent::default());
+            let finding = report.findings.iter().find(|finding| finding.rule.id == "cmd.mce").unwrap();
+            finding.fix.persistent.iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(
+            fix(&format!("{NODE} mce=off")),
+            [
+                "remove mce=off # in spec.workloadHints or spec.additionalKernelArgs of the PerformanceProfile",
+                "mce=ignore_ce # in PerformanceProfile of OpenShift, spec.additionalKernelArgs"
+            ]
+        );
+        let config = fix("ostree=/ostree/boot.0/rhcos/1/0 mce=off");
+        assert_eq!(config[1], "mce=ignore_ce # in MachineConfig of OpenShift, spec.kernelArguments");
+        assert_eq!(fix("mce=off"), ["remove mce=off", "mce=ignore_ce"]);
     }
 }

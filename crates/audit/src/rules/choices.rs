@@ -119,7 +119,8 @@ pub(super) struct Side {
     pub want: &'static str,
     /// Who recommends it.
     pub who: &'static str,
-    /// Uses of a host for which these sources recommend it; empty if none of them names a use.
+    /// Uses of a host for which these sources recommend it, and no source of the other side for the same use recommends the
+    /// opposite: tuned's and OpenShift's references both speak of real-time hosts. Empty if no use decides.
     pub of: &'static [Workload],
 }
 
@@ -127,13 +128,16 @@ pub(super) struct Side {
 pub(super) fn choose(context: &Context, sides: [&Side; 2], followed: usize) -> Judgement {
     let (mine, other) = (sides[followed], sides[1 - followed]);
     let declared = context.workloads.how == How::Given;
-    let meant = |side: &Side| declared && side.of.iter().any(|workload| context.is(*workload));
-    let uses: Vec<&str> = context.workloads.value.iter().map(|workload| workload.name()).collect();
-    match (meant(mine), meant(other)) {
-        (true, false) => {
+    // The declared uses that decide: those of which the side's sources speak.
+    let uses = |side: &Side| -> Vec<&str> {
+        let named = context.workloads.value.iter().filter(|workload| declared && side.of.contains(workload));
+        named.map(|workload| workload.name()).collect()
+    };
+    match (uses(mine).as_slice(), uses(other).as_slice()) {
+        (uses @ [_, ..], []) => {
             Judgement::pass(Subject::Host, format!("{}, the advice for {} ({})", mine.is, uses.join(", "), mine.who))
         }
-        (false, true) => Judgement::warn(
+        ([], uses @ [_, ..]) => Judgement::warn(
             Subject::Host,
             format!(
                 "{} (advised by {}); for {} the advice is {} ({})",
@@ -163,7 +167,7 @@ fn timer_migration(facts: &Facts, context: &Context) -> Judged {
         is: "timers stay where they were started",
         want: "timers that stay where they were started",
         who: "tuned",
-        of: &[Workload::Poll, Workload::Rt],
+        of: &[Workload::Poll],
     };
     const MOVE: Side = Side {
         is: "timers move to busy CPUs",
@@ -187,7 +191,7 @@ fn rcu_normal(facts: &Facts, context: &Context) -> Judged {
         is: "RCU grace periods are normal after boot",
         want: "normal grace periods after boot",
         who: "tuned",
-        of: &[Workload::Poll, Workload::Rt],
+        of: &[Workload::Poll],
     };
     const HURRY: Side = Side {
         is: "RCU may expedite grace periods after boot",
@@ -354,8 +358,22 @@ mod tests {
             let judgement = host.workload(Workload::Interrupt).judge(rule).remove(0);
             assert_eq!(judgement.verdict, crate::Verdict::SourcesDisagree, "{judgement:?}");
         }
+        // The sources for real-time hosts disagree: FlexRAN's run one thread per core, OpenShift's RAN DU reference two.
+        let rt = smt(host().workload(Workload::Rt)).judge("smt.state").remove(0);
+        assert_eq!(rt.verdict, crate::Verdict::SourcesDisagree, "{rt:?}");
         let driver = host().file(PSTATE, "active\n").judge("choice.pstate-driver").remove(0);
         assert!(!driver.found.contains("--workload"), "{}", driver.found);
+    }
+
+    /// telco-master (rt, kvm-host), telco-worker1 (poll, interrupt): uses of which no source speaks decide nothing.
+    #[test]
+    fn only_the_uses_that_decide_are_named() {
+        let both = |now: &str| {
+            let host = poll().workload(Workload::Interrupt).workload(Workload::KvmHost).file(MIGRATION, now);
+            host.judge("choice.timer-migration").remove(0).found
+        };
+        assert!(both("1\n").contains("; for poll the advice is "), "{}", both("1\n"));
+        assert!(both("0\n").contains(", the advice for poll ("), "{}", both("0\n"));
     }
 
     #[test]

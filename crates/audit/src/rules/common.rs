@@ -4,16 +4,21 @@ use host::Facts;
 use host::facts::{CommandLine, Cpu, CpuSet, Fact, KernelVersion, Parameter};
 use units::Hertz;
 
+use crate::remedy::Operator;
 use crate::{Judged, Judgement, Skip, Subject, Verdict, known};
 
 /// A limit to the exit latency of the subject's CPUs (power/pm_qos_interface.rst).
 pub(super) const PER_CPU: &str =
     "for n in {cpu-words}; do echo {idle-limit} > /sys/devices/system/cpu/cpu$n/power/pm_qos_resume_latency_us; done";
-/// The energy preference of the subject's CPUs.
-pub(super) const PREFERENCE: &str = "for n in {cpu-words}; do echo performance > /sys/devices/system/cpu/cpu$n/cpufreq/energy_performance_preference; done";
+/// The energy preference of the subject's cores.
+pub(super) const PREFERENCE: &str = "for n in {core-words}; do echo performance > /sys/devices/system/cpu/cpu$n/cpufreq/energy_performance_preference; done";
 /// Preference, governor and bounds, by the driver, which writes IA32_HWP_REQUEST from them.
-pub(super) const HWP: &str = "for n in {cpu-words}; do echo performance > /sys/devices/system/cpu/cpu$n/cpufreq/energy_performance_preference; done\n\
-     cpupower -c {cpu} frequency-set -g performance {bounds}";
+pub(super) const HWP: &str = "for n in {core-words}; do echo performance > /sys/devices/system/cpu/cpu$n/cpufreq/energy_performance_preference; done\n\
+     cpupower -c {core} frequency-set -g performance {bounds}";
+/// What it costs to keep interrupts on the housekeeping CPUs. A changed affinity removes no queue (net/core/dev.c: their
+/// number is the driver's; core-api/irq/irq-affinity.rst).
+pub(super) const QUEUES_STAY: &str =
+    "The housekeeping CPUs carry all interrupts, and share all queues of a NIC that the kernel drives.";
 /// All interrupts that can be moved.
 pub(super) const ALL_TO_HOUSEKEEPING: &str = "for i in /proc/irq/[0-9]*; do echo {housekeeping} > $i/smp_affinity_list; done # an I/O error: its driver manages that interrupt";
 
@@ -58,6 +63,14 @@ pub(super) fn listed<T: AsRef<str>>(what: &str, words: &[T]) -> String {
     }
 }
 
+/// `a, b and c`.
+pub(super) fn enumerated(words: &[String]) -> String {
+    match words {
+        [rest @ .., last] if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        words => words.join(""),
+    }
+}
+
 /// A judgement that says why there is none of this subject.
 pub(super) fn skipped(subject: impl Into<Subject>, skip: Skip) -> Judgement {
     let verdict = match skip {
@@ -73,6 +86,11 @@ pub(super) fn any_cpu(facts: &Facts) -> Result<(), Skip> {
         true => Err(Skip::of(&facts.cpus.online)),
         false => Ok(()),
     }
+}
+
+/// Does the node tuning operator of OpenShift write this host's settings? Then its profile is what lasts.
+pub(super) fn is_operated(facts: &Facts) -> bool {
+    facts.cmdline.value().and_then(Operator::of) == Some(Operator::PerformanceProfile)
 }
 
 /// The kernel's command line.

@@ -5,6 +5,7 @@ use host::facts::{Cgroup, CpuSet};
 use units::Nanos;
 
 use super::common::without_balancing;
+use super::interrupts::placed;
 use super::scheduling::{is_of_kubernetes, judge_quotas};
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known, settled};
 
@@ -261,15 +262,7 @@ fn balancing(facts: &Facts, _: &Context) -> Judged {
 fn interrupts(facts: &Facts, _: &Context) -> Judged {
     let own = exclusive(facts)?;
     let cpus = all(&own);
-    known(&facts.irqs.list)?;
-    let placed: Vec<_> = facts
-        .irqs
-        .iter()
-        .filter_map(|irq| Some((irq, irq.effective.value().or_else(|| irq.affinity.value())?)))
-        .collect();
-    if placed.is_empty() {
-        return Err(Skip::unknown("where the interrupts go was not recorded"));
-    }
+    let placed = placed(facts)?;
     let stray: Vec<String> = placed
         .iter()
         .filter(|(_, at)| at.intersects(&cpus))

@@ -1,13 +1,14 @@
 //! What judges of interfaces and of the devices under them do alike.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use host::Facts;
-use host::facts::{Fact, Link, PciDevice, Why};
+use host::facts::{Fact, Irq, Link, PciDevice, Why};
 use units::{BitRate, Nanos};
 
 use crate::rules::common::skipped;
-use crate::{Context, Judged, Judgement, Skip, Subject, known};
+use crate::rules::interrupts::carries_name;
+use crate::{Context, How, Judged, Judgement, Skip, Subject, known};
 
 /// Octets that a frame takes on the wire beyond its own: preamble and gap (IEEE 802.3, clauses 3 and 4).
 const AROUND_A_FRAME: u64 = 20;
@@ -39,8 +40,10 @@ fn not_seen(facts: &Facts, name: &str) -> Skip {
     }
 }
 
-/// Judges each device of the intent: those under its interfaces, those that it names by their addresses, and network
-/// devices that user space drives.
+/// Judges each device of the intent: those under its interfaces, and those that it names by their addresses. Where no
+/// interface was recorded, interrupts tell which device is whose. Other devices stand in only where nobody named an
+/// interface, or where it is not known which device is the one named: then those that user space drives, and, where no
+/// interface was recorded, all network devices that have a driver.
 pub(super) fn by_device(
     facts: &Facts,
     context: &Context,
@@ -48,6 +51,8 @@ pub(super) fn by_device(
 ) -> Judged {
     known(&facts.pci.devices)?;
     let mut addresses: Vec<(String, Option<Skip>)> = Vec::new();
+    let mut by_interrupt: BTreeMap<&str, Vec<(&str, &Irq)>> = BTreeMap::new();
+    let mut lost: Vec<&str> = Vec::new();
     for name in &context.nics.value {
         match facts.link(name) {
             Some(link) => match known(&link.pci) {
@@ -59,22 +64,35 @@ pub(super) fn by_device(
                 Err(skip) => addresses.push((name.clone(), Some(skip))),
             },
             None if facts.pci.device(name).is_some() => addresses.push((name.clone(), None)),
-            None => addresses.push((name.clone(), Some(not_seen(facts, name)))),
+            None => match of_interrupts(facts, name) {
+                Some((address, irq)) => {
+                    by_interrupt.entry(address).or_default().push((name, irq));
+                    addresses.push((address.to_owned(), None));
+                }
+                None => {
+                    lost.push(name);
+                    addresses.push((name.clone(), Some(not_seen(facts, name))));
+                }
+            },
         }
     }
-    // Where no interface was recorded, the network devices that have a driver stand for them.
+    let named: BTreeSet<String> = addresses.iter().map(|(address, _)| address.clone()).collect();
     let nameless = facts.links.is_unknown();
-    for device in facts.pci.iter().filter(|device| device.is_network() == Some(true)) {
+    let is_given = context.nics.how == How::Given;
+    let network = facts.pci.iter().filter(|device| device.is_network() == Some(true));
+    for device in network.filter(|_| !is_given || !lost.is_empty()) {
         let is_used = |driver: &String| nameless || USER_SPACE.contains(&driver.as_str());
-        let bound = device.driver.is(is_used) == Some(true);
-        if bound && nameless {
+        if device.driver.is(is_used) != Some(true) {
+            continue;
+        }
+        if nameless {
             addresses.retain(|(_, skip)| skip.is_none());
         }
-        if bound && !addresses.iter().any(|(address, _)| *address == device.address) {
+        if !named.contains(&device.address) {
             addresses.push((device.address.clone(), None));
         }
     }
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = BTreeSet::new();
     addresses.retain(|(address, _)| seen.insert(address.clone()));
     let each = addresses.into_iter().map(|(address, skip)| {
         let judged = match (skip, facts.pci.device(&address)) {
@@ -82,9 +100,31 @@ pub(super) fn by_device(
             (None, Some(device)) => judge(device),
             (None, None) => Err(Skip::unknown(format!("{address} is not among the PCI devices"))),
         };
+        let judged = judged.map(|mut judgement| {
+            if let Some(interfaces) = by_interrupt.get(address.as_str()) {
+                // Interfaces that nobody named are many, and alike.
+                if is_given {
+                    let names: Vec<&str> = interfaces.iter().map(|(name, _)| *name).collect();
+                    judgement.found.push_str(&format!("; it is the card of {}", names.join(", ")));
+                }
+                for (_, irq) in interfaces {
+                    let chip = irq.chip.value().map_or("", String::as_str);
+                    judgement = judgement.see_as(format!("{chip} {}", irq.name()), irq.actions.source());
+                }
+            } else if is_given && !named.contains(&address) {
+                judgement.found.push_str(&format!("; which card is {} is not recorded", lost.join(", ")));
+            }
+            judgement
+        });
         (Subject::Device(address), judged)
     });
     together(each)
+}
+
+/// The PCI address of an interface, from an interrupt that carries its name.
+fn of_interrupts<'a>(facts: &'a Facts, name: &str) -> Option<(&'a str, &'a Irq)> {
+    let is_its = |irq: &&Irq| irq.actions.is(|users| users.iter().any(|user| carries_name(user, name))) == Some(true);
+    facts.irqs.iter().filter(is_its).find_map(|irq| Some((irq.pci.as_deref()?, irq)))
 }
 
 fn together(each: impl Iterator<Item = (Subject, Result<Judgement, Skip>)>) -> Judged {

@@ -4,12 +4,14 @@ mod balance;
 mod queues;
 mod rates;
 
-use host::facts::{CpuSet, Irq, Link};
+use std::collections::BTreeSet;
+
+use host::facts::{CountRow, CpuSet, Irq, Link};
 use host::{Facts, Source};
 use units::Nanos;
 
-use crate::rules::common::ALL_TO_HOUSEKEEPING;
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::rules::common::{ALL_TO_HOUSEKEEPING, QUEUES_STAY, enumerated, is_operated};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Verdict, known};
 use crate::{Hit, HitKind, hits};
 
 /// The tables of this group.
@@ -41,7 +43,7 @@ const WHERE: &[Rule] = &[
             ALL_TO_HOUSEKEEPING,
             "irqaffinity={housekeeping} isolcpus=managed_irq,domain,{isolated}",
         ),
-        cost: "The housekeeping CPUs carry all interrupts; a NIC that the kernel drives loses queues.",
+        cost: QUEUES_STAY,
         references: &[ISOLATION, AFFINITY, GUIDE],
         conflicts: &[],
     },
@@ -76,7 +78,7 @@ const WHAT: &[Rule] = &[
         why: "Masks say what may happen, counters what does. Each count was a stop of the application.",
         magnitude: ONE_INTERRUPT,
         fix: Fix::runtime(ALL_TO_HOUSEKEEPING).after("apus irqs --cpu {isolated} # who it is"),
-        cost: "The housekeeping CPUs carry all interrupts; a NIC that the kernel drives loses queues.",
+        cost: QUEUES_STAY,
         references: &[GUIDE, ISOLATION],
         conflicts: &[],
     },
@@ -87,7 +89,8 @@ const WHAT: &[Rule] = &[
         title: "No softirq of the network or of block devices runs on an isolated CPU",
         applies: Applies::LINUX.isolated(),
         judge: softirq_hits,
-        why: "Softirqs run where the interrupt came that asked for them, after it, for up to 2 ms at a time.",
+        why: "A softirq runs on the CPU that raised it, for up to 2 ms at a time: where the interrupt of its device came, where a \
+              thread sent to a virtual interface (veth, a bridge, lo), or where RPS put the packet.",
         magnitude: Magnitude {
             text: "up to 2 ms and 10 rounds in a row",
             effect: crate::Effect::Late(Nanos::from_micros(50)),
@@ -97,7 +100,7 @@ const WHAT: &[Rule] = &[
             ALL_TO_HOUSEKEEPING,
             "isolcpus=managed_irq,domain,{isolated} irqaffinity={housekeeping}",
         ),
-        cost: "The housekeeping CPUs carry all interrupts; a NIC that the kernel drives loses queues.",
+        cost: QUEUES_STAY,
         references: &[KTHREADS, ISOLATION],
         conflicts: &[],
     },
@@ -110,15 +113,7 @@ const OF_DEVICES: [&str; 4] = ["NET_RX", "NET_TX", "BLOCK", "IRQ_POLL"];
 
 fn on_isolated(facts: &Facts, context: &Context) -> Judged {
     let isolated = &context.isolated.value;
-    known(&facts.irqs.list)?;
-    let placed: Vec<_> = facts
-        .irqs
-        .iter()
-        .filter_map(|irq| Some((irq, irq.effective.value().or_else(|| irq.affinity.value())?)))
-        .collect();
-    if placed.is_empty() {
-        return Err(Skip::unknown("where the interrupts go was not recorded"));
-    }
+    let placed = placed(facts)?;
     let stray: Vec<_> = placed.iter().filter(|(_, cpus)| cpus.iter().any(|cpu| isolated.contains(cpu))).collect();
     let source = "/proc/irq/*/effective_affinity_list";
     if stray.is_empty() {
@@ -134,7 +129,9 @@ fn on_isolated(facts: &Facts, context: &Context) -> Judged {
     }
     let mut judgement = Judgement::fail(cpus, found).see_as(format!("{} interrupts", stray.len()), source);
     if let Some(hits) = hits(facts, isolated) {
-        let device = hits.list.iter().filter(|hit| hit.kind == HitKind::Device);
+        // What no longer goes there hit them before it was moved.
+        let labels: Vec<String> = stray.iter().map(|(irq, _)| irq.number.to_string()).collect();
+        let device = hits.list.iter().filter(|hit| hit.kind == HitKind::Device && labels.contains(&hit.label));
         for hit in device.take(NAMED) {
             judgement = judgement.see_as(often(hit, hits.during), "/proc/interrupts");
         }
@@ -166,15 +163,77 @@ fn default_affinity(facts: &Facts, context: &Context) -> Judged {
 
 fn device_hits(facts: &Facts, context: &Context) -> Judged {
     let source = facts.counters.interrupts.source();
-    judge_hits(facts, context, "device interrupts", source, |hit| hit.kind == HitKind::Device)
+    let mut judged = judge_hits(facts, context, "device interrupts", source, |hit| hit.kind == HitKind::Device)?;
+    if is_operated(facts) {
+        let of_profile = |judgement: &mut Judgement| judgement.for_good.push("irqaffinity={housekeeping}".into());
+        judged.iter_mut().filter(|judgement| judgement.verdict != Verdict::Pass).for_each(of_profile);
+    }
+    Ok(judged)
 }
 
 fn softirq_hits(facts: &Facts, context: &Context) -> Judged {
     known(&facts.counters.softirqs)?;
     let source = facts.counters.softirqs.source();
-    judge_hits(facts, context, "softirqs of devices", source, |hit| {
+    let judged = judge_hits(facts, context, "network and block softirqs", source, |hit| {
         hit.kind == HitKind::Softirq && OF_DEVICES.contains(&hit.label.as_str())
-    })
+    });
+    let Some(hits) = hits(facts, &context.isolated.value) else { return judged };
+    let is_of_network = |hit: &&Hit| hit.kind == HitKind::Softirq && hit.label.starts_with("NET_");
+    let softirqs: u64 = hits.list.iter().filter(is_of_network).map(|hit| hit.total).sum();
+    // Interrupts of network devices; none are counted as long as one may be of such a device or not.
+    let devices = hits.list.iter().filter(|hit| hit.kind == HitKind::Device);
+    let interrupts = devices.map(|hit| sends_packets(facts, hit).map(|yes| if yes { hit.total } else { 0 }));
+    let interrupts: Option<u64> = interrupts.sum();
+    let mend = |judgement: Judgement| match interrupts {
+        Some(0) if softirqs > 0 => without_device(judgement),
+        Some(n) if softirqs / MORE > n => with_others(judgement, n),
+        _ => judgement,
+    };
+    judged.map(|judgements| judgements.into_iter().map(mend).collect())
+}
+
+/// An interrupt of a network device raises one softirq; so many times as many are not of interrupts alone.
+const MORE: u64 = 2;
+
+/// Softirqs of the network that are more than the interrupts of network devices: a poll that spends its budget raises the
+/// next one (net/core/dev.c, net_rx_action), and [`without_device`] names the others.
+fn with_others(mut judgement: Judgement, interrupts: u64) -> Judgement {
+    judgement.found.push_str(&format!(
+        "; {interrupts} interrupts of network devices came there: the other NET softirqs are of further polls, virtual interfaces or RPS"
+    ));
+    judgement
+        .see_as(format!("{interrupts} of network devices on these CPUs"), "/proc/interrupts")
+        .look("grep . /sys/class/net/*/queues/rx-*/rps_cpus")
+}
+
+/// Softirqs of the network where no network device interrupts, so that moving interrupts moves none: those who send to virtual interfaces raise them
+/// (drivers/net/veth.c, veth_xmit; net/core/dev.c, netif_rx), or other CPUs over RPS (networking/scaling.rst).
+fn without_device(mut judgement: Judgement) -> Judgement {
+    judgement.found.push_str(
+        "; no interrupt of a network device came there: those of the network are of virtual interfaces, or RPS sent them",
+    );
+    judgement
+        .see_as("no count of a network device on these CPUs", "/proc/interrupts")
+        .because(Cause::SchedulerIsolation)
+        .look("grep . /sys/class/net/*/queues/rx-*/rps_cpus")
+        .now("# keep threads that send to virtual interfaces (veth, bridges, lo) off these CPUs, and these CPUs out of rps_cpus")
+        .for_good("isolcpus=managed_irq,domain,{isolated}")
+        .costs("The scheduler balances no thread onto these CPUs: the application pins its own.")
+}
+
+/// Is it an interrupt of a network device? By the class of its PCI device; where that is not known, by users that are
+/// known to be none; `None` where neither tells.
+fn sends_packets(facts: &Facts, hit: &Hit) -> Option<bool> {
+    const OTHERS: [&str; 12] =
+        ["timer", "i8042", "rtc", "acpi", "ttyS", "dmar", "AMD-Vi", "i801_smbus", "nvme", "ahci", "megasas", "mpt3sas"];
+    let irq = facts.irqs.irq(hit.label.parse().ok()?)?;
+    let device = irq.pci.as_deref().and_then(|address| facts.pci.device(address));
+    if let Some(is_network) = device.and_then(|device| device.is_network()) {
+        return Some(is_network);
+    }
+    let users = irq.actions.value()?;
+    let others = users.iter().all(|user| OTHERS.iter().any(|name| user.starts_with(name)));
+    (others && !users.is_empty()).then_some(false)
 }
 
 fn judge_hits(facts: &Facts, context: &Context, what: &str, source: &Source, wanted: impl Fn(&Hit) -> bool) -> Judged {
@@ -187,8 +246,15 @@ fn judge_hits(facts: &Facts, context: &Context, what: &str, source: &Source, wan
         return Judgement::pass(isolated, found).see_as("no count", source).alone();
     }
     let total: u64 = stray.iter().map(|hit| hit.total).sum();
+    let of_each = |hit: &&Hit| format!("{} {}", hit.total, hit.label);
+    let what = match stray.as_slice() {
+        stray if stray.iter().all(|hit| hit.kind == HitKind::Softirq) => {
+            format!("{} softirqs", enumerated(&stray.iter().map(of_each).collect::<Vec<_>>()))
+        }
+        _ => format!("{total} {what}"),
+    };
     let span = hits.during.map_or("since boot".to_owned(), |during| format!("in {during}"));
-    let judgement = Judgement::warn(isolated, format!("{total} {what} hit the isolated CPUs {span}"));
+    let judgement = Judgement::warn(isolated, format!("{what} hit the isolated CPUs {span}"));
     stray.iter().take(NAMED).fold(judgement, |judgement, hit| judgement.see_as(often(hit, hits.during), source)).alone()
 }
 
@@ -202,8 +268,29 @@ pub(super) fn of_link<'a>(facts: &'a Facts, link: &'a Link) -> Vec<&'a Irq> {
     if !by_device.is_empty() {
         return by_device;
     }
-    let word = |user: &String| user.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|w| w == link.name);
-    facts.irqs.iter().filter(|irq| irq.actions.is(|users| users.iter().any(word)) == Some(true)).collect()
+    let its = |user: &String| carries_name(user, &link.name);
+    facts.irqs.iter().filter(|irq| irq.actions.is(|users| users.iter().any(its)) == Some(true)).collect()
+}
+
+/// Is an interface's name a word of an interrupt's user, as in `ice-ens3f0-TxRx-3`?
+pub(super) fn carries_name(user: &str, interface: &str) -> bool {
+    user.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| word == interface)
+}
+
+/// The interrupts that can come, each with the CPUs where it goes. One without a row in /proc/interrupts has no handler and
+/// has never come (kernel/irq/proc.c, show_interrupts).
+pub(super) fn placed(facts: &Facts) -> Result<Vec<(&Irq, &CpuSet)>, Skip> {
+    known(&facts.irqs.list)?;
+    let rows: Option<BTreeSet<u32>> =
+        facts.counters.interrupts.value().map(|table| table.rows.iter().filter_map(CountRow::irq).collect());
+    let can_come = |irq: &&Irq| rows.as_ref().is_none_or(|rows| rows.contains(&irq.number));
+    let used = facts.irqs.iter().filter(can_come);
+    let placed: Vec<_> =
+        used.filter_map(|irq| Some((irq, irq.effective.value().or_else(|| irq.affinity.value())?))).collect();
+    match placed.is_empty() {
+        true => Err(Skip::unknown("where the interrupts go was not recorded")),
+        false => Ok(placed),
+    }
 }
 
 #[cfg(test)]
@@ -269,6 +356,18 @@ mod tests {
         assert_eq!(irq("3", 12).judge("irq.hits-iso")[0].evidence[0].source, "/proc/interrupts");
     }
 
+    /// telco-master: an interrupt that was moved away still has its hits of before.
+    #[test]
+    fn an_interrupt_that_was_moved_away_is_no_evidence() {
+        let host = irq("3", 5).file("/proc/irq/56/effective_affinity_list", "0").file(
+            "/proc/interrupts",
+            "           CPU0 CPU1 CPU2 CPU3 CPU4 CPU5 CPU6 CPU7\n 55: 7 0 0 5 0 0 0 0 PCI-MSIX-0000:04:00.0 3-edge ens1f0-TxRx-3\n 56: 7 0 0 4711 0 0 0 0 PCI-MSIX-0000:04:00.0 4-edge ens1f0-TxRx-4\n",
+        );
+        let judgement = host.judge("irq.on-iso").remove(0);
+        let seen: Vec<&str> = judgement.evidence.iter().map(|seen| seen.value.as_str()).collect();
+        assert_eq!(seen, ["1 interrupts", "ens1f0-TxRx-3 (IRQ 55): 5 since boot"]);
+    }
+
     #[test]
     fn the_most_frequent_are_named_with_their_counts() {
         let judgements = irq("3", 4711).judge("irq.on-iso");
@@ -277,5 +376,50 @@ mod tests {
             judgements[0].evidence.iter().any(|e| e.value == "ens1f0-TxRx-3 (IRQ 55): 4711 since boot"),
             "{judgements:?}"
         );
+    }
+
+    /// kvm-guest-sno: packets between pods raise softirqs where no NIC interrupts.
+    #[test]
+    fn softirqs_of_virtual_interfaces_are_not_moved_with_interrupts() {
+        let of = |on_3: &str, class: &str| {
+            irq("0", 7)
+                .file("/sys/bus/pci/devices/0000:04:00.0/class", class)
+                .file(
+                    "/proc/interrupts",
+                    &format!("     CPU0 CPU1 CPU2 CPU3\n 55: 7 0 0 {on_3} PCI-MSIX-0000:04:00.0 3-edge x\n"),
+                )
+                .file(
+                    "/proc/softirqs",
+                    "     CPU0 CPU1 CPU2 CPU3\nNET_TX: 0 0 0 4\nNET_RX: 9 0 0 32623\nBLOCK: 0 0 0 19\n",
+                )
+                .judge("irq.softirq-iso")
+                .remove(0)
+        };
+        let counts = "32623 NET_RX, 19 BLOCK and 4 NET_TX softirqs hit the isolated CPUs since boot";
+        let no_nic = "; no interrupt of a network device came there: those of the network are of virtual interfaces, or RPS sent them";
+        // A NIC that interrupts elsewhere, and a disk that interrupts here.
+        for (on_3, class) in [("0", "0x020000"), ("5", "0x010802")] {
+            let judgement = of(on_3, class);
+            assert_eq!(judgement.found, format!("{counts}{no_nic}"));
+            assert!(judgement.now[0].contains("rps_cpus") && !judgement.now[0].contains("smp_affinity"));
+            assert_eq!(judgement.for_good, ["isolcpus=managed_irq,domain,{isolated}"]);
+        }
+        // A NIC that interrupts here, and a device of which nothing is known.
+        for (on_3, class) in [("17000", "0x020000"), ("5", "")] {
+            let judgement = of(on_3, class);
+            assert_eq!((judgement.found.as_str(), judgement.now.len()), (counts, 0));
+        }
+        let others = "; 5 interrupts of network devices came there: the other NET softirqs are of further polls, virtual interfaces or RPS";
+        assert_eq!(of("5", "0x020000").found, format!("{counts}{others}"));
+    }
+
+    /// telco-worker1: 11 directories of /proc/irq have no handler, and nothing comes by them.
+    #[test]
+    fn interrupts_without_a_handler_go_nowhere() {
+        let host =
+            irq("3", 5).file("/proc/irq/7/effective_affinity_list", "3").file("/proc/irq/7/smp_affinity_list", "0-7");
+        assert_eq!(host.judge("irq.on-iso")[0].found, "1 of 1 interrupts go to isolated CPUs");
+        let host = irq("0", 0).file("/proc/irq/7/effective_affinity_list", "3");
+        assert_eq!(host.judge("irq.on-iso")[0].found, "none of 1 interrupts goes to isolated CPUs");
     }
 }

@@ -69,6 +69,13 @@ pub(crate) fn one_frequency(facts: &host::Facts, context: &crate::Context) -> bo
     context.is(crate::Workload::Rt) || facts.cpus.generation.get().and_then(cpu::frequency::stops) == Some(true)
 }
 
+/// These CPUs, with the other threads of their cores that are online: a core runs at the higher request of its threads.
+pub(crate) fn cores(facts: &host::Facts, cpus: &host::facts::CpuSet) -> host::facts::CpuSet {
+    let online = facts.cpus.all();
+    let siblings = |cpu: u32| facts.cpus.cpu(cpu).and_then(|cpu| cpu.siblings.value());
+    cpus.iter().filter_map(siblings).fold(cpus.clone(), |all, threads| all.union(&threads.intersection(&online)))
+}
+
 /// The cases of all groups.
 #[cfg(test)]
 pub(crate) fn cases() -> impl Iterator<Item = &'static [crate::testing::Case]> {

@@ -374,7 +374,7 @@ fn console(facts: &Facts, _: &Context) -> Judged {
         .map(ToString::to_string)
         .collect();
     if slow.is_empty() {
-        return Judgement::pass(Subject::Host, "no serial console")
+        return Judgement::pass(Subject::Host, "the command line names no serial console")
             .see_as("no console=ttyS", facts.cmdline.source())
             .alone();
     }

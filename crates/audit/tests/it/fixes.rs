@@ -212,6 +212,8 @@ fn no_template_has_a_placeholder() {
             "{nic}",
             "{cpu}",
             "{cpu-words}",
+            "{core}",
+            "{core-words}",
             "{idle-limit}",
             "{bounds}",
             "{irq}",

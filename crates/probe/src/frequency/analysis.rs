@@ -116,6 +116,12 @@ fn settled(units: &[Unit], before: Nanos, after: Nanos) -> Option<usize> {
     })
 }
 
+/// The units that began from `from` on and before `to`; none where `to` is earlier, as after a request that came late.
+pub fn between(units: &[Unit], from: Instant<Monotonic>, to: Instant<Monotonic>) -> &[Unit] {
+    let index = |at: Instant<Monotonic>| units.partition_point(|unit| unit.start < at);
+    &units[index(from).min(index(to))..index(to)]
+}
+
 /// The middle of them; `None` without any.
 pub fn median(units: &[Unit]) -> Option<Nanos> {
     let mut spans: Vec<Nanos> = units.iter().map(|unit| unit.took).collect();
@@ -224,6 +230,14 @@ mod tests {
         assert_eq!(transition(&[], at(0), request, at(9)), None);
         assert_eq!(median(&[]), None);
         assert!(batches(&[], 10).is_empty());
+    }
+
+    /// On a busy machine a request came so late that the next one followed within half a period.
+    #[test]
+    fn a_request_that_came_late_leaves_nothing_between() {
+        let units = run(50_000_000, 0, 0, (FAST, FAST), 100_000_000);
+        assert!(between(&units, at(60_000_000), at(40_000_000)).is_empty());
+        assert!(!between(&units, at(40_000_000), at(60_000_000)).is_empty());
     }
 
     proptest! {

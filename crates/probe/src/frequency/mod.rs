@@ -34,7 +34,7 @@ use crate::place::Place;
 use crate::record::Recorder;
 use crate::{Control, Error, Probe};
 
-use analysis::{Request, Transition, Unit, batches, median, transition};
+use analysis::{Request, Transition, Unit, batches, between, median, transition};
 pub use request::Via;
 use request::{Way, performance_counters};
 use work::Work;
@@ -327,8 +327,7 @@ impl Frequency {
                 effective_hz: of.effective.clone(),
             });
             // What a stall has to be told from: the longest unit of batches that no request is near.
-            let settled = &units[units.partition_point(|u| u.start < of.request.at + self.period / 2)
-                ..units.partition_point(|u| u.start < next)];
+            let settled = between(units, of.request.at + self.period / 2, next);
             let usual = median(settled).unwrap_or(Nanos::ZERO);
             batches(settled, self.batch).iter().for_each(|row| quiet.record(row.took.saturating_sub(usual)));
         }

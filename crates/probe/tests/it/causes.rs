@@ -10,14 +10,14 @@ use probe::jitter::Jitter;
 use probe::measured::Detail;
 use probe::place::Place;
 use probe::{Control, Probe};
-use rustix::thread::{MembarrierCommand, membarrier};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 use tester::lab::{Lab, in_namespace};
 use units::Nanos;
 
-use crate::support::{turn, two_cpus};
+use crate::support::{AtEnd, turn, two_cpus};
+use crate::sys::Group;
 
 /// Short of the second after which the kernel lets starved threads of the normal class run.
 const RUN: Nanos = Nanos::from_millis(400);
@@ -73,14 +73,14 @@ fn named_in_nine_of_ten(
             let (first, others) = explanations.split_first().expect("a gap above 10 us in 400 ms");
             if is_right(first) {
                 right += 1;
-            } else if first.cause == Cause::Unaccounted && others.iter().any(&is_right) {
+            } else if first.cause == Cause::Unaccounted && others.iter().any(&is_right) || is_among_counted(first) {
                 beside += 1;
             }
             seen.push(format!("{} us: {first}", first.length_ns / 1_000));
             std::thread::sleep(REST);
         }
         said = format!(
-            "{test}, attempt {attempt}: {right} of {RUNS} right, {beside} beside a longer gap of the host\n{}",
+            "{test}, attempt {attempt}: {right} of {RUNS} right, {beside} beside something longer\n{}",
             seen.join("\n")
         );
         println!("{said}");
@@ -95,11 +95,18 @@ fn named_in_nine_of_ten(
     panic!("{said}");
 }
 
+/// Counters tell what happened, not for how long: on a busy machine another event than the thread can be the likelier one.
+fn is_among_counted(of: &Explanation) -> bool {
+    let is_thread = |charge: &Charge| matches!(charge.cause, Cause::Thread { .. });
+    of.evidence == Evidence::Counters && of.charges.iter().any(is_thread)
+}
+
 /// The largest disturbances, explained; `None` if the machine was so busy that the measuring began after the injection.
 fn largest(cpu: usize, causes: Causes, inject: impl Fn(&Flags) + Sync) -> Option<Vec<Explanation>> {
     let flags = Flags::default();
     let measured = std::thread::scope(|scope| {
         let injection = scope.spawn(|| inject(&flags));
+        let _stops = AtEnd(|| flags.stop.store(true, Ordering::Relaxed));
         while !flags.ready.load(Ordering::Relaxed) {
             assert!(!injection.is_finished(), "the injection ended before it was ready");
             std::thread::sleep(Duration::from_millis(1));
@@ -176,8 +183,7 @@ fn a_timer_storm() {
     let Some((cpu, _)) = two_cpus() else { return };
     let _turn = turn();
     // As many timers as this process may have, all at once: the interrupt serves them all before it returns.
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1024);
-    let timers = limit.saturating_sub(200).min(8_000);
+    let timers = descriptors();
     let storm = |flags: &Flags| {
         // A timer is the business of the CPU on which it was set.
         // Of the real-time class, but below the measuring: the only one that keeps it from its CPU.
@@ -219,24 +225,25 @@ fn a_timer_storm() {
 fn an_ipi_storm() {
     let Some((cpu, other)) = two_cpus() else { return };
     let _turn = turn();
-    membarrier(MembarrierCommand::RegisterPrivateExpedited).unwrap();
+    // Each switching of the group interrupts the CPU for as long as it takes to walk over its members: longer than the
+    // host of a virtual machine mostly takes it, which an interrupt of a microsecond or two is not.
+    let group = Group::open(cpu, descriptors()).unwrap();
     let storm = |flags: &Flags| {
         Place::on(other).take("apus-ipi").unwrap();
         flags.ready();
+        let mut on = false;
         while !flags.stopped() {
-            // Interrupts every other CPU that runs a thread of this process (membarrier(2)): hundreds of
-            // thousands a second, each of a microsecond or two.
-            membarrier(MembarrierCommand::PrivateExpedited).unwrap();
+            on = !on;
+            group.switch(on).unwrap();
+            std::thread::sleep(Duration::from_millis(2));
         }
     };
-    // It waits for each interrupt to be taken: while the host has this CPU it stands still, and a gap with few of them for
-    // its length is the host's.
-    let right = |of: &Explanation| {
-        let calls =
-            |charge: &&Charge| matches!(&charge.cause, Cause::Vector { name } if name.starts_with("call_function"));
-        let times: u64 = of.charges.iter().filter(calls).map(|charge| charge.times).sum();
-        let beats = times * 30_000 >= of.length_ns;
-        beats && matches!(&of.cause, Cause::Vector { name } if name.starts_with("call_function"))
-    };
-    named_in_nine_of_ten("IPI storm", cpu, Causes::Trace, storm, right);
+    let call = |of: &Explanation| matches!(&of.cause, Cause::Vector { name } if name.starts_with("call_function"));
+    named_in_nine_of_ten("IPI storm", cpu, Causes::Trace, storm, call);
+}
+
+/// As many descriptors as a test may have open, up to some thousands.
+fn descriptors() -> u64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1024);
+    limit.saturating_sub(200).min(8_000)
 }

@@ -102,20 +102,35 @@ fn a_run_in_which_the_clocks_changed_has_no_percentiles() {
 #[test]
 fn the_timers_own_cost_is_as_stated() {
     let _turn = turn();
-    let timer = Timer { duration: Nanos::from_millis(50), ..Timer::new(cpu()) };
-    let measured = run(&timer);
-    let stated: u64 = measured.overhead.iter().map(|of| of.median_ns).sum();
-    // The empty loop: activations that are due when they are asked for, timed together.
+    // Of several rounds the quickest of each, for both do a fixed work: how fast the CPU is changes from round to round on a
+    // machine that others share.
+    const ROUNDS: usize = 7;
+    let rounds: Vec<(u64, u64)> = (0..ROUNDS).map(|_| (stated_cost(), empty_round())).collect();
+    let stated = rounds.iter().map(|of| of.0).min().unwrap();
+    let per_round = rounds.iter().map(|of| of.1).min().unwrap();
+    println!("stated {stated} ns, an empty round takes {per_round} ns; all rounds: {rounds:?}");
+    assert!(per_round < stated * 2 + 50 && stated < per_round * 2 + 50, "stated {stated}, is {per_round}: {rounds:?}");
+}
+
+/// What the timer's probe says that it costs itself.
+fn stated_cost() -> u64 {
+    let measured = run(&Timer { duration: Nanos::from_millis(50), ..Timer::new(cpu()) });
+    measured.overhead.iter().map(|of| of.median_ns).sum()
+}
+
+/// The empty loop: activations that are due when they are asked for, timed together.
+fn empty_round() -> u64 {
     const BATCHES: u64 = 200;
     const N: u64 = 100;
+    let interval = Timer::new(cpu()).interval;
     let control = Control::new(None);
-    let mut activations = Activations::new(LinuxCpu.now(), timer.interval);
+    let mut activations = Activations::new(LinuxCpu.now(), interval);
     let mut at = activations.start();
     let mut batches: Vec<u64> = (0..BATCHES)
         .map(|_| {
             let began = LinuxCpu.now();
             for _ in 0..N {
-                at = at + timer.interval;
+                at = at + interval;
                 LinuxCpu.now();
                 control.show(activations.woke(at).unwrap());
             }
@@ -124,9 +139,7 @@ fn the_timers_own_cost_is_as_stated() {
         .collect();
     // The middle one: what others take of the CPU is no cost of the probe's.
     batches.sort_unstable();
-    let per_round = batches[batches.len() / 2];
-    println!("stated {stated} ns, an empty round takes {per_round} ns");
-    assert!(per_round < stated * 2 + 50 && stated < per_round * 2 + 50, "stated {stated}, is {per_round}");
+    batches[batches.len() / 2]
 }
 
 #[test]

@@ -10,3 +10,5 @@ mod honesty;
 mod power;
 /// What the tests share.
 mod support;
+/// A group of software events.
+mod sys;

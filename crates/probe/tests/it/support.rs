@@ -23,3 +23,12 @@ pub fn two_cpus() -> Option<(usize, usize)> {
         }
     }
 }
+
+/// Does something at the end of its block, also in a panic: a scope would else wait for ever for a thread that nobody stops.
+pub struct AtEnd<F: FnMut()>(pub F);
+
+impl<F: FnMut()> Drop for AtEnd<F> {
+    fn drop(&mut self) {
+        self.0();
+    }
+}

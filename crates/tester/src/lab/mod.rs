@@ -456,7 +456,8 @@ pub fn down(name: &str) -> Result<Removed, Error> {
             removed.still_running.extend(pids(&ip, &namespace)?);
             // Deleting a name only lets go of the namespace: the kernel takes it apart later, and not
             // while anyone is inside. Links go first, so that they are gone when this returns.
-            for link in interfaces(&ip, &namespace, &["type", "veth"])? {
+            // One end takes the other along, which may be in the same namespace.
+            while let Some(link) = interfaces(&ip, &namespace, &["type", "veth"])?.first() {
                 ip.run(&["-n", &namespace, "link", "delete", &link.name])?;
             }
         }

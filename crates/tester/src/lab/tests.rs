@@ -206,6 +206,17 @@ fn run_gives_the_status_and_names_a_missing_program() {
     assert!(!run(&namespace, &[]).unwrap_err().lacks());
 }
 
+/// Deleting one end of such a pair takes the other along.
+#[test]
+fn a_pair_with_both_ends_in_one_namespace_goes_too() {
+    let Some(name) = name_for_root("both") else { return };
+    let guard = Lab::pair(&name).up().unwrap();
+    let ip = Tool::find("ip").unwrap();
+    ip.run(&["-n", &guard.namespace("dut"), "link", "add", "one0", "type", "veth", "peer", "name", "other0"]).unwrap();
+    assert_eq!(guard.down().unwrap().namespaces.len(), 2);
+    assert_gone(&name);
+}
+
 /// What still runs is named, not killed; the links and the names go nevertheless.
 #[test]
 fn down_names_who_is_still_inside() {

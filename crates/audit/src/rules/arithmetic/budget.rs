@@ -33,6 +33,12 @@ pub const RULES: &[Rule] = &[Rule {
     conflicts: &[],
 }];
 
+/// Where no part takes time: which parts were added up, and for whom.
+const POLLING: &str = "nothing that this rule adds up delays a thread that polls (a change of frequency; system management \
+                       interrupts, where they were counted)";
+const WAITING: &str = "nothing that this rule adds up delays a packet (moderation, deferral, idle state, change of frequency, \
+                       interrupt thread; system management interrupts, where they were counted)";
+
 fn budget(facts: &Facts, context: &Context) -> Judged {
     let Some(goal) = context.goal else {
         return Err(Skip::not_applicable("no goal was given: --goal p99.9=50us"));
@@ -48,7 +54,8 @@ fn budget(facts: &Facts, context: &Context) -> Judged {
             open.push("the interrupt moderation of the NIC: no interface is known".to_owned());
         }
         let what = match terms.known.as_slice() {
-            [] => "no setting is known that delays a packet".to_owned(),
+            [] if context.only_polls() => POLLING.to_owned(),
+            [] => WAITING.to_owned(),
             [one] => format!("{} takes up to {}", one.name, one.time),
             _ => format!("the worst cases add up to {sum}: {}", terms.text()),
         };
@@ -78,6 +85,8 @@ fn budget(facts: &Facts, context: &Context) -> Judged {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use host::Fact;
+    use host::facts::Generation;
     use units::Nanos;
 
     use super::super::rings::tests::{exit, moderated, nic};
@@ -125,14 +134,37 @@ pub(crate) mod tests {
     /// A thread that polls wakes up from nothing, with an interface and without (live: DPDK hosts with C6 of 133 us).
     #[test]
     fn a_polling_application_waits_for_no_wake_up() {
-        let sleepy = |host: Host| goal(host).edit(|f| exit(f, 133));
+        let sleepy = |host: Host| {
+            let host = goal(host).edit(|f| exit(f, 133));
+            host.edit(|f| f.cpus.generation = Fact::known(Generation::IceLake, "/proc/cpuinfo"))
+        };
         assert_eq!(sleepy(host()).judge("math.latency-budget")[0].verdict, Verdict::Fail);
         for poll in [host().workload(Workload::Poll), nic().without_uses().workload(Workload::Poll)] {
             let judgement = sleepy(poll).judge("math.latency-budget").remove(0);
             assert_eq!((&judgement.verdict, judgement.effect), (&Verdict::Pass, None), "{judgement:?}");
+            assert!(judgement.found.starts_with("nothing that this rule adds up delays a thread that polls"));
         }
         // One that also waits for interrupts does.
         let both = host().workload(Workload::Poll).workload(Workload::Interrupt);
         assert_eq!(sleepy(both).judge("math.latency-budget")[0].verdict, Verdict::Fail);
+    }
+
+    /// skld0, clx2s0: a core that stops for a change of its frequency stops a thread that polls too.
+    #[test]
+    fn a_change_of_frequency_stops_a_polling_thread() {
+        let poll = |max: &'static str| {
+            let policy = "/sys/devices/system/cpu/cpufreq/policy2";
+            let host = host().isolated("2").workload(Workload::Poll).file(&format!("{policy}/related_cpus"), "2");
+            let host = host.file(&format!("{policy}/scaling_min_freq"), "1000000");
+            let host = host.file(&format!("{policy}/scaling_max_freq"), max).goal(Nanos::from_micros(20));
+            host.edit(|f| f.cpus.generation = Fact::known(Generation::Skylake, "/proc/cpuinfo"))
+        };
+        let varies = poll("3000000").judge("math.latency-budget").remove(0);
+        assert_eq!(
+            (&varies.verdict, varies.effect),
+            (&Verdict::Warn, Some(crate::Effect::Late(Nanos::from_micros(12))))
+        );
+        assert!(varies.found.starts_with("change of frequency takes up to 12us"), "{}", varies.found);
+        assert_eq!(poll("1000000").judge("math.latency-budget")[0].verdict, Verdict::Pass);
     }
 }

@@ -1,9 +1,10 @@
 //! The parts of a packet's delay that a host's settings show.
 
 use host::Facts;
-use host::facts::Link;
+use host::facts::{Fact, Link, Why};
 use units::Nanos;
 
+use crate::rules::cores;
 use crate::rules::cpu::{frequency, idle};
 use crate::{Context, Skip, known};
 
@@ -60,27 +61,28 @@ impl Terms {
 }
 
 /// How long the reader of an interface's rings can be away at the worst: nobody looks until the interrupt comes, the CPU
-/// is awake, the frequency is there, and the thread runs. A reader that polls does none of this.
+/// is awake, the frequency is there, and the thread runs. For a reader that polls only the core's stops are left.
 pub(super) fn absence(facts: &Facts, context: &Context, link: &Link) -> Terms {
     let mut terms = Terms::default();
     if !context.only_polls() {
         terms.add(moderation(link));
         terms.add(deferral(link));
         terms.add(idle_exit(facts, context));
-        terms.add(frequency_stop(facts, context));
         terms.add(thread(facts, link));
     }
+    terms.add(frequency_stop(facts, context));
     terms.add(smi(facts));
     terms
 }
 
-/// The same without an interface: what a wake-up takes at the worst. A thread that polls does not wake up.
+/// The same without an interface: what a wake-up takes at the worst. A thread that polls does not wake up, but stops as
+/// the core does.
 pub(super) fn wake_up(facts: &Facts, context: &Context) -> Terms {
     let mut terms = Terms::default();
     if !context.only_polls() {
         terms.add(idle_exit(facts, context));
-        terms.add(frequency_stop(facts, context));
     }
+    terms.add(frequency_stop(facts, context));
     terms.add(smi(facts));
     terms
 }
@@ -150,13 +152,17 @@ fn idle_exit(facts: &Facts, context: &Context) -> Result<Option<Term>, Skip> {
 
 /// The stop of a core whose frequency changes, where the part is one that stops and the frequency is not fixed.
 fn frequency_stop(facts: &Facts, context: &Context) -> Result<Option<Term>, Skip> {
-    let generation = *known(&facts.cpus.generation)?;
-    let stops = frequency::stops(generation);
+    let generation = match &facts.cpus.generation {
+        // A model that Apus does not know.
+        Fact::Missing { why: Why::Unsupported(_), .. } => None,
+        fact => Some(*known(fact)?),
+    };
+    let stops = generation.and_then(frequency::stops);
     if stops == Some(false) {
         return Ok(None);
     }
     let mut varies = false;
-    let cpus = context.critical(facts);
+    let cpus = cores(facts, &context.critical(facts));
     for cpu in cpus.iter().filter_map(|id| facts.cpus.cpu(id)) {
         let range = &cpu.frequency;
         varies |= known(&range.scaling_min)? < known(&range.scaling_max)?;
@@ -164,7 +170,8 @@ fn frequency_stop(facts: &Facts, context: &Context) -> Result<Option<Term>, Skip
     match (varies, stops) {
         (false, _) => Ok(None),
         (true, None) => {
-            Err(Skip::unknown(format!("no source says whether a change of frequency stops a core of {generation:?}")))
+            let part = generation.map_or("this processor".to_owned(), |generation| format!("{generation:?}"));
+            Err(Skip::unknown(format!("no source says whether a change of frequency stops a core of {part}")))
         }
         (true, _) => Ok(Some(Term {
             name: "change of frequency".into(),

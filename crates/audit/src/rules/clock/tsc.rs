@@ -134,6 +134,10 @@ fn flags(facts: &Facts, _: &Context) -> Judged {
         [] if others.is_empty() => {
             Judgement::pass(Subject::Host, "the TSC is invariant, adjustable and of a known frequency")
         }
+        [] if others == ["tsc_known_freq"] => Judgement::pass(
+            Subject::Host,
+            "the TSC is invariant; the kernel measures its frequency at boot (no tsc_known_freq)",
+        ),
         [] => Judgement::pass(Subject::Host, format!("the TSC is invariant; the CPUs lack {}", others.join(", "))),
         missing if facts.virtualisation.guest.get() == Some(true) => {
             let text =

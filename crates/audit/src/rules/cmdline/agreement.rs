@@ -3,7 +3,8 @@
 use host::Facts;
 use host::facts::CpuSet;
 
-use crate::rules::common::{cpus_of, line};
+use crate::rules::common::{QUEUES_STAY, cpus_of, enumerated, is_operated, line};
+use crate::wording::singular;
 use crate::{Applies, Cause, Context, Fix, Group, How, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 /// The rules.
@@ -82,6 +83,31 @@ struct Side {
 }
 
 impl Side {
+    /// What it lets run, where it is a mask of the running host.
+    fn mask(&self) -> Option<&'static str> {
+        match self.name {
+            DEFAULT => Some("new interrupts may go to"),
+            WORKQUEUES => Some("unbound kernel work may run on"),
+            _ => None,
+        }
+    }
+
+    /// What it says of these CPUs.
+    fn says(&self, all: &CpuSet) -> String {
+        match self.mask() {
+            Some(what) => format!("{what} {}", Subject::from(all.difference(&self.isolates))),
+            None => format!("{} isolates {}", self.name, self.isolates),
+        }
+    }
+
+    /// Its name in a sentence.
+    fn called(&self) -> String {
+        match self.source == "/proc/cmdline" {
+            true => format!("{}=", self.name),
+            false => format!("the {}", self.name),
+        }
+    }
+
     /// Lets it isolate the CPUs that are meant: now or from the next boot.
     fn mend(&self, judgement: Judgement, wanted: &CpuSet, all: &CpuSet) -> Judgement {
         let others = all.difference(wanted);
@@ -144,10 +170,25 @@ fn sets_agree(facts: &Facts, context: &Context) -> Judged {
     let judgement = match wrong.as_slice() {
         [] => Judgement::pass(wanted, format!("{} settings describe the isolated CPUs {wanted}", sides.len())),
         wrong => {
-            let each: Vec<String> =
-                wrong.iter().map(|side| format!("{} isolates {}", side.name, side.isolates)).collect();
-            let judgement = Judgement::warn(wanted, format!("{}, not {wanted}", each.join(", ")));
-            wrong.iter().fold(judgement, |judgement, side| side.mend(judgement, wanted, &all))
+            let each: Vec<String> = wrong.iter().map(|side| side.says(&all)).collect();
+            let agreeing = sides.iter().filter(|side| side.isolates.intersection(&all) == wanted.intersection(&all));
+            let agreeing: Vec<String> = agreeing.map(|side| side.called()).collect();
+            let meant = match (wrong.iter().any(|side| side.mask().is_some()), agreeing.as_slice()) {
+                (false, _) => format!(", not {wanted}"),
+                (true, []) => format!("; the isolated CPUs are {wanted}"),
+                (true, [one]) => format!(", while {one} isolates {wanted}"),
+                (true, many) => format!(", while {} isolate {wanted}", enumerated(many)),
+            };
+            let judgement = Judgement::warn(wanted, format!("{}{meant}", each.join(", ")));
+            let judgement = wrong.iter().fold(judgement, |judgement, side| side.mend(judgement, wanted, &all));
+            // What is written to a running host needs no boot.
+            match judgement.for_good.is_empty() {
+                true if is_operated(facts) && wrong.iter().any(|side| side.name == DEFAULT) => {
+                    judgement.for_good("irqaffinity={housekeeping}").costs(QUEUES_STAY)
+                }
+                true => judgement.costs("None."),
+                false => judgement,
+            }
         }
     };
     let see = |judgement: Judgement, side: &Side| {
@@ -188,12 +229,12 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
                 ),
                 false => format!(
                     "isolate whole cores: rerun with --isolated {whole}, which leaves CPUs {cpus} to housekeeping, or move \
-                     the housekeeping of CPUs {others} to whole cores"
+                     what runs on CPUs {others} to whole cores"
                 ),
             };
-            Judgement::fail(&cpus, format!("CPUs {cpus} share their cores with CPUs {others}, which do housekeeping"))
+            Judgement::fail(&cpus, format!("CPUs {cpus} share their cores with CPUs {others}, which are not isolated"))
                 .see_as(format!("siblings of CPU {}: {}", split[0].0, split[0].1), source)
-                .for_good(fix)
+                .for_good(singular(&fix))
         }
     };
     judgement.alone()
@@ -248,13 +289,15 @@ fn per_node(facts: &Facts, context: &Context) -> Judged {
     }
     let source = "/sys/devices/system/node/node*/cpulist";
     let judgement = match without.as_slice() {
+        [] if nodes == 1 => Judgement::pass(Subject::Host, "the only node has a housekeeping CPU"),
         [] => Judgement::pass(Subject::Host, format!("each of {nodes} nodes has a housekeeping CPU")),
         without => {
             let names: Vec<String> = without.iter().map(u32::to_string).collect();
             Judgement::warn(Subject::Host, format!("node {} has no housekeeping CPU", names.join(", ")))
         }
     };
-    judgement.see_as(format!("{nodes} nodes; isolated {isolated}"), source).alone()
+    let s = if nodes == 1 { "" } else { "s" };
+    judgement.see_as(format!("{nodes} node{s}; isolated {isolated}"), source).alone()
 }
 
 #[cfg(test)]
@@ -353,5 +396,22 @@ pub(crate) mod tests {
         let judgement = threads(&files).judge("cmd.smt-siblings-split").remove(0);
         assert_eq!(judgement.evidence[0].value, "siblings of CPU 6: 1");
         assert_eq!(judgement.evidence[0].source, "/sys/devices/system/cpu/cpu6/topology/thread_siblings_list");
+    }
+
+    /// telco-worker1, and the same without its parameters.
+    #[test]
+    fn a_mask_says_where_interrupts_may_go() {
+        let found = |line: &str| {
+            iso().cmdline(line).file("/proc/irq/default_smp_affinity", "ff\n").judge("cmd.sets-agree").remove(0)
+        };
+        let all = "new interrupts may go to CPUs 0-7";
+        let judgement = found("isolcpus=2-7 nohz_full=2-7 rcu_nocbs=2-7");
+        assert_eq!(judgement.found, format!("{all}, while isolcpus=, nohz_full= and rcu_nocbs= isolate 2-7"));
+        assert!(judgement.for_good.is_empty());
+        assert_eq!(found("nohz_full=2-7").found, format!("{all}, while nohz_full= isolates 2-7"));
+        assert_eq!(found("quiet").found, format!("{all}; the isolated CPUs are 2-7"));
+        // What lasts on a node of OpenShift is what its profile writes.
+        let node = found("ostree=/ostree/boot.0/rhcos/1/0 tuned.non_isolcpus=00000003 isolcpus=2-7");
+        assert_eq!(node.for_good, ["irqaffinity={housekeeping}"]);
     }
 }

@@ -26,8 +26,8 @@ pub const RULES: &[Rule] = &[
             source: "general knowledge of page walks; DPDK asks for 1 GB pages (Getting Started for Linux)",
         },
         fix: Fix::runtime_or_boot(
-            "echo 4096 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
-            "default_hugepagesz=1G hugepagesz=1G hugepages=16",
+            "echo 4096 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages # now, 8 GB in pages of 2 MB: fit it to the application",
+            "default_hugepagesz=1G hugepagesz=1G hugepages=16 # or at boot, 16 GB in pages of 1 GB: fit it to the application",
         )
         .decided(),
         cost: "Nothing else can use the reserved memory.",
@@ -170,17 +170,19 @@ pub const RULES: &[Rule] = &[
 
 fn hugepages(facts: &Facts, _: &Context) -> Judged {
     let line = line(facts)?;
-    let pool = facts.memory.huge_pages.iter().find(|pool| pool.page_bytes == GIB);
+    let pool = gib_pages(facts);
     let subject = Subject::Parameter("hugepages".into());
     // What is asked for of pages of 1 GB: the counts that follow a size of 1G, or the default size of 1G.
     let is_gib = |value: Option<&str>| matches!(value, Some("1G" | "1g" | "1024M"));
     let mut size_is_gib = is_gib(line.value("default_hugepagesz"));
     let mut asked: Option<u64> = None;
+    let mut word = "no hugepages= of 1 GB".to_owned();
     for parameter in &line.parameters {
         match parameter.name.as_str() {
             "hugepagesz" => size_is_gib = is_gib(parameter.value.as_deref()),
             "hugepages" if size_is_gib => {
-                asked = parameter.value.as_deref().and_then(|value| value.parse().ok()).or(asked)
+                asked = parameter.value.as_deref().and_then(|value| value.parse().ok()).or(asked);
+                word = format!("{parameter} of 1 GB");
             }
             _ => {}
         }
@@ -189,26 +191,36 @@ fn hugepages(facts: &Facts, _: &Context) -> Judged {
         (Some(asked), None) if asked > 0 => {
             return Err(Skip::unknown("/sys/kernel/mm/hugepages/hugepages-1048576kB: not recorded"));
         }
-        (Some(asked), Some(pool)) if asked > 0 => match *known(&pool.total)? {
-            total if total >= asked => {
-                Judgement::pass(subject, format!("{total} pages of 1 GB are there")).see(&pool.total)
-            }
+        (Some(asked), Some(pool)) if asked > 0 => match *known(&pool)? {
+            total if total >= asked => Judgement::pass(subject, format!("{total} pages of 1 GB are there")).see(&pool),
             total => Judgement::fail(
                 subject,
                 format!("the command line reserves {asked} pages of 1 GB, and {total} are there"),
             )
-            .see(&pool.total),
+            .see(&pool),
         },
-        _ => match pool.and_then(|pool| pool.total.get()).unwrap_or(0) {
-            0 if pool.is_some() => Judgement::warn(subject, "no pages of 1 GB are reserved"),
-            0 => Judgement::warn(
+        (_, pool) => match pool.as_ref().and_then(host::Fact::get) {
+            Some(0) => Judgement::warn(subject, "no pages of 1 GB are reserved"),
+            Some(total) => Judgement::pass(subject, format!("{total} pages of 1 GB are there, reserved after boot")),
+            None => Judgement::warn(
                 subject,
                 "the command line reserves no pages of 1 GB; whether a service does is not recorded",
             ),
-            total => Judgement::pass(subject, format!("{total} pages of 1 GB are there, reserved after boot")),
-        },
+        }
+        .see_if(pool.as_ref()),
     };
-    see_parameter(judgement, facts, "hugepages").alone()
+    judgement.see_as(word, facts.cmdline.source()).alone()
+}
+
+/// How many pages of 1 GB there are: as the kernel counts them for the host, or else for all of its nodes.
+fn gib_pages(facts: &Facts) -> Option<host::Fact<u64>> {
+    let of = |pools: &[host::facts::HugePages]| pools.iter().find(|pool| pool.page_bytes == GIB)?.total.get();
+    if let Some(pool) = facts.memory.huge_pages.iter().find(|pool| pool.page_bytes == GIB) {
+        return Some(pool.total.clone());
+    }
+    let nodes = facts.cpus.nodes.iter().map(|node| of(&node.huge_pages));
+    let total: u64 = nodes.collect::<Option<Vec<u64>>>().filter(|nodes| !nodes.is_empty())?.into_iter().sum();
+    Some(host::Fact::known(total, "/sys/devices/system/node/node*/hugepages/hugepages-1048576kB/nr_hugepages"))
 }
 
 fn iommu(facts: &Facts, context: &Context) -> Judged {
@@ -334,6 +346,28 @@ pub(crate) mod tests {
         host().workload(Workload::Poll).cmdline(line)
     }
 
+    /// Two nodes with these pages of 1 GB, and no count for the host.
+    fn on_nodes(host: Host, first: &str, second: &str) -> Host {
+        [(0, first), (1, second)].into_iter().fold(host, |host, (node, pages)| {
+            let place = format!("/sys/devices/system/node/node{node}");
+            host.file(&format!("{place}/cpulist"), &format!("{}-{}", node * 4, node * 4 + 3))
+                .file(&format!("{place}/hugepages/hugepages-1048576kB/nr_hugepages"), pages)
+        })
+    }
+
+    /// telco-master, kvm-guest-sno: the nodes' counts are recorded; telco-worker1: hugepages=0 is of 2 MB.
+    #[test]
+    fn pages_of_each_node_are_counted_and_another_size_is_no_evidence() {
+        let judgement = on_nodes(poll("hugepagesz=2M hugepages=0"), "0\n", "0\n").judge("cmd.hugepages").remove(0);
+        assert_eq!(judgement.found, "no pages of 1 GB are reserved");
+        let seen: Vec<&str> = judgement.evidence.iter().map(|seen| seen.value.as_str()).collect();
+        assert_eq!(seen, ["0", "no hugepages= of 1 GB"]);
+        let judgement = on_nodes(poll("quiet"), "3\n", "1\n").judge("cmd.hugepages").remove(0);
+        assert!(judgement.found.starts_with("4 pages of 1 GB are there"), "{judgement:?}");
+        let open = poll("quiet").judge("cmd.hugepages").remove(0);
+        assert!(open.found.contains("not recorded") && open.evidence.len() == 1, "{open:?}");
+    }
+
     fn rt() -> Host {
         host().workload(Workload::Rt).isolated("2-7")
     }
@@ -353,6 +387,7 @@ pub(crate) mod tests {
         Case::fail("cmd.hugepages", || poll(LINE).file(POOL, "9\n")),
         Case::warn("cmd.hugepages", || poll("quiet").file(POOL, "0\n")),
         Case::unknown("cmd.hugepages", || poll(LINE)),
+        Case::fail("cmd.hugepages", || on_nodes(poll(LINE), "8\n", "2\n")),
         Case::pass("cmd.iommu-pt", || host().nic("eth0").edit(|facts| in_group(facts, "identity"))),
         Case::warn("cmd.iommu-pt", || host().nic("eth0").edit(|facts| in_group(facts, "DMA-FQ"))),
         Case::unknown("cmd.iommu-pt", || host().nic("eth0")),

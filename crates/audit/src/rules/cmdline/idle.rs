@@ -32,7 +32,7 @@ pub const RULES: &[Rule] = &[
         fix: Fix::boot(
             "remove idle=poll # after the reboot apus audit limits the idle states of the application's CPUs alone (idle.states)",
         ),
-        cost: "Idle CPUs sleep, and wake up as late as their idle states allow.",
+        cost: "Idle CPUs sleep, and take as long to wake up as their idle states allow.",
         references: &[
             CPUIDLE,
             "Linux Documentation/timers/no_hz.rst",
@@ -204,6 +204,9 @@ fn processor(facts: &Facts, _: &Context) -> Judged {
     see_parameter(judgement, facts, "processor.max_cstate").see(driver).alone()
 }
 
+/// What a CPU needs for its TSC to be trusted without a watchdog (arch/x86/kernel/tsc.c).
+const NEEDED: [&str; 3] = ["constant_tsc", "nonstop_tsc", "tsc_adjust"];
+
 fn tsc(facts: &Facts, context: &Context) -> Judged {
     let line = line(facts)?;
     // The kernel reads each tsc= of the line (arch/x86/kernel/tsc.c, tsc_setup).
@@ -219,8 +222,7 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
     }
     let flags = known(&facts.cpus.flags)?;
     let release = known(&facts.kernel.release)?;
-    let missing: Vec<&str> =
-        ["constant_tsc", "nonstop_tsc", "tsc_adjust"].into_iter().filter(|flag| !flags.contains(*flag)).collect();
+    let missing: Vec<&str> = NEEDED.into_iter().filter(|flag| !flags.contains(*flag)).collect();
     let trusted = match missing.as_slice() {
         [] => trusts(facts)?,
         ["tsc_adjust"] => Trust::No("the CPUs have no TSC_ADJUST".into()),
@@ -253,9 +255,9 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
         ),
         (None, false) => Judgement::pass(subject, "tsc=nowatchdog: no timer checks the TSC"),
     };
-    let judgement = judgement
-        .see_as(release.as_str(), facts.kernel.release.source())
-        .see_as(listed("missing", &missing), facts.cpus.flags.source());
+    let seen = if missing.is_empty() { NEEDED.join(" ") } else { listed("missing", &missing) };
+    let judgement =
+        judgement.see_as(release.as_str(), facts.kernel.release.source()).see_as(seen, facts.cpus.flags.source());
     see_parameter(judgement, facts, "tsc").alone()
 }
 
@@ -345,8 +347,9 @@ fn clocksource(facts: &Facts, _: &Context) -> Judged {
 fn skew_tick(facts: &Facts, _: &Context) -> Judged {
     let line = line(facts)?;
     any_cpu(facts)?;
-    let stopped = facts.cpus.nohz_full.value().cloned().unwrap_or_default();
-    let ticking = facts.cpus.all().difference(&stopped).len();
+    let stopped =
+        facts.cpus.nohz_full.value().cloned().or_else(|| line.last("nohz_full")?.cpu_set(&facts.cpus.all()).ok());
+    let ticking = facts.cpus.all().difference(&stopped.unwrap_or_default()).len();
     let subject = Subject::Parameter("skew_tick".into());
     let judgement = match line.value("skew_tick") {
         Some("1") => Judgement::pass(subject, "ticks are spread"),

@@ -5,8 +5,8 @@ use host::facts::CpuSet;
 use units::Nanos;
 
 use crate::rules::common::{
-    any_cpu, cpus_of, full_ticks, given, isolates, line, offloads_by_default, partitions_known, see_parameter,
-    without_balancing,
+    QUEUES_STAY, any_cpu, cpus_of, full_ticks, given, isolates, line, offloads_by_default, partitions_known,
+    see_parameter, without_balancing,
 };
 use crate::{
     Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, Workload, known, settled,
@@ -75,12 +75,12 @@ pub const RULES: &[Rule] = &[
         why: "The tick interrupts each busy CPU CONFIG_HZ times a second. A CPU in nohz_full stops it while one thread alone is \
               runnable; a second runnable thread, a POSIX CPU timer or perf brings it back.",
         magnitude: Magnitude {
-            text: "100 to 1000 interruptions a second while the CPU is busy, some microseconds each; about one a second is left",
+            text: "100 to 1000 interruptions a second while the CPU is busy, some microseconds each; since Linux 4.17 the last one a second runs on a housekeeping CPU instead",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
-            source: "Linux Documentation/timers/no_hz.rst; the length of one tick is general knowledge",
+            source: "Linux Documentation/timers/no_hz.rst; Documentation/admin-guide/cpu-isolation.rst, Tradeoffs, and commit d84b31313ef8 (sched/isolation: Offload residual 1Hz scheduler tick); the length of one tick is general knowledge",
         },
         fix: Fix::boot("nohz_full={isolated} rcu_nocbs={isolated}"),
-        cost: "Each entry into the kernel costs more, for times are kept there; the boot CPU cannot be one of them.",
+        cost: "Each entry into the kernel costs more, because CPU time is accounted there; the boot CPU cannot be in nohz_full=.",
         references: &["Linux Documentation/timers/no_hz.rst", "Linux Documentation/admin-guide/cpu-isolation.rst"],
         conflicts: &[],
     },
@@ -165,7 +165,7 @@ pub const RULES: &[Rule] = &[
             "echo {housekeeping-mask} > /proc/irq/default_smp_affinity",
             "irqaffinity={housekeeping}",
         ),
-        cost: "The housekeeping CPUs carry all interrupts; a NIC that the kernel drives loses queues.",
+        cost: QUEUES_STAY,
         references: &[
             "Linux Documentation/admin-guide/kernel-parameters.txt, irqaffinity",
             "FlexRAN real-time platform slides (2018), kernel command line",
@@ -207,12 +207,13 @@ fn isolcpus(facts: &Facts, context: &Context) -> Judged {
             format!("the scheduler balances work onto CPUs {missing}, which are meant for the application"),
         )
     } else if !missing.is_empty() {
+        let balances = match facts.cmdline.is(|line| line.has("isolcpus")) {
+            Some(false) => format!("there is no isolcpus=: the scheduler balances work onto CPUs {missing}"),
+            _ => format!("isolcpus= does not keep the scheduler from balancing work onto CPUs {missing}"),
+        };
         Judgement::warn(
             &missing,
-            format!(
-                "isolcpus= does not keep the scheduler from balancing work onto CPUs {missing}; whether a cpuset partition \
-                 does is not recorded"
-            ),
+            format!("{balances}, unless a cpuset partition, which is not recorded, keeps it away"),
         )
         .with_effect(crate::Effect::Unsized)
     } else if !stray.is_empty() {

@@ -5,14 +5,21 @@ use host::facts::CommandLine;
 
 use crate::cmdline::{Kind, Remark, judge_on, table};
 use crate::rules::common::{line, messages, offloads_by_default};
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject};
+use crate::{
+    Applies, Cause, Context, Evidence, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Verdict,
+};
 
 const PARAMETERS: &str = "Linux Documentation/admin-guide/kernel-parameters.txt";
 
 const SILENT: Magnitude = Magnitude {
     text: "as much as the parameter was meant to save",
     effect: crate::Effect::Unsized,
+    source: "the rule of that parameter says how much",
+};
+/// The same, of names that the kernel does not know.
+const UNKNOWN: Magnitude = Magnitude {
     source: "Linux Documentation/admin-guide/kernel-parameters.rst: what the kernel does not know goes to init",
+    ..SILENT
 };
 
 /// The rules.
@@ -44,7 +51,7 @@ pub const RULES: &[Rule] = &[
         judge: unknown_names,
         why: "What the kernel does not know it hands to init, and says so in one line of its messages since 5.14: a misspelt parameter \
               does nothing.",
-        magnitude: SILENT,
+        magnitude: UNKNOWN,
         fix: Fix::boot("correct or remove the parameter").decided(),
         cost: "None beyond the reboot.",
         references: &[PARAMETERS, "Linux commit 86d1919a4fb0 (init: print out unknown kernel parameters)"],
@@ -190,17 +197,42 @@ fn companions(facts: &Facts, context: &Context) -> Judged {
         let is = |name: &str| remark.parameter.starts_with(name);
         // cmd.hugepages judges these for the same uses, and a kernel that offloads by default lacks no rcu_nocbs=.
         let elsewhere = is("default_hugepagesz=") || is("rcu_nocbs=") && offloads_by_default(facts) == Some(true);
-        !(elsewhere || no_ticks && is("nohz_full="))
+        let is_off = is("nmi_watchdog=") && facts.sysctl_number("kernel.nmi_watchdog").get() == Some(0);
+        !(elsewhere || is_off || no_ticks && is("nohz_full="))
     };
     let found = found.into_iter().filter(wanted).collect();
-    each(facts, found, "no companion is missing", |subject, text| {
+    let mut judgements = each(facts, found, "no companion is missing", |subject, text| {
         let name = CommandLine::parse(&subject.to_string()).parameters.first().map(|word| word.name.clone());
         let judgement = Judgement::warn(subject, format!("missing: {text}"));
         match name.as_deref().and_then(cause_of) {
             Some(cause) => judgement.because(cause),
             None => judgement,
         }
-    })
+    })?;
+    let is_detector = |judgement: &&mut Judgement| {
+        judgement.verdict == Verdict::Warn && judgement.subject == Subject::Parameter("nmi_watchdog=0".into())
+    };
+    if let Some(judgement) = judgements.iter_mut().find(is_detector)
+        && let Some((count, seen)) = counter_interrupts(facts)
+    {
+        let cpus = if count == 1 { "the CPU".to_owned() } else { format!("all {count} CPUs") };
+        judgement.found = format!(
+            "missing, and non-maskable interrupts of the performance counters came to {cpus}, as from the hard-lockup detector"
+        );
+        judgement.evidence.push(Evidence { value: seen, source: facts.counters.interrupts.source().to_string() });
+    }
+    Ok(judgements)
+}
+
+/// On how many CPUs non-maskable interrupts came: on all, and as many as performance counters raised. The detector is then
+/// on, or somebody profiled every CPU.
+fn counter_interrupts(facts: &Facts) -> Option<(usize, String)> {
+    let table = facts.counters.interrupts.value()?;
+    let (all, counters) = (table.row("NMI")?, table.row("PMI")?);
+    let each = all.counts == counters.counts && all.counts.len() == table.cpus.len();
+    let came = each && !all.counts.is_empty() && all.counts.iter().all(|count| *count > 0);
+    let (least, most) = (all.counts.iter().min()?, all.counts.iter().max()?);
+    came.then(|| (table.cpus.len(), format!("NMI = PMI, {least} to {most} on each CPU")))
 }
 
 /// What a missing parameter is for.
@@ -351,5 +383,26 @@ pub(crate) mod tests {
         assert_eq!(judgements[0].for_good, ["irqaffinity=0-1"]);
         let all = with("isolcpus=managed_irq,domain,0-7 nohz_full=0-7 nmi_watchdog=0").isolated("0-7");
         assert!(all.judge("cmd.companions").iter().any(|j| j.for_good[0].starts_with("isolate fewer CPUs")));
+    }
+
+    /// telco-master: no sysctl is recorded, but the counters' interrupts are.
+    #[test]
+    fn the_detector_is_named_as_far_as_it_shows() {
+        let found = |host: Host| {
+            let host = host.isolated("2-3").workload(crate::Workload::Interrupt);
+            let judgements = host.cmdline("isolcpus=managed_irq,domain,2-3").judge("cmd.companions");
+            let one = judgements.into_iter().find(|one| one.subject.to_string() == "nmi_watchdog=0");
+            one.map(|one| one.found).unwrap_or_default()
+        };
+        let counted = |pmi: u32| {
+            let rows = format!(
+                "     CPU0 CPU1\nNMI: 3 4 Non-maskable interrupts\nPMI: 3 {pmi} Performance monitoring interrupts\n"
+            );
+            host().file("/proc/interrupts", &rows)
+        };
+        assert!(found(counted(4)).contains("came to all 2 CPUs, as from the hard-lockup detector"));
+        assert!(found(counted(5)).starts_with("missing: unless kernel.nmi_watchdog is 0"));
+        assert!(found(host()).starts_with("missing: unless kernel.nmi_watchdog is 0"));
+        assert_eq!(found(host().file("/proc/sys/kernel/nmi_watchdog", "0\n")), "");
     }
 }

@@ -61,7 +61,8 @@ pub const RULES: &[Rule] = &[
         applies: Applies::LINUX.on_hardware(),
         judge: mce,
         why: "Each CPU polls its machine-check banks for corrected errors, every 5 minutes by default and more often after an error. \
-              mce=off ends this, and with it the handling of uncorrected errors: memory that is broken is then used on.",
+              mce=off ends this, and with it the handling of uncorrected errors: with CR4.MCE clear, a machine check shuts the \
+              processor down (Intel SDM volume 3, Machine-Check Exception), and the host resets. Corrected errors go unseen.",
         magnitude: Magnitude {
             text: "one timer every 5 minutes on each CPU, tens of microseconds for the banks",
             effect: crate::Effect::Late(Nanos::from_micros(20)),
@@ -177,7 +178,7 @@ fn nmi_watchdog(facts: &Facts, context: &Context) -> Judged {
 
 fn mce(facts: &Facts, context: &Context) -> Judged {
     if line(facts)?.has_value("mce", "off") || line(facts)?.has("nomce") {
-        let text = "machine checks are off: uncorrected memory errors are not handled, and no error is reported";
+        let text = "machine checks are off: the kernel handles none, uncorrected memory errors included, and logs no error from the processors' banks";
         // Nothing is polled then: what it takes is no time.
         let judgement = Judgement::warn(Subject::Parameter("mce".into()), text).with_effect(crate::Effect::Unsized);
         // The kernel then has no files of machine checks either (arch/x86/kernel/cpu/mce/core.c, mce_available).
@@ -339,5 +340,15 @@ pub(crate) mod tests {
         assert_eq!(judgements.len(), 1);
         assert_eq!(judgements[0].subject.to_string(), "CPUs 2-7");
         assert_eq!(judgements[0].found, "the banks are polled every 300 s");
+    }
+
+    /// What the firmware reports, to its own log or over ACPI, is not turned off.
+    #[test]
+    fn machine_checks_that_are_off_hide_what_the_processor_reports_and_no_more() {
+        let found = iso().cmdline("mce=off").judge("cmd.mce").remove(0).found;
+        let said = "machine checks are off: the kernel handles none, uncorrected memory errors included, and logs no error from the processors' banks";
+        assert_eq!(found, said);
+        let why = crate::rules::find("cmd.mce").unwrap().why;
+        assert!(why.contains("CR4.MCE") && !why.contains("used on"));
     }
 }

@@ -1,14 +1,14 @@
 //! Frequencies: who chooses them, and between which bounds.
 
 use host::Facts;
-use host::facts::{Cpu, Generation, Vendor};
+use host::facts::{Cpu, CpuSet, Generation, Vendor};
 use units::Nanos;
 
 use crate::remedy::steady;
 use crate::rules::choices::{Side, choose};
 use crate::rules::common::{PREFERENCE, by_cpu, megahertz};
-use crate::rules::one_frequency;
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
+use crate::rules::{cores, one_frequency};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 const GUIDE: &str = "Intel P-state guide 637284-001US";
 
@@ -32,7 +32,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Slower,
             source: "Linux Documentation/admin-guide/pm/cpufreq.rst, Generic Scaling Governors; the ratio is arithmetic",
         },
-        fix: Fix::runtime("cpupower -c {cpu} frequency-set -g performance"),
+        fix: Fix::runtime("cpupower -c {core} frequency-set -g performance"),
         cost: POWER,
         references: &[GUIDE, "Linux Documentation/admin-guide/pm/cpufreq.rst", "tuned profile network-latency"],
         conflicts: &[
@@ -47,13 +47,14 @@ pub const RULES: &[Rule] = &[
         applies: Applies::LINUX.on_hardware().isolated(),
         judge: span,
         why: "Between two bounds the clock varies with the load, and the time for the same work with it. On the first two generations of Xeon Scalable \
-              each change also stops the core; there, and on a real-time host, one frequency is best. Elsewhere a floor is enough.",
+              each change also stops the core; there, and on a real-time host, one frequency is best, for all threads of \
+              the core: it runs at the higher request of its threads. Elsewhere a floor is enough.",
         magnitude: Magnitude {
             text: "work takes up to the ratio of the bounds longer; Skylake and Cascade Lake servers also stop for 10 to 12 us at each change",
             effect: crate::Effect::Slower,
             source: GUIDE,
         },
-        fix: Fix::runtime("cpupower -c {cpu} frequency-set {bounds}"),
+        fix: Fix::runtime("cpupower -c {core} frequency-set {bounds}"),
         cost: FLOOR,
         references: &[GUIDE, "FlexRAN real-time platform slides (2018), Processor Optimizations"],
         conflicts: &[],
@@ -72,7 +73,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(STOP),
             source: GUIDE,
         },
-        fix: Fix::runtime("cpupower -c {cpu} frequency-set {bounds}"),
+        fix: Fix::runtime("cpupower -c {core} frequency-set {bounds}"),
         cost: FIXED,
         references: &[GUIDE],
         conflicts: &[],
@@ -112,7 +113,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Slower,
             source: "Intel SDM volume 3, section 15.3.4, IA32_ENERGY_PERF_BIAS; no size is published",
         },
-        fix: Fix::both("x86_energy_perf_policy --cpu {cpu} --epb 0", "tuned: [cpu] energy_perf_bias=performance"),
+        fix: Fix::both("x86_energy_perf_policy --cpu {core} --epb 0", "tuned: [cpu] energy_perf_bias=performance"),
         cost: POWER,
         references: &[
             "Linux Documentation/admin-guide/pm/intel_epb.rst",
@@ -193,11 +194,11 @@ pub const RULES: &[Rule] = &[
 
 /// What it costs where the clock stays up.
 pub(super) const POWER: &str = "More power while there is little to do; how much depends on the processor.";
-const FLOOR: &str = "No saving when idle; turbo above the floor stays.";
-const FIXED: &str = "No saving when idle, and no turbo above the fixed frequency.";
+const FLOOR: &str = "Saves less power at low load (idle states still save); turbo above the floor stays.";
+const FIXED: &str = "Saves less power at low load (idle states still save), and no turbo above the fixed frequency.";
 /// acpi-cpufreq knows the frequencies of the firmware's table, and the highest of them boosts as long as boost is on
 /// (Documentation/admin-guide/pm/cpufreq.rst, The File cpufreq/boost).
-const BOOSTED: &str = "No saving when idle. Boost stays on: at its highest state the hardware goes above the bound until boost is off \
+const BOOSTED: &str = "Saves less power at low load (idle states still save). Boost stays on: at its highest state the hardware goes above the bound until boost is off \
                        (cpu.turbo).";
 
 /// What bounds cost on this CPU.
@@ -244,11 +245,19 @@ fn governor(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
+/// The CPUs whose frequency must not change for these not to stop: where one frequency is wanted, all threads of their
+/// cores, for a core runs at the higher request of its threads. For a floor the own request is enough.
+fn clocked(facts: &Facts, context: &Context, cpus: &CpuSet) -> CpuSet {
+    if one_frequency(facts, context) { cores(facts, cpus) } else { cpus.clone() }
+}
+
 fn span(facts: &Facts, context: &Context) -> Judged {
-    by_cpu(facts, &context.isolated.value, |cpu| {
+    by_cpu(facts, &clocked(facts, context, &context.isolated.value), |cpu| {
         let (low, high) = (&cpu.frequency.scaling_min, &cpu.frequency.scaling_max);
         let (min, max) = (*known(low)?, *known(high)?);
         let floor = steady(facts, cpu.id).filter(|_| !one_frequency(facts, context));
+        let above = cpu.frequency.hardware_max.get().filter(|most| *most > max);
+        let up_to = |most| format!(", up to {}", megahertz(most));
         let judgement = match min == max {
             true if boosts(facts, cpu) && cpu.frequency.hardware_max.get() == Some(max) => Judgement::pass(
                 Subject::Host,
@@ -261,11 +270,27 @@ fn span(facts: &Facts, context: &Context) -> Judged {
                 Judgement::pass(Subject::Host, text)
             }
             false => {
-                let text = format!("the frequency is between {} and {}", megahertz(min), megahertz(max));
-                let judgement = Judgement::warn(Subject::Host, text);
-                match facts.cpus.generation.get().and_then(stops) {
-                    Some(true) => judgement.takes(STOP),
-                    _ => judgement,
+                // cpufreq's `boost` raises the frequency above the bounds of acpi-cpufreq.
+                let (verb, boost) = match boosts(facts, cpu) {
+                    true => ("be set", format!("; boost goes above{}", above.map(up_to).unwrap_or_default())),
+                    false => ("change", String::new()),
+                };
+                let text = format!("the frequency may {verb} between {} and {}{boost}", megahertz(min), megahertz(max));
+                let generation = &facts.cpus.generation;
+                let judgement = match generation.get().filter(|generation| stops(*generation) == Some(true)) {
+                    Some(name) => Judgement::warn(Subject::Host, format!("{text}, and each change stops the core"))
+                        .takes(STOP)
+                        .see_as(format!("{name:?}"), generation.source()),
+                    None => Judgement::warn(Subject::Host, text),
+                };
+                match boosts(facts, cpu) {
+                    true => {
+                        let judgement = judgement.see_whether(&facts.scaling.boost, "on", "off");
+                        above.iter().fold(judgement, |judgement, most| {
+                            judgement.see_as(megahertz(*most), cpu.frequency.hardware_max.source())
+                        })
+                    }
+                    false => judgement,
                 }
             }
         };
@@ -305,7 +330,7 @@ fn transition(facts: &Facts, context: &Context) -> Judged {
         .see_as(name, generation.source())
         .alone();
     }
-    by_cpu(facts, &context.critical(facts), |cpu| {
+    by_cpu(facts, &clocked(facts, context, &context.critical(facts)), |cpu| {
         let (governor, range) = (&cpu.frequency.governor, &cpu.frequency);
         let (low, high) = (*known(&range.scaling_min)?, *known(&range.scaling_max)?);
         let judgement = match low == high {
@@ -360,9 +385,8 @@ fn epb(facts: &Facts, context: &Context) -> Judged {
 }
 
 fn turbo(facts: &Facts, context: &Context) -> Judged {
-    const OFF: Side =
-        Side { is: "turbo is off", want: "turbo off", who: "FlexRAN slides, DPDK guide", of: &[Workload::Rt] };
-    // None of them speaks of one use; OpenShift's vDU is a real-time one.
+    // No use decides: of the sources for real-time hosts, FlexRAN's switches turbo off and OpenShift's vDU leaves it on.
+    const OFF: Side = Side { is: "turbo is off", want: "turbo off", who: "FlexRAN slides, DPDK guide", of: &[] };
     const ON: Side = Side {
         is: "turbo is on, for the lowest mean and with a frequency that varies",
         want: "turbo on",
@@ -435,15 +459,18 @@ fn observed(facts: &Facts, context: &Context) -> Judged {
         let busy = facts.interval.value().and_then(|interval| interval.change.cpu_times.value()?.get(&cpu.id).copied());
         let idle = busy.is_none_or(|times| times.idle > times.user.saturating_add(times.system));
         if current.as_hertz() + SLACK_HZ >= bound.as_hertz() {
-            return Ok(Judgement::pass(Subject::Host, format!("runs at {} or more, as promised", megahertz(bound)))
+            return Ok(Judgement::pass(Subject::Host, format!("ran at {} or more when it was read", megahertz(bound)))
                 .see_as(megahertz(current), frequency.current.source()));
         }
         // An idle CPU may be slow.
         if idle && frequency.governor.is(|governor| governor == "performance") != Some(true) {
             return Err(Skip::unknown("the CPU was idle, or it is not known whether it was"));
         }
-        Ok(Judgement::warn(Subject::Host, format!("runs below {} by more than 100 MHz", megahertz(bound)))
-            .see_as(megahertz(current), frequency.current.source()))
+        Ok(Judgement::warn(
+            Subject::Host,
+            format!("ran below {} by more than 100 MHz when it was read", megahertz(bound)),
+        )
+        .see_as(megahertz(current), frequency.current.source()))
     })
 }
 
@@ -545,6 +572,59 @@ pub(crate) mod tests {
         assert_eq!(cost(&host), super::FLOOR);
         assert!(cost(&host.workload(crate::Workload::Rt)).contains("Boost stays on"));
         assert!(cost(&bounds("800000", "2200000").workload(crate::Workload::Rt)).contains("no turbo above"));
+    }
+
+    /// skld0, CPUs 4-7 of cores 4/12 to 7/15: the other threads of the cores keep the clock moving.
+    #[test]
+    fn the_other_threads_of_the_cores_are_fixed_too() {
+        // CPUs 2 and 3 are isolated, 6 and 7 the other threads of their cores.
+        let host = |own: &str, other: &str| {
+            let host = model(4, "800000").isolated("2-3");
+            (0..8).fold(host, |host, n| {
+                let low = if [2, 3].contains(&n) { own } else { other };
+                let policy = format!("/sys/devices/system/cpu/cpufreq/policy{n}");
+                let threads = format!("/sys/devices/system/cpu/cpu{n}/topology/thread_siblings_list");
+                host.file(&threads, &format!("{},{}", n % 4, n % 4 + 4))
+                    .file(&format!("{policy}/scaling_min_freq"), low)
+            })
+        };
+        for id in ["cpu.freq-span", "cpu.pstate-transition-gen"] {
+            let judgement = host("2200000", "800000").judge(id);
+            let moving: Vec<String> = judgement
+                .iter()
+                .filter(|one| one.verdict == crate::Verdict::Warn)
+                .map(|one| one.subject.to_string())
+                .collect();
+            assert_eq!(moving, ["CPUs 6-7"], "{id}: {judgement:?}");
+            assert_eq!(host("2200000", "2200000").judge(id).len(), 1);
+        }
+        // For a floor the own request is enough; the fix names whole cores all the same.
+        let floor = based(ice_lake(), "2200000").isolated("2-3");
+        assert_eq!(floor.judge("cpu.freq-span")[0].subject.to_string(), "CPUs 2-3");
+        let intent = crate::Intent { isolated: Some("2-3".parse().unwrap()), ..crate::Intent::default() };
+        let facts = policies(host("800000", "800000"), "energy_performance_preference", "power\n").facts();
+        let report = crate::audit(&facts, &intent);
+        for (id, command) in [
+            ("cpu.freq-span", "cpupower -c 2-3,6-7 frequency-set -d 2200MHz -u 2200MHz"),
+            ("cpu.governor", "cpupower -c 2-3,6-7 frequency-set -g performance"),
+            (
+                "cpu.epp",
+                "for n in 2 3 6 7; do echo performance > /sys/devices/system/cpu/cpu$n/cpufreq/energy_performance_preference; done",
+            ),
+        ] {
+            let finding = report.findings.iter().find(|finding| finding.rule.id == id).unwrap();
+            let steps: Vec<String> = finding.fix.steps().map(ToString::to_string).collect();
+            assert!(steps.iter().any(|step| step.contains(command)), "{id}: {steps:?}");
+            let of: Vec<u32> = finding
+                .fix
+                .settings()
+                .flat_map(|setting| match &setting.place {
+                    crate::remedy::Place::Cpus(cpus, _) => cpus.iter().collect::<Vec<u32>>(),
+                    _ => Vec::new(),
+                })
+                .collect();
+            assert!(of.contains(&6) && of.contains(&3) && !of.contains(&1), "{id}: {of:?}");
+        }
     }
 
     /// A lower frequency makes work slower, and no packet late: no time is claimed, of Intel's documents least of all.

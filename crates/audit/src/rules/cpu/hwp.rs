@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use host::Facts;
-use host::facts::{Cpu, CpuSet, Vendor, bits};
+use host::facts::{Cpu, CpuSet, IdleState, Vendor, bits};
 use units::Nanos;
 
 use super::idle;
@@ -135,7 +135,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux drivers/idle/intel_idle.c, icx_cstates: C1 1 us, C1E 4 us",
         },
         fix: Fix::both(
-            "pepc pstates config --c1e-autopromote off",
+            "pepc cstates config --c1e-autopromote off # on all CPUs: the register is the package's",
             "firmware setting Enhanced Halt State (C1E): disabled",
         ),
         cost: "Idle cores keep their voltage.",
@@ -157,7 +157,7 @@ pub const RULES: &[Rule] = &[
             source: "Intel SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL, bits 25 to 28",
         },
         fix: Fix::both(
-            "pepc cstates config --c1-demotion off --c1-undemotion off",
+            "pepc cstates config --cpus {core} --c1-demotion off --c1-undemotion off",
             "firmware setting C1 auto demotion: disabled",
         ),
         cost: "With C6 enabled, wake-ups come from C6 more often: disable C6 too.",
@@ -259,7 +259,14 @@ fn alike(facts: &Facts, address: u32, what: &str) -> Judged {
 }
 
 fn prefetchers(facts: &Facts, _: &Context) -> Judged {
-    alike(facts, 0x1A4, "prefetchers that are off")
+    let none = |judgement: &mut Judgement| {
+        if let Some(cpus) = judgement.found.strip_prefix("prefetchers that are off: 0x0 ") {
+            judgement.found = format!("no prefetcher is off: MSR 0x1a4 is 0x0 {cpus}");
+        }
+    };
+    let mut judgements = alike(facts, 0x1A4, "prefetchers that are off")?;
+    judgements.iter_mut().for_each(none);
+    Ok(judgements)
 }
 
 fn ddio(facts: &Facts, _: &Context) -> Judged {
@@ -337,15 +344,27 @@ fn c1e(facts: &Facts, context: &Context) -> Judged {
     by_cpu(facts, &context.critical(facts), |cpu| {
         let fact = facts.msrs.of(0x1FC, cpu.id);
         let value = *known(&fact)?;
-        let state = |wanted: &str| {
-            let states = cpu.idle_states.value()?;
-            let state = states.iter().find(|state| state.name.is(|name| name == wanted) == Some(true))?;
-            (state.disabled.get() != Some(true)).then(|| state.exit_latency.get())?
+        // intel_idle calls the firmware's states C1_ACPI and so on.
+        let is = |state: &IdleState, wanted: &str| {
+            state.name.is(|name| name.strip_suffix("_ACPI").unwrap_or(name) == wanted) == Some(true)
         };
+        let requested = |state: &&IdleState| state.disabled.get() != Some(true);
+        let states = || cpu.idle_states.value().into_iter().flatten().filter(requested);
+        let state = |wanted: &str| states().find(|state| is(state, wanted))?.exit_latency.get();
+        let deeper = states().find(|state| state.name.is(|name| name.starts_with('C')) == Some(true));
         let judgement = match bits(value, 1, 1) {
-            0 => Judgement::pass(Subject::Host, "C1 stays C1"),
-            _ if cpu.idle_states.is_known() && state("C1").is_none() => {
-                Judgement::pass(Subject::Host, "C1 would become C1E, but the kernel asks for no C1")
+            0 => Judgement::pass(Subject::Host, "C1 is not promoted to C1E"),
+            // Without any state of its own the kernel halts, which is C1.
+            _ if let Some(first) = deeper
+                && !states().any(|state| is(state, "C1")) =>
+            {
+                let exit = first.exit_latency.get().map(|exit| format!(" ({exit})")).unwrap_or_default();
+                let already = if is(first, "C1E") { " already" } else { "" };
+                let text = format!(
+                    "promotion of C1 to C1E is on and does nothing here: the kernel's first state is {}{already}{exit}",
+                    idle::name(first)
+                );
+                Judgement::pass(Subject::Host, text).see(&first.name)
             }
             _ => {
                 let judgement = Judgement::warn(Subject::Host, "the hardware makes C1E of each C1");
@@ -495,5 +514,38 @@ pub(crate) mod tests {
     fn what_c1e_takes_is_of_this_host() {
         let judgements = with_states(msr("0x1fc", "0x2"), &[("C1", "1"), ("C1E", "4")]).judge("idle.c1e");
         assert_eq!(judgements[0].effect, Some(crate::Effect::Late(units::Nanos::from_micros(3))));
+    }
+
+    /// adl0 has no C1; where intel_idle takes the firmware's states, C1 is called C1_ACPI.
+    #[test]
+    fn promotion_does_nothing_only_where_the_kernel_requests_no_c1() {
+        let of = |states: &[(&str, &str)]| with_states(msr("0x1fc", "0x2"), states).judge("idle.c1e").remove(0);
+        let found = of(&[("POLL", "0"), ("C1E", "2"), ("C6", "170")]).found;
+        assert_eq!(
+            found,
+            "promotion of C1 to C1E is on and does nothing here: the kernel's first state is C1E already (2us)"
+        );
+        assert_eq!(of(&[("POLL", "0"), ("C1_ACPI", "1"), ("C2_ACPI", "41")]).verdict, crate::Verdict::Warn);
+    }
+
+    /// pepc(1), cstates: without --cpus all CPUs of the host are changed; the register is a core's, 0x1fc a package's.
+    #[test]
+    fn demotion_is_switched_off_for_the_cpus_of_the_finding() {
+        let facts = with_states(msr("0xe2", "0x14000000"), &[("C1", "1"), ("C6", "170")]);
+        let facts = facts.file("/sys/devices/system/cpu/cpu2/topology/thread_siblings_list", "2,6\n").facts();
+        let isolated = Some("2-3".parse().unwrap());
+        let report = crate::audit(&facts, &crate::Intent { isolated, ..Default::default() });
+        let finding = report.findings.iter().find(|finding| finding.rule.id == "idle.c1-demotion").unwrap();
+        let step = finding.fix.runtime[0].to_string();
+        assert_eq!(step, "pepc cstates config --cpus 2-3,6 --c1-demotion off --c1-undemotion off");
+    }
+
+    #[test]
+    fn no_prefetcher_is_off_in_words() {
+        assert_eq!(
+            msr("0x1a4", "0x0").judge("cpu.prefetchers")[0].found,
+            "no prefetcher is off: MSR 0x1a4 is 0x0 on CPUs 0-7"
+        );
+        assert_eq!(msr("0x1a4", "0xf").judge("cpu.prefetchers")[0].found, "prefetchers that are off: 0xf on CPUs 0-7");
     }
 }

@@ -9,7 +9,7 @@ use crate::{Applies, Cause, Context, Effect, Fix, Group, Judged, Judgement, Magn
 
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency";
 /// What a wake-up takes: the host's own figures.
-const EXIT: &str = "the exit latency that the host states for its deepest state: 1 to 2 us for the first, 33 us to 800 us for the last on the recorded hosts";
+const EXIT: &str = "the exit latency that the host states for its deepest state: on recorded hosts 1 to 2 us for the shallowest, 33 to 800 us for the deepest";
 const EXIT_SOURCE: &str = "cpuidle/state*/latency of the host; Linux Documentation/admin-guide/pm/cpuidle.rst";
 const CPUIDLE: &str = "Linux Documentation/admin-guide/pm/cpuidle.rst";
 
@@ -265,6 +265,10 @@ fn driver(facts: &Facts, _: &Context) -> Judged {
         "acpi_idle" if intel => {
             Judgement::warn(Subject::Host, "the driver is acpi_idle: states and latencies are the firmware's")
         }
+        "acpi_idle" if facts.cpus.vendor.get() == Some(host::facts::Vendor::Amd) => Judgement::pass(
+            Subject::Host,
+            "the driver is acpi_idle, the only one for AMD: states and latencies are the firmware's word",
+        ),
         "none" => Judgement::pass(Subject::Host, "there is no driver: idle CPUs halt or poll"),
         driver => Judgement::pass(Subject::Host, format!("the driver is {driver}")),
     };
@@ -356,7 +360,11 @@ fn unlimited(facts: &Facts, context: &Context, cpu: &Cpu) -> Judgement {
         }
         Ok(Some((state, exit))) if exit <= context.budget() => Judgement::pass(
             Subject::Host,
-            format!("they have no limit, and their deepest state, {}, takes {exit}", name(state)),
+            format!(
+                "no limit is set, and none is needed: the deepest state, {}, takes {exit}; {}",
+                name(state),
+                bound(context)
+            ),
         )
         .see(&state.exit_latency),
         Ok(Some((state, exit))) => Judgement::warn(

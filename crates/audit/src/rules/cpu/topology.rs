@@ -7,6 +7,7 @@ use host::facts::{CpuSet, Source};
 
 use crate::remedy::words;
 use crate::rules::choices::{Side, choose};
+use crate::rules::common::enumerated;
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 /// The rules.
@@ -101,7 +102,7 @@ fn smt(facts: &Facts, context: &Context) -> Judged {
                 is: "each core runs one thread",
                 want: "one thread per core",
                 who: "FlexRAN slides, cpu-isolation.rst",
-                of: &[Workload::Poll, Workload::Rt],
+                of: &[Workload::Poll],
             };
             const ON: Side = Side {
                 is: "cores run two threads",
@@ -134,13 +135,15 @@ fn alone(facts: &Facts, isolated: &CpuSet, judgement: Judgement) -> Judgement {
             "for n in {}; do echo 0 > /sys/devices/system/cpu/cpu$n/online; done # echo 1 brings them back, as a reboot does",
             words(&seconds)
         ))
-        .costs(format!("The application loses CPUs {seconds}: run none of its threads there first."))
+        .costs(format!("The application loses {}: first move its threads off {}.", Subject::from(&seconds), if seconds.len() == 1 { "it" } else { "them" }))
 }
 
 fn clusters(facts: &Facts, context: &Context) -> Judged {
     let isolated = &context.isolated.value;
     let mut packages = BTreeMap::<u32, Vec<u32>>::new();
+    let mut places: Vec<String> = Vec::new();
     let mut sources: Vec<String> = Vec::new();
+    let mut clusters = 0;
     for node in &facts.cpus.nodes {
         let cpus = known(&node.cpus)?;
         let Some(first) = cpus.first().and_then(|id| facts.cpus.cpu(id)) else { continue };
@@ -151,9 +154,11 @@ fn clusters(facts: &Facts, context: &Context) -> Judged {
                 sources.push(source);
             }
         }
+        clusters += u32::from(packages.contains_key(&package));
         let nodes = packages.entry(package).or_default();
         if cpus.intersects(isolated) {
             nodes.push(node.id);
+            places.push(format!("{} on node {}", cpus.intersection(isolated), node.id));
         }
     }
     if packages.is_empty() {
@@ -161,7 +166,11 @@ fn clusters(facts: &Facts, context: &Context) -> Judged {
     }
     let spread = packages.iter().find(|(_, nodes)| nodes.len() > 1);
     let judgement = match spread {
-        None => Judgement::pass(isolated, "on each socket the application's CPUs are of one node"),
+        None => {
+            let each = if clusters == 0 { "each socket is one node" } else { "on each socket one node is used" };
+            let text = format!("{each}; the application has CPUs {}", enumerated(&places));
+            Judgement::pass(isolated, text)
+        }
         Some((package, nodes)) => {
             Judgement::warn(isolated, format!("on socket {package} they are spread over nodes {nodes:?}"))
         }

@@ -176,13 +176,18 @@ fn unmovable(facts: &Facts, context: &Context) -> Judged {
     let source = "/proc/irq/*/smp_affinity_list, /proc/interrupts";
     let judgement = match (stuck.len(), came.len()) {
         (0, _) => Judgement::pass(isolated, format!("each of {} managed interrupts can go elsewhere", managed.len()))
-            .see_as(format!("{} interrupts", managed.len()), source),
+            .see_as(format!("{} managed interrupts", managed.len()), source),
+        (n, 0) if hits.is_none() => {
+            let reason = format!("{n} managed interrupts can fire only there; whether they have is not recorded");
+            return Err(Skip::unknown(reason));
+        }
         (n, 0) => Judgement::pass(isolated, format!("{n} managed interrupts can fire only there, and none has"))
-            .see_as(format!("{n} of {}", managed.len()), source),
+            .see_as(format!("{n} of {} managed interrupts", managed.len()), source),
         (n, came) => {
-            let found = format!("{n} managed interrupts can fire only there, and {came} of them have");
+            let fired = if n == 1 { "it has".to_owned() } else { format!("{came} of them have") };
+            let found = format!("{n} managed interrupts can fire only there, and {fired}");
             // isolcpus=managed_irq does nothing for a mask without another CPU.
-            Judgement::warn(isolated, found).see_as(format!("{n} of {}", managed.len()), source)
+            Judgement::warn(isolated, found).see_as(format!("{n} of {} managed interrupts", managed.len()), source)
         }
     };
     came.into_iter().take(NAMED).fold(judgement, |judgement, line| judgement.see_as(line, "/proc/interrupts")).alone()

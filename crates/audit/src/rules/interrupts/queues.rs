@@ -1,6 +1,6 @@
 //! Interrupts of the interfaces: nodes, queues that share a CPU, threads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use host::Facts;
 use host::facts::{CpuSet, Irq, Link, Task};
@@ -120,10 +120,11 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// The interrupts of each interface with the CPU that serves them.
+/// The interrupts of an interface that can come, with the CPUs that serve them.
 fn placed<'a>(facts: &'a Facts, link: &'a Link) -> Vec<(&'a Irq, &'a CpuSet)> {
-    let at = |irq: &'a Irq| Some((irq, irq.effective.value().or_else(|| irq.affinity.value())?));
-    of_link(facts, link).into_iter().filter_map(at).collect()
+    let its: BTreeSet<u32> = of_link(facts, link).into_iter().map(|irq| irq.number).collect();
+    let all = super::placed(facts).unwrap_or_default();
+    all.into_iter().filter(|(irq, _)| its.contains(&irq.number)).collect()
 }
 
 /// One judgement an interface; the reason of the first that has none, if none has one.

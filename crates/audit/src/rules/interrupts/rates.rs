@@ -5,7 +5,7 @@ use host::facts::{CountRow, CountTable, CpuSet};
 use units::Nanos;
 
 use super::{GUIDE, ISOLATION, KTHREADS};
-use crate::rules::common::messages;
+use crate::rules::common::{full_ticks, messages, see_parameter};
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 /// The rules.
@@ -19,7 +19,7 @@ pub const RULES: &[Rule] = &[
         judge: own,
         why: "Each class has its own cause: LOC the tick and timers, RES and IWI wake-ups and work from other CPUs, NMI and PMI \
               the watchdog and profilers, MCP the polling for corrected errors, TRM and THR temperature and thresholds. On a \
-              CPU of nohz_full that runs one thread the tick is 1 a second at most.",
+              CPU of nohz_full that runs one thread the tick stops (before Linux 4.17 one a second was left).",
         magnitude: Magnitude {
             text: "1 to 5 us each; a tick that was not stopped comes 100 to 1000 times a second",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
@@ -158,10 +158,14 @@ fn own(facts: &Facts, context: &Context) -> Judged {
         let judgement =
             Judgement::warn(of_class(label, isolated), found).see_as(format!("{count} in {}", interval.length), source);
         judgements.push(match label {
-            "NMI" | "PMI" => judgement.now("sysctl -w kernel.nmi_watchdog=0").for_good("nmi_watchdog=0"),
+            "NMI" | "PMI" => judgement
+                .now("sysctl -w kernel.nmi_watchdog=0")
+                .for_good("nmi_watchdog=0")
+                .costs("The kernel no longer notices a CPU that hangs with interrupts off."),
             "MCP" => judgement
                 .now("for n in /sys/devices/system/machinecheck/machinecheck*; do echo 1 > $n/ignore_ce; done")
-                .for_good("mce=ignore_ce"),
+                .for_good("mce=ignore_ce")
+                .costs("Corrected errors of the hardware are neither counted nor logged."),
             _ => judgement,
         });
     }
@@ -197,13 +201,32 @@ fn tick_since_boot(facts: &Facts, context: &Context) -> Judged {
     if inside == 0 || inside <= outside / 2 {
         return Err(Skip::unknown(format!("{seen}; rates are not known from one reading (--interval 5s)")));
     }
-    let share = u128::from(inside) * 100 / u128::from(outside.max(1));
-    Judgement::warn(
-        isolated,
-        format!("their timers fired {share} % as often as those of the others, as where the tick does not stop"),
-    )
-    .see_as(seen, "/proc/interrupts")
-    .alone()
+    let outside = u128::from(outside.max(1));
+    let share = (u128::from(inside) * 100 + outside / 2) / outside;
+    // kernel/sched/idle.c, do_idle: an idle CPU that polls restarts its tick, nohz_full= or not.
+    let says = |name: &str, value: &str| facts.cmdline.value().is_some_and(|line| line.has_value(name, value));
+    let polls = says("idle", "poll");
+    let ticks = full_ticks(facts);
+    // Counts since boot are those of idle and of busy time: what keeps the tick when, the command line tells.
+    let tick = match ticks.value().map(|stopped| isolated.difference(stopped)) {
+        _ if says("nohz", "off") => "the tick does not stop".to_owned(),
+        Some(kept) if kept == *isolated && polls => "the tick does not stop".to_owned(),
+        Some(kept) if !kept.is_empty() => {
+            let verb = if kept.len() == 1 { "it is" } else { "they are" };
+            format!("nothing stops the tick of {} while {verb} busy", Subject::from(&kept))
+        }
+        _ => "as where the tick does not stop".to_owned(),
+    };
+    let found = format!("{share} % as many timer interrupts came as on the other CPUs, on average: {tick}");
+    let judgement = match polls {
+        true => Judgement::warn(isolated, format!("{found}; idle=poll keeps the tick of idle CPUs"))
+            .for_good("remove idle=poll")
+            .costs("Idle CPUs sleep, and take as long to wake up as their idle states allow.")
+            .see_as("idle=poll", facts.cmdline.source()),
+        false => Judgement::warn(isolated, found),
+    }
+    .see_as(seen, "/proc/interrupts");
+    see_parameter(judgement, facts, "nohz_full").alone()
 }
 
 fn softirqs(facts: &Facts, context: &Context) -> Judged {
@@ -334,10 +357,41 @@ pub(crate) mod tests {
         Case::unknown("irq.storm", host),
     ];
 
+    /// telco-worker1: what removing idle=poll costs is not what isolcpus= costs.
+    #[test]
+    fn each_fix_has_its_own_cost() {
+        let cost = |line: &str| once(900).cmdline(line).judge("irq.rate-iso").remove(0).cost;
+        assert!(cost("idle=poll nohz_full=2-3").is_some_and(|cost| cost.starts_with("Idle CPUs sleep")));
+        assert_eq!(cost("quiet"), None);
+    }
+
     #[test]
     fn the_rate_is_that_of_the_worst_cpu() {
         let judgements = interrupts(2_500).judge("irq.rate-iso");
         assert!(judgements[0].found.contains("hits CPU 3 250.0 a second"), "{judgements:?}");
         assert_eq!(milli_rate(1, Nanos::from_secs(300)), 3);
+    }
+
+    /// kvm-guest-sno: counts since boot do not show what the tick does; what keeps it, the command line tells.
+    #[test]
+    fn counts_since_boot_claim_no_more_than_the_command_line_shows() {
+        let found = |line: &str| {
+            once(1000).cmdline(line).file("/proc/sys/kernel/osrelease", "6.12.1").judge("irq.rate-iso").remove(0).found
+        };
+        let as_many = "100 % as many timer interrupts came as on the other CPUs, on average: ";
+        assert_eq!(found("quiet"), format!("{as_many}nothing stops the tick of CPUs 2-3 while they are busy"));
+        assert_eq!(found("nohz=off"), format!("{as_many}the tick does not stop"));
+        let polls = "; idle=poll keeps the tick of idle CPUs";
+        assert_eq!(found("idle=poll"), format!("{as_many}the tick does not stop{polls}"));
+        let full = |list: &str, line: &str| {
+            let host = once(997).cmdline(line).file("/sys/devices/system/cpu/nohz_full", list);
+            host.judge("irq.rate-iso").remove(0).found
+        };
+        assert_eq!(full("2-3\n", "nohz_full=2-3"), format!("{as_many}as where the tick does not stop"));
+        assert_eq!(
+            full("2-3\n", "nohz_full=2-3 idle=poll"),
+            format!("{as_many}as where the tick does not stop{polls}")
+        );
+        assert_eq!(full("2\n", "nohz_full=2"), format!("{as_many}nothing stops the tick of CPU 3 while it is busy"));
     }
 }

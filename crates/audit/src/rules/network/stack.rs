@@ -183,7 +183,7 @@ fn tracking(facts: &Facts, _: &Context) -> Judged {
     let count = facts.sysctl_number("net.netfilter.nf_conntrack_count");
     let max = facts.sysctl_number("net.netfilter.nf_conntrack_max");
     let judgement = match (module || count.is_known(), count.get(), max.get()) {
-        (false, ..) => Judgement::pass(Subject::Host, "connection tracking is not loaded"),
+        (false, ..) => Judgement::pass(Subject::Host, "the module nf_conntrack is not loaded"),
         (true, Some(0), _) => Judgement::pass(Subject::Host, "connection tracking is loaded, and tracks nothing"),
         (true, Some(n), Some(max)) if n * 10 >= max * 9 => {
             Judgement::fail(Subject::Host, format!("{n} of {max} connections: the table is nearly full"))

@@ -139,16 +139,15 @@ fn node(facts: &Facts, context: &Context) -> Judged {
             return Ok(Judgement::warn(Subject::Host, "the firmware does not say which node the card belongs to")
                 .see_as("-1", device.node.source()));
         };
-        let judgement = match context.isolated.value.is_empty() {
-            true => Judgement::pass(Subject::Host, format!("the card belongs to node {at}")),
-            false => {
-                let near = |cpu: &u32| facts.cpus.node_of(*cpu) == Some(*at);
-                let near: CpuSet = context.isolated.value.iter().filter(near).collect();
-                match near.is_empty() {
-                    true => Judgement::warn(Subject::Host, format!("none of the isolated CPUs is on its node {at}")),
-                    false => Judgement::pass(Subject::Host, format!("isolated CPUs {near} are on its node {at}")),
-                }
-            }
+        if context.isolated.value.is_empty() {
+            let reason = format!("the card belongs to node {at}; name the application's CPUs with --isolated");
+            return Err(Skip::unknown(reason));
+        }
+        let near = |cpu: &u32| facts.cpus.node_of(*cpu) == Some(*at);
+        let near: CpuSet = context.isolated.value.iter().filter(near).collect();
+        let judgement = match near.is_empty() {
+            true => Judgement::warn(Subject::Host, format!("none of the isolated CPUs is on its node {at}")),
+            false => Judgement::pass(Subject::Host, format!("isolated CPUs {near} are on its node {at}")),
         };
         Ok(judgement.see_as(at.to_string(), device.node.source()))
     })
@@ -309,6 +308,9 @@ pub(crate) mod tests {
         Case::unknown("pci.numa-node", card),
         Case::warn("pci.numa-node", || nameless("1")),
         Case::pass("pci.numa-node", || nameless("0")),
+        // telco-master: without application CPUs it is not known which node is theirs.
+        Case::unknown("pci.numa-node", || on_node("0").isolated("")),
+        Case::warn("pci.numa-node", || on_node("-1").isolated("")),
         Case::pass("pci.aer", || errors(0, 0)),
         Case::warn("pci.aer", || errors(7, 0)),
         Case::fail("pci.aer", || errors(0, 1)),
@@ -328,4 +330,65 @@ pub(crate) mod tests {
         Case::not_applicable("nic.binding", || bound().edit(|facts| device(facts).driver = of("i40e".into()))),
         Case::unknown("nic.binding", || host().workload(Workload::Poll)),
     ];
+
+    /// Two cards on two nodes, and interrupts that say whose they are; no interface was recorded.
+    fn two_cards() -> Host {
+        let card = |host: Host, (address, node): &(&str, &str)| {
+            let place = format!("/sys/bus/pci/devices/{address}");
+            host.file(&format!("{place}/class"), "0x020000\n")
+                .file(&format!("{place}/numa_node"), &format!("{node}\n"))
+                .link(&format!("{place}/driver"), "../../../../bus/pci/drivers/ice")
+        };
+        let host = host()
+            .isolated("2-3")
+            .file("/sys/devices/system/node/node0/cpulist", "0-3\n")
+            .file("/sys/devices/system/node/node1/cpulist", "4-7\n")
+            .file("/proc/irq/55/smp_affinity_list", "0")
+            .file("/proc/irq/56/smp_affinity_list", "0")
+            .file(
+                "/proc/interrupts",
+                "     CPU0 CPU1\n 55: 7 0 IR-PCI-MSIX-0000:4b:00.0 1-edge ice-ens3f0-TxRx-0\n \
+                 56: 7 0 IR-PCI-MSIX-0000:98:00.0 1-edge ice-ens6f0-TxRx-0\n",
+            );
+        [("0000:4b:00.0", "0"), ("0000:98:00.0", "1")].iter().fold(host, card)
+    }
+
+    /// telco-master with --nic ens3f0: the card on the other node is that of ens6f0, and nobody's concern.
+    #[test]
+    fn the_card_of_a_named_interface_is_the_one_whose_interrupts_carry_its_name() {
+        let said = |host: Host| -> Vec<String> {
+            let judgements = host.judge("pci.numa-node");
+            judgements.into_iter().map(|one| format!("{} {} {}", one.subject, one.verdict, one.found)).collect()
+        };
+        let near = "0000:4b:00.0 pass isolated CPUs 2-3 are on its node 0";
+        let far = "0000:98:00.0 warn none of the isolated CPUs is on its node 1";
+        assert_eq!(said(two_cards().nic("ens3f0")), [format!("{near}; it is the card of ens3f0")]);
+        assert_eq!(said(two_cards().nic("ens6f0")), [format!("{far}; it is the card of ens6f0")]);
+        let judgement = two_cards().nic("ens3f0").judge("pci.numa-node").remove(0);
+        let seen = judgement.evidence.iter().map(|seen| (seen.value.as_str(), seen.source.as_str()));
+        assert!(
+            seen.clone()
+                .any(|seen| { seen == ("IR-PCI-MSIX-0000:4b:00.0 1-edge ice-ens3f0-TxRx-0", "/proc/interrupts") }),
+            "{:?}",
+            seen.collect::<Vec<_>>()
+        );
+        // Which card it is stays open: then all are looked at, and it is said.
+        let open = "; which card is ens9 is not recorded";
+        assert_eq!(said(two_cards().nic("ens9")), [format!("{near}{open}"), format!("{far}{open}")]);
+        let both = [format!("{near}; it is the card of ens3f0"), format!("{far}{open}")];
+        assert_eq!(said(two_cards().nic("ens3f0").nic("ens9")), both);
+    }
+
+    /// A card that user space drives is not judged beside the one that was named.
+    #[test]
+    fn cards_that_nobody_named_are_left_alone() {
+        let other = "/sys/bus/pci/devices/0000:98:00.0";
+        let host = on_node("0")
+            .file(&format!("{other}/class"), "0x020000\n")
+            .file(&format!("{other}/numa_node"), "1\n")
+            .link(&format!("{other}/driver"), "../../../../bus/pci/drivers/vfio-pci");
+        let judgements = host.judge("pci.numa-node");
+        assert_eq!(judgements.len(), 1, "{judgements:?}");
+        assert_eq!(judgements[0].subject.to_string(), "0000:3b:00.0");
+    }
 }

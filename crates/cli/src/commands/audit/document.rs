@@ -13,7 +13,7 @@ pub(super) fn of(facts: &Facts, report: &Report, unlocks: &[Unlock], level: Leve
     Document {
         apus: VERSION.to_owned(),
         schema: SCHEMA.to_owned(),
-        host: host(facts),
+        host: with_notes(host(facts), report),
         intent: intent(report),
         do_first: advice.actions.iter().map(action).collect(),
         do_later: advice.more as u64,
@@ -23,6 +23,12 @@ pub(super) fn of(facts: &Facts, report: &Report, unlocks: &[Unlock], level: Leve
         groups: audit::Group::ALL.into_iter().filter_map(|one| group(report, one)).collect(),
         baseline_unused: unused,
     }
+}
+
+/// With what was said of the host and left out.
+fn with_notes(mut host: Host, report: &Report) -> Host {
+    host.notes.extend(report.context.notes.iter().cloned());
+    host
 }
 
 /// What was judged.

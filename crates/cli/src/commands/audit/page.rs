@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::text::{capital, delay, spaced};
+use super::text::{SIZES, capital, delay, spaced};
 use crate::documents::audit::{Document, Finding};
 
 /// Nothing may be loaded and nothing may run; the style sheet stands in the file.
@@ -60,9 +60,13 @@ fn first(page: &mut String, document: &Document) {
         }
         let risks = capital(&risks(&action.risks));
         let costs = action.costs.join(" ");
+        if action.kind == "ask" {
+            let _ = writeln!(page, "<dl><dt>Found</dt><dd>{}</dd></dl></li>", escaped(&action.gain.text));
+            continue;
+        }
         let _ = writeln!(
             page,
-            "<dl><dt>Gain</dt><dd>{}</dd><dt>Risk and cost</dt><dd>{}{}{}</dd></dl></li>",
+            "<dl><dt>Why</dt><dd>{}</dd><dt>Risk and cost</dt><dd>{}{}{}</dd></dl></li>",
             escaped(&action.gain.text),
             escaped(&risks),
             if risks.is_empty() { "" } else { ". " },
@@ -152,7 +156,7 @@ fn budget(page: &mut String, document: &Document) {
     takes.sort_by_key(|(_, effect)| std::cmp::Reverse(*effect));
     let Some((_, most)) = takes.first().copied() else { return };
     let _ = writeln!(page, "<h2>Delays beside the goal {}</h2>", escaped(goal));
-    page.push_str("<p class=\"quiet\">Each at its worst. Several can be one mechanism: this is no sum.</p>\n<table>\n");
+    let _ = writeln!(page, "<p class=\"quiet\">{}.</p>\n<table>", capital(SIZES));
     for (id, effect) in takes {
         // Between a nanosecond and a second: the bar is logarithmic, and says so by its numbers.
         let share = 100.0 * (effect.max(1) as f64).log10() / (most.max(2) as f64).log10();

@@ -70,7 +70,7 @@ fn head(out: &mut Clean<impl Write>, facts: &Facts, report: &Report) -> io::Resu
     if let Some(goal) = context.goal {
         line("goal", show(goal), Some("given".to_owned()))?;
     }
-    for note in &facts.origin.notes {
+    for note in facts.origin.notes.iter().chain(&context.notes) {
         line("note", note.clone(), Some("given".to_owned()))?;
     }
     writeln!(out)
@@ -110,7 +110,9 @@ fn one_action(out: &mut Clean<impl Write>, action: &Advised<'_>) -> io::Result<(
     if !changes.is_empty() {
         wrapped(out, "   diff  ", "         ", &changes.join("  "))?;
     }
-    wrapped(out, "   gain  ", "         ", &gain(&action.gain()))?;
+    // An action that asks what the host is for changes nothing: it says what was found without that, and what it decides.
+    let (label, ids_of) = if action.is_ask() { ("   found ", "   then  ") } else { ("   why   ", "   fixes ") };
+    wrapped(out, label, "         ", &gain(&action.gain()))?;
     let risks = action.risks().into_iter().map(|risk| format!("{}.", capital(risk.text())));
     // Those of each cause come first; the others stand with their findings.
     const COSTS: usize = 5;
@@ -123,10 +125,11 @@ fn one_action(out: &mut Clean<impl Write>, action: &Advised<'_>) -> io::Result<(
     ids.dedup();
     let mut seen = std::collections::BTreeSet::new();
     ids.retain(|id| seen.insert(*id));
-    wrapped(out, "   fixes ", "         ", &ids.join(", "))
+    let then = if action.is_ask() { "judged anew: " } else { "" };
+    wrapped(out, ids_of, "         ", &format!("{then}{}", ids.join(", ")))
 }
 
-/// What an action gains, in words.
+/// Why an action is worth it, in words: the worst that it fixes.
 pub(super) fn gain(gain: &Gain<'_>) -> String {
     let judgement = &gain.finding.judgement;
     let more = gain.alike - 1;
@@ -144,7 +147,9 @@ pub(super) fn gain(gain: &Gain<'_>) -> String {
     match (gain.effect, gain.of_this_host) {
         (Some(effect), true) => format!("Up to {} on this host. {found}.", spaced(effect)),
         (Some(effect), false) => format!("{found}. Typically {}; not measured on this host.", spaced(effect)),
-        (None, _) if gain.finding.slower => format!("{found}. No packet waits, but the work on each takes longer."),
+        (None, _) if gain.finding.slower => {
+            format!("{found}. This makes no packet wait, but each takes longer to process.")
+        }
         (None, _) => format!("{found}."),
     }
 }
@@ -276,6 +281,10 @@ fn of_rule(out: &mut Clean<impl Write>, by_rule: &ByRule<'_>, most: usize) -> io
     wrapped(out, "    cost  ", "          ", &costs.join(" "))
 }
 
+/// Of what size the delays are that stand beside a goal.
+pub(super) const SIZES: &str = "this host's own worst case where it states one, else a typical size; several can be one \
+                                mechanism, so do not add them up";
+
 /// What is known to be added to the budget, largest first, where there is a goal.
 fn budget(out: &mut Clean<impl Write>, report: &Report) -> io::Result<()> {
     let Some(goal) = report.context.goal else { return Ok(()) };
@@ -283,11 +292,7 @@ fn budget(out: &mut Clean<impl Write>, report: &Report) -> io::Result<()> {
     if adds.is_empty() {
         return Ok(());
     }
-    writeln!(
-        out,
-        "\nDelays beside the goal of {}, each at its worst (several can be one mechanism: no sum):",
-        spaced(goal.latency)
-    )?;
+    writeln!(out, "\nDelays beside the goal of {} ({SIZES}):", spaced(goal.latency))?;
     let mut seen: Vec<&str> = Vec::new();
     for (finding, effect) in adds {
         // Of several subjects of one rule a packet meets one: the worst of them counts.
@@ -413,10 +418,13 @@ fn mark(out: &mut Clean<impl Write>, verdict: &Verdict) -> io::Result<()> {
     out.styled(style, mark)
 }
 
+/// The mark of a group: its worst verdict, but no tick where more is unknown than judged.
 fn worst(tally: &Tally) -> Verdict {
+    let judged = tally.pass + tally.accepted + tally.sources_disagree;
     match tally {
         Tally { fail: 1.., .. } => Verdict::Fail,
         Tally { warn: 1.., .. } => Verdict::Warn,
+        Tally { unknown, .. } if *unknown > judged => Verdict::Unknown("".into()),
         Tally { pass: 1.., .. } | Tally { accepted: 1.., .. } => Verdict::Pass,
         Tally { sources_disagree: 1.., .. } => Verdict::SourcesDisagree,
         Tally { unknown: 1.., .. } => Verdict::Unknown("".into()),
@@ -435,6 +443,15 @@ mod tests {
         }
         assert_eq!(capital("the governor is powersave"), "The governor is powersave");
         assert_eq!(capital("uncore package_00_die_00: low"), "Uncore package_00_die_00: low");
+    }
+
+    /// adl0: 27 unknown and 2 pass are not "all is well".
+    #[test]
+    fn a_tick_stands_where_most_was_judged() {
+        let tally = |pass, unknown| Tally { pass, unknown, ..Tally::default() };
+        assert_eq!(worst(&tally(2, 27)), Verdict::Unknown("".into()));
+        assert_eq!(worst(&tally(27, 2)), Verdict::Pass);
+        assert_eq!(worst(&Tally { warn: 1, ..tally(2, 27) }), Verdict::Warn);
     }
 
     #[test]
