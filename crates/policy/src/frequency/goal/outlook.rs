@@ -18,6 +18,8 @@ const SETTLES: u8 = 2;
 const TRUSTED: u8 = 16;
 /// Windows for which what was known of a frequency stands when it is in force again.
 const AGAIN: u8 = 16;
+/// Windows after which what has been paid is no longer for what was late at another frequency.
+const LONG: u8 = 48;
 /// Windows for which a failure is remembered at first; then twice as many, each time.
 const REMEMBERED: u16 = 64;
 /// What a core that polls costs, as a share of that, in 2^-16.
@@ -135,8 +137,12 @@ impl<C> Outlook<C> {
         let known = self.trusted[state] > 0 && self.settled < AGAIN;
         let expected = if known { self.costs[state] } else { platform.power(state) * waiting.outlook(Slower::NOT) };
         let least = if self.settled < SETTLES { expected } else { expected.min(paid) };
-        // A few late packets are no share of late packets.
-        let cost = if self.settled >= AGAIN && much_more(least, with_late) { with_late } else { least };
+        // A few late packets are no share of late packets, and older debts are paid at last.
+        let cost = match self.settled {
+            AGAIN.. if much_more(least, with_late) => with_late,
+            LONG.. if much_more(least, paid) => paid,
+            _ => least,
+        };
         { extern crate std; if std::env::var("TRACE").is_ok() { std::eprintln!("{} state {state} expected {} paid {:?} power {} m {:?} failed {:?} {} hoped {}", now.since(Instant::ORIGIN).unwrap().as_nanos()/1000000, expected>>16, (paid>>16, with_late>>16), platform.power(state), waiting.debug(), self.failed, self.remembered, self.hoped>>16); } if std::env::var("DUMP").is_ok() { waiting.dump(); } }
         self.costs[state] = cost;
         if self.settled < SETTLES {

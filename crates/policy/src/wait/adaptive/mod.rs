@@ -80,6 +80,8 @@ const RESERVE_PART: u64 = 8;
 const RESERVE_MOST: Nanos = Nanos::from_micros(10);
 /// What waits cost is doubted after so long without one.
 const DOUBT_AFTER: Nanos = Nanos::from_millis(50);
+/// Late packets that the goal must allow in a time, for a share of that time's to mean anything.
+const COUNTS: i128 = 8;
 /// Frames of which it is known what they took.
 const WORKED: u64 = 1024;
 /// Polls with frames between two samples of their work.
@@ -229,7 +231,9 @@ impl<C> Adaptive<C> {
     /// and each that was not late pays for another.
     pub fn paid_since(&self, then: Paid, span: Nanos) -> (u64, u64) {
         let each = i128::from(self.owed.each(self.plan.gaps.mean()));
-        let late = i128::from(self.paid.late - then.late) * each / 1_000_000;
+        // Where the goal allows hardly any in that time, a few are no share.
+        let counts = i128::from(span.as_nanos()) >= each * COUNTS;
+        let late = if counts { i128::from(self.paid.late - then.late) * each / 1_000_000 } else { 0 };
         let paid = i128::from(span.as_nanos()) - i128::from(self.paid.saved - then.saved);
         let share = |paid: i128| {
             u64::try_from((paid.max(0) << 16) / i128::from(span.as_nanos().max(1))).unwrap_or(u64::MAX)
@@ -318,7 +322,9 @@ impl<C> Adaptive<C> {
             }
             None => {
                 let first = seen.queues.iter().filter_map(|queue| queue.arrivals.as_ref()).next();
-                (Kind::Device, lasted, first.map(Arrivals::lateness))
+                // What came before the wait began did not wait for the device.
+                let late = |came: &Arrivals<C>| came.picked_up.since(came.first.max(wait.began)).unwrap_or(Nanos::ZERO);
+                (Kind::Device, lasted, first.map(late))
             }
         };
         let stalled = late.is_some_and(|late| self.plan.ended(kind, length, late, self.stalls_ppm));
@@ -326,7 +332,9 @@ impl<C> Adaptive<C> {
         // Where nobody measures, the way back is what a wait costs at least.
         let spent = wait.spent.or(late.filter(|_| !self.measured));
         if let Some(spent) = spent.filter(|_| !stalled) {
-            self.plan.spent(kind, lasted, spent.as_nanos(), wait.idle.as_nanos());
+            // The core is awake from the wait's end until it has picked up what came, too.
+            let taking = picked_up(seen).unwrap_or(seen.now).since(wait.ended).unwrap_or(Nanos::ZERO);
+            self.plan.spent(kind, lasted, (spent + taking).as_nanos(), wait.idle.as_nanos());
             self.paid.saved += lasted as i64 - spent.as_nanos() as i64;
         }
         stalled

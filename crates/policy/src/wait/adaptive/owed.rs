@@ -9,6 +9,11 @@ const AIM_EIGHTHS: u64 = 6;
 const GAIN: u64 = 4;
 /// See [`GAIN`].
 const MEMORY: u64 = 20_000_000;
+/// Packets are late several at a time. So many such batches move it by one, too, as long as the goal allows them in [`PAID_IN`]:
+/// what moves further with each finds no mixture of waits.
+const BATCHES: u64 = 4;
+/// See [`BATCHES`].
+const PAID_IN: u64 = 200_000_000;
 /// The multiplier's bound. At one, a wait that makes as many late as the goal allows costs as much as polling.
 const MOST: u64 = 3;
 /// What is owed is bounded by what the goal allows in so many times [`MEMORY`]: bad moments of the machine are not paid for
@@ -30,11 +35,13 @@ pub(super) struct Owed {
     scale: u64,
     /// Late packets that are owed at most.
     most: u64,
+    /// How many are late at a time, in sixteenths.
+    batch: u64,
 }
 
 impl Owed {
     pub(super) fn new(allowed_ppm: u32) -> Self {
-        Self { owed: 0, share: (u64::from(allowed_ppm) * AIM_EIGHTHS / 8).max(1), scale: GAIN, most: MOST * GAIN }
+        Self { owed: 0, share: (u64::from(allowed_ppm) * AIM_EIGHTHS / 8).max(1), scale: GAIN, most: MOST * GAIN, batch: 0 }
     }
 
     /// The share of late packets that is aimed at, in millionths.
@@ -49,13 +56,17 @@ impl Owed {
 
     /// The mean gap between packets, in nanoseconds.
     pub(super) fn set_gap(&mut self, gap: u64) {
-        let allowed = MEMORY * self.share / (gap.max(1) * ONE);
-        self.scale = allowed.max(GAIN);
-        self.most = (MOST * self.scale).max(PATIENCE * MEMORY * self.share / (gap.max(1) * ONE));
+        let allowed_in = |time: u64| time * self.share / (gap.max(1) * ONE);
+        let batches = (BATCHES * self.batch / 16).min(allowed_in(PAID_IN));
+        self.scale = allowed_in(MEMORY).max(batches).max(GAIN);
+        self.most = (MOST * self.scale).max(allowed_in(PATIENCE * MEMORY));
     }
 
     #[inline]
     pub(super) fn packets(&mut self, packets: u64, late: u64) {
+        if late > 0 {
+            self.batch = (self.batch * 7 + late.min(1 << 16) * 16) / 8;
+        }
         let most = self.most * ONE;
         let owed = self.owed.saturating_add(late.saturating_mul(ONE)).min(most.max(self.owed));
         self.owed = owed.saturating_sub(packets * self.share);

@@ -64,8 +64,8 @@ impl Prices {
         mean.idle = toward(mean.idle, idle.min(bounded));
     }
 
-    /// What a wait of this length costs: on the line through the classes around it, or as the nearest that is known. What is
-    /// not known costs nothing: so it is tried, and then it is known.
+    /// What a wait of this length costs: on the line through the classes around it, or as the nearest that is known, but for the
+    /// idle state. What is not known costs nothing: so it is tried, and then it is known.
     ///
     /// Of it, what the core's work costs is scaled by `slower`, in 256ths.
     pub(super) fn of(&self, kind: Kind, length: u64, slower: u64) -> u64 {
@@ -86,7 +86,12 @@ impl Prices {
                 let on = (i128::from(want) - i128::from(below.length)).min(run);
                 ((i128::from(spent(below)) + rise * on / run) / i128::from(FRACTION)) as u64
             }
-            (Some(nearest), _) | (None, Some(nearest)) => spent(nearest) / FRACTION,
+            (Some(nearest), None) | (None, Some(nearest)) => {
+                // What the idle state costs is proportional to the time in it.
+                let idle = nearest.idle.min(nearest.spent);
+                let scaled = u128::from(idle) * u128::from(want) / u128::from(nearest.length.max(1));
+                (spent(nearest) - idle + u64::try_from(scaled).unwrap_or(u64::MAX).min(1 << 40)) / FRACTION
+            }
             (None, None) => 0,
         }
     }
