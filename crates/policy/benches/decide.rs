@@ -75,7 +75,7 @@ fn frequency(mut policy: Frequency<Simulated>, received: u32) -> f64 {
         let queues = [wait::Queue { received, fill: received, arrivals }];
         let poll = wait::Observation { now, queues: &queues, ended: None };
         let busy = Nanos::from_nanos(u64::from(received) * 150);
-        let seen = frequency::Observation { poll: &poll, busy, asleep: Nanos::ZERO, running: None };
+        let seen = frequency::Observation { poll: &poll, busy, asleep: Nanos::ZERO, running: None, waiting: None };
         black_box(policy.decide(black_box(&seen)));
     }
     (cpu_time() - began) as f64 / STEPS as f64

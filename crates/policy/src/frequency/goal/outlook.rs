@@ -16,10 +16,9 @@ const SAME: u64 = 256;
 const SETTLES: u8 = 2;
 /// That judgement stands for so many times the windows that it rests on, and at most 255.
 const TRUSTED: u8 = 16;
-/// Windows for which what was known of a frequency stands when it is in force again.
+/// Windows for which what was known of a frequency stands when it is in force again. After them, what has been paid is no longer
+/// for what was late at another.
 const AGAIN: u8 = 16;
-/// Windows after which what has been paid is no longer for what was late at another frequency.
-const LONG: u8 = 48;
 /// Windows for which a failure is remembered at first; then twice as many, each time.
 const REMEMBERED: u16 = 64;
 /// What a core that polls costs, as a share of that, in 2^-16.
@@ -140,10 +139,9 @@ impl<C> Outlook<C> {
         // A few late packets are no share of late packets, and older debts are paid at last.
         let cost = match self.settled {
             AGAIN.. if much_more(least, with_late) => with_late,
-            LONG.. if much_more(least, paid) => paid,
+            AGAIN.. if much_more(least, paid) => paid,
             _ => least,
         };
-        { extern crate std; if std::env::var("TRACE").is_ok() { std::eprintln!("{} state {state} expected {} paid {:?} power {} m {:?} failed {:?} {} hoped {}", now.since(Instant::ORIGIN).unwrap().as_nanos()/1000000, expected>>16, (paid>>16, with_late>>16), platform.power(state), waiting.debug(), self.failed, self.remembered, self.hoped>>16); } if std::env::var("DUMP").is_ok() { waiting.dump(); } }
         self.costs[state] = cost;
         if self.settled < SETTLES {
             return;
@@ -174,11 +172,13 @@ impl<C> Outlook<C> {
         self.settled >= SETTLES
     }
 
-    /// The P-state from `least` on that costs least; the one in force, if it costs no more than a 64th more.
+    /// The P-state from `least` on that costs least; the one in force, if it costs no more than a little more: a 32nd to go
+    /// down, and an eighth to go up, where polling would cost more if waits are then not what they were expected to be.
     pub(super) fn cheapest(&self, platform: &Platform, least: usize, state: usize) -> usize {
         let known = (least..platform.pstates.as_slice().len()).filter(|at| self.costs[*at] > 0);
         let Some(best) = known.min_by_key(|at| self.costs[*at]) else { return least.max(state) };
-        let stays = state >= least && self.costs[state] > 0 && self.costs[state] <= self.costs[best] / 64 * 66;
+        let more = self.costs[best] / if best > state { 8 } else { 32 };
+        let stays = state >= least && self.costs[state] > 0 && self.costs[state] <= self.costs[best] + more;
         if stays { state } else { best }
     }
 
@@ -218,5 +218,65 @@ impl<C> Outlook<C> {
 impl<C> Clone for Outlook<C> {
     fn clone(&self) -> Self {
         Self { ..*self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frequency::tests::pstates;
+    use crate::wait::AdaptiveConfig;
+    use units::Simulated;
+
+    fn platform() -> Platform {
+        Platform { pstates: pstates(), power: None, sequencing: Nanos::ZERO, stall: Nanos::ZERO }
+    }
+
+    fn at(window: u64) -> Instant<Simulated> {
+        Instant::from_nanos(window * 10_000_000)
+    }
+
+    #[test]
+    fn what_failed_at_a_frequency_is_not_tried_below_it() {
+        let (platform, mut outlook) = (platform(), Outlook::<Simulated>::new());
+        // Who knows nothing expects to poll.
+        let waiting = Adaptive::new(AdaptiveConfig::default());
+        outlook.costs = [platform.power(0) * POLLS / 4; PStates::MOST];
+        outlook.hope(5);
+        for window in 0..u64::from(SETTLES) {
+            outlook.look(at(window), &platform, &waiting, 5);
+        }
+        assert_eq!(outlook.failed, Some(5));
+        (2..12).for_each(|window| outlook.look(at(window), &platform, &waiting, 5));
+        for below in 0..5 {
+            assert_eq!(outlook.costs[below], platform.power(below) * POLLS, "at {below} it would poll");
+        }
+        // Not for ever, and not if the traffic changes.
+        (12..12 + u64::from(REMEMBERED)).for_each(|window| outlook.look(at(window), &platform, &waiting, 5));
+        assert_eq!(outlook.failed, None);
+    }
+
+    #[test]
+    fn a_part_of_the_way_back_does_not_depend_on_the_frequency() {
+        let (platform, mut outlook) = (platform(), Outlook::<Simulated>::new());
+        // 4 us, and 8,800 cycles: 4 us at 2.2 GHz, 11 us at 800 MHz.
+        (outlook.late[0][14], outlook.late[0][0]) = (8_000, 15_000);
+        assert_eq!(outlook.slower(&platform, 14, 0), Slower { work: 704, timer: 480, device: 704 });
+        // At 1.1 GHz: 4 us and 8 us.
+        assert_eq!(outlook.slower(&platform, 14, 3).timer, 384);
+    }
+
+    #[test]
+    fn a_little_less_is_no_reason_for_a_change() {
+        let (platform, mut outlook) = (platform(), Outlook::<Simulated>::new());
+        (outlook.costs[3], outlook.costs[7]) = (1_000_000, 900_000);
+        assert_eq!(outlook.cheapest(&platform, 0, 3), 3);
+        outlook.costs[7] = 880_000;
+        assert_eq!(outlook.cheapest(&platform, 0, 3), 7);
+        (outlook.costs[3], outlook.costs[7]) = (990_000, 1_000_000);
+        assert_eq!(outlook.cheapest(&platform, 0, 7), 7);
+        outlook.costs[3] = 960_000;
+        assert_eq!(outlook.cheapest(&platform, 0, 7), 3);
+        assert_eq!(outlook.cheapest(&platform, 8, 3), 8, "what does not suffice is no candidate");
     }
 }

@@ -58,3 +58,30 @@ impl<C> Clone for Peak<C> {
     }
 }
 impl<C> Copy for Peak<C> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::Simulated;
+
+    #[test]
+    fn the_highest_rate_that_was_seen_counts_twice() {
+        let mut peak = Peak::<Simulated>::new(Nanos::from_millis(1));
+        // 100 packets a millisecond for a second, but 400 in one of them.
+        for ms in 0..1_000u64 {
+            let packets = if ms == 300 { 400 } else { 100 };
+            peak.came(Instant::from_nanos(ms * 1_000_000), packets);
+            if ms < 500 {
+                assert_eq!(peak.rate(Instant::from_nanos(ms * 1_000_000)), None, "too early");
+            }
+        }
+        let rate = peak.rate(Instant::from_nanos(1_000_000_000)).unwrap();
+        assert!((800_000..1_100_000).contains(&rate.as_pps()), "{rate:?}");
+        // Forgotten after twice the memory.
+        for ms in 1_000..22_000u64 {
+            peak.came(Instant::from_nanos(ms * 1_000_000), 100);
+        }
+        let rate = peak.rate(Instant::from_nanos(22_000_000_000)).unwrap();
+        assert!((200_000..450_000).contains(&rate.as_pps()), "{rate:?}");
+    }
+}

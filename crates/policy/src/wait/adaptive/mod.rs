@@ -217,10 +217,6 @@ impl<C> Adaptive<C> {
         self.plan.outlook(slower)
     }
 
-    /// debug
-    pub fn dump(&self) { self.plan.dump() }
-    /// debug
-    pub fn debug(&self) -> (u64, i64, u64, u64) { (self.owed.multiplier(), self.paid.late/1000000, self.plan.service, self.plan.gaps.mean()) }
     /// What has been paid up to now.
     pub fn paid(&self) -> Paid {
         self.paid
@@ -235,9 +231,8 @@ impl<C> Adaptive<C> {
         let counts = i128::from(span.as_nanos()) >= each * COUNTS;
         let late = if counts { i128::from(self.paid.late - then.late) * each / 1_000_000 } else { 0 };
         let paid = i128::from(span.as_nanos()) - i128::from(self.paid.saved - then.saved);
-        let share = |paid: i128| {
-            u64::try_from((paid.max(0) << 16) / i128::from(span.as_nanos().max(1))).unwrap_or(u64::MAX)
-        };
+        let share =
+            |paid: i128| u64::try_from((paid.max(0) << 16) / i128::from(span.as_nanos().max(1))).unwrap_or(u64::MAX);
         (share(paid), share(paid + late))
     }
 

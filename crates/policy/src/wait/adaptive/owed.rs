@@ -41,7 +41,13 @@ pub(super) struct Owed {
 
 impl Owed {
     pub(super) fn new(allowed_ppm: u32) -> Self {
-        Self { owed: 0, share: (u64::from(allowed_ppm) * AIM_EIGHTHS / 8).max(1), scale: GAIN, most: MOST * GAIN, batch: 0 }
+        Self {
+            owed: 0,
+            share: (u64::from(allowed_ppm) * AIM_EIGHTHS / 8).max(1),
+            scale: GAIN,
+            most: MOST * GAIN,
+            batch: 0,
+        }
     }
 
     /// The share of late packets that is aimed at, in millionths.
@@ -110,5 +116,20 @@ mod tests {
         // 20,000 packets in 20 ms, of which 150 may be late.
         owed.packets(0, 150);
         assert_eq!(owed.multiplier(), 256);
+    }
+
+    #[test]
+    fn packets_that_are_late_together_move_it_less() {
+        let (mut alone, mut together) = (Owed::new(10_000), Owed::new(10_000));
+        // 150 kpps: 225 may be late in 200 ms.
+        for owed in [&mut alone, &mut together] {
+            owed.set_gap(6_000);
+        }
+        (0..20).for_each(|_| together.packets(10_000, 40));
+        together.set_gap(6_000);
+        together.packets(1_000_000, 0);
+        alone.packets(0, 40);
+        together.packets(0, 40);
+        assert!(together.multiplier() < alone.multiplier() / 3, "{} {}", together.multiplier(), alone.multiplier());
     }
 }

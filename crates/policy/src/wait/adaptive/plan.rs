@@ -254,7 +254,8 @@ impl Plan {
         for seen in &mut self.seen {
             // How wrong the model was stays so, but is not as certain.
             let expected = seen.expected.min(CERTAIN);
-            let late = u128::from(seen.late.min(seen.expected)) * u128::from(expected) / u128::from(seen.expected.max(1));
+            let late =
+                u128::from(seen.late.min(seen.expected)) * u128::from(expected) / u128::from(seen.expected.max(1));
             *seen = Seen { packets: 0, late: late as u64, expected };
         }
         self.forget();
@@ -392,7 +393,8 @@ impl Plan {
         let mut late = 0;
         if self.after[class(wait)].tail.samples() >= ENOUGH {
             let after = self.after[class(wait)].atoms.scaled(self.slower_after(class(wait), slower));
-            let share: u64 = after.at.iter().zip(SHARE_PPM).filter(|(at, _)| **at > self.target).map(|(_, share)| share).sum();
+            let share: u64 =
+                after.at.iter().zip(SHARE_PPM).filter(|(at, _)| **at > self.target).map(|(_, share)| share).sum();
             late = packets * share / ONE;
         } else {
             for (at, share) in atoms.at.iter().zip(SHARE_PPM) {
@@ -448,22 +450,6 @@ impl Plan {
         } else {
             Cell::default()
         }
-    }
-
-    /// debug
-    pub(super) fn dump(&self) {
-        extern crate std;
-        for (octave, share) in self.gaps.shares().into_iter().enumerate().filter(|(_, share)| *share >= 1<<10) {
-            std::eprintln!("  octave {octave} from {} share {share}", begins(octave));
-            for slot in 0..=SLEEPS {
-              let c = self.work_out(octave, slot, Slower::NOT);
-              let s = self.seen[slot];
-              std::eprintln!("     slot {slot} wait {} lasts {} costs {} weight {} seen {} late {} doubts {}", c.wait, c.lasts, c.costs, c.weight, s.packets, s.late/1000000, self.doubts[slot]);
-            }
-        }
-        std::eprintln!("UNTIL seen {:?} doubts {:?} forecast {:?}", self.seen, self.doubts, self.forecast);
-        for (n, l) in self.after.iter().enumerate() { if l.tail.samples() > 0 { std::eprintln!("  after class {n} {} {:?}", l.tail.samples(), l.atoms); } }
-        for kind in 0..2 { for (n, l) in self.lateness[kind].iter().enumerate() { if l.tail.samples() > 0 { std::eprintln!("  late {kind} class {n} {} {:?}", l.tail.samples(), l.atoms); } } }
     }
 
     /// The same, with what is doubted.
@@ -527,7 +513,8 @@ impl Plan {
                 let beyond = |at: &u64| at + self.service > self.target + margin;
                 atoms.at.iter().zip(SHARE_PPM).filter(|(at, _)| beyond(at)).map(|(_, share)| share).sum()
             });
-            let weights = core::array::from_fn(|part| self.weight(self.corrected(until(part), ONE, lates[part], Slower::NOT)));
+            let weights =
+                core::array::from_fn(|part| self.weight(self.corrected(until(part), ONE, lates[part], Slower::NOT)));
             let block = if self.interrupts { self.block(ahead, Slower::NOT) } else { Cell::default() };
             self.forecast = Some((Forecast { margins, costs, weights, lates, block }, self.learned));
         }
@@ -563,5 +550,89 @@ impl Plan {
             return 1 << 16;
         }
         (0..).zip(dual).map(value).max().unwrap_or(1 << 16)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::Nanos;
+
+    const US: u64 = 1_000;
+
+    /// 20 us, p99; a packet each 100 us, that takes 2 us.
+    fn plan() -> Plan {
+        let mut plan = Plan::new(20 * US, 20 * US, u64::MAX, 7_500, true);
+        (0..1_000).for_each(|_| plan.gaps.add(100 * US, 1));
+        (plan.service, plan.work) = (2 * US, 2 * US);
+        plan.forget();
+        plan
+    }
+
+    /// A block of 100 us that ended so late, and the time from arrival to departure.
+    fn blocked(plan: &mut Plan, late: u64, took: u64) {
+        plan.ended(Kind::Device, 100 * US, Nanos::from_nanos(late), 0);
+        plan.departed(Nanos::from_nanos(took));
+        plan.spent(Kind::Device, 100 * US, 10 * US, 5 * US);
+    }
+
+    #[test]
+    fn a_block_is_as_late_as_packets_were_after_blocks() {
+        let mut plan = plan();
+        // By the sum of its parts it would be late: 19 us and 2 us.
+        (0..100).for_each(|_| blocked(&mut plan, 19 * US, 15 * US));
+        assert_eq!(plan.block(100 * US, Slower::NOT).late, 0);
+        // Where everything takes twice as long, it is.
+        let half = Slower { work: 2 * SAME, timer: 2 * SAME, device: 2 * SAME };
+        assert_eq!(plan.block(100 * US, half).late, ONE);
+        plan.change(half);
+        assert_eq!(plan.block(100 * US, Slower::NOT).late, ONE);
+    }
+
+    #[test]
+    fn a_model_that_was_wrong_is_set_right() {
+        let mut plan = plan();
+        (0..100).for_each(|_| blocked(&mut plan, 30 * US, 40 * US));
+        let expected = plan.block(100 * US, Slower::NOT);
+        assert_eq!(expected.late, ONE, "all packets");
+        plan.saw(BLOCK, 400, 0, expected.late);
+        let corrected = plan.block(100 * US, Slower::NOT);
+        assert!(corrected.weight < expected.weight / 300, "{} of {}", corrected.weight, expected.weight);
+        // At another frequency the model is still taken to be wrong, but not for as sure.
+        plan.change(Slower { work: 300, timer: 300, device: 300 });
+        let elsewhere = plan.block(100 * US, Slower::NOT);
+        assert!(elsewhere.weight > corrected.weight && elsewhere.weight < expected.weight / 5);
+    }
+
+    #[test]
+    fn lateness_that_the_model_did_not_expect_counts_at_once() {
+        let mut plan = plan();
+        (0..100).for_each(|_| blocked(&mut plan, 5 * US, 8 * US));
+        let octave = super::super::arrivals::octave(0);
+        assert_eq!(plan.row(octave)[BLOCK].weight, 0);
+        plan.saw(BLOCK, 80, 80, 0);
+        assert!(plan.row(octave)[BLOCK].weight > 0, "the next decision is about what was seen");
+        // A higher frequency may be the remedy.
+        let faster = Slower { work: SAME / 2, timer: SAME / 2, device: SAME / 2 };
+        assert_eq!(plan.block(100 * US, faster).weight, 0);
+    }
+
+    #[test]
+    fn what_is_late_in_batches_is_tried_again_as_seldom() {
+        let mut plan = plan();
+        (0..100).for_each(|_| blocked(&mut plan, 30 * US, 40 * US));
+        let tries = |plan: &mut Plan, packets: u64| {
+            plan.row(0);
+            (plan.doubts, plan.allowed) = ([0; SLOTS], [0; SLOTS]);
+            plan.rows[0].cells[BLOCK].packets = packets * ONE;
+            (0..3 * SLOTS as u32 * 8).for_each(|_| {
+                let row = plan.rows[0];
+                plan.doubt();
+                plan.rows[0] = row;
+            });
+            plan.doubts[BLOCK]
+        };
+        let (alone, many) = (tries(&mut plan, 1), tries(&mut plan, 80));
+        assert!(alone >= 4 * many.max(1), "{alone} and {many}");
     }
 }

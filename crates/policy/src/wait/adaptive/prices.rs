@@ -163,4 +163,13 @@ mod tests {
         prices.add(Kind::Device, 100_000, 50_000_000, 0);
         assert!(prices.of(Kind::Device, 100_000, SAME) < 9_000);
     }
+
+    #[test]
+    fn the_idle_state_costs_by_the_time_in_it() {
+        let mut prices = Prices::new();
+        // 200 us at half the power, and 10 us to come and go.
+        prices.add(Kind::Timer, 200_000, 110_000, 100_000);
+        assert_eq!(prices.of(Kind::Timer, 100_000, SAME), 60_000);
+        assert_eq!(prices.of(Kind::Timer, 400_000, SAME), 210_000);
+    }
 }
