@@ -249,6 +249,8 @@ impl EndedLine {
             began: Instant::from_nanos(self.began_ns),
             ended: Instant::from_nanos(self.ended_ns),
             spent: self.spent_ns.map(Nanos::from_nanos),
+            // The live loop knows CPU time only.
+            idle: Nanos::ZERO,
         }
     }
 }

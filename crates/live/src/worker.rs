@@ -382,7 +382,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             self.telemetry.touch(ended);
         }
         self.running_since = ended;
-        Ended { action, began, ended, spent }
+        Ended { action, began, ended, spent, idle: Nanos::ZERO }
     }
 
     #[inline]

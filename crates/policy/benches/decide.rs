@@ -29,9 +29,14 @@ fn main() {
         println!("goal-moderation  {name:<22} step_ns={:.1}", median(|| moderation(goal_moderation(), observed)));
     }
     let pstates = PStates::steps(Hertz::new(800_000_000), Hertz::new(2_200_000_000), Hertz::new(100_000_000)).unwrap();
-    let platform = frequency::Platform { pstates, sequencing: Nanos::from_micros(500), stall: Nanos::from_micros(12) };
+    let platform = frequency::Platform {
+        pstates,
+        power: None,
+        sequencing: Nanos::from_micros(500),
+        stall: Nanos::from_micros(12),
+    };
     let l3fwd = || Frequency::L3fwdPower(L3fwdPower::new(pstates));
-    let config = GoalFrequencyConfig { goal, platform, loss: None };
+    let config = GoalFrequencyConfig { goal, platform, loss: None, peak_is_stated: true };
     let goal_frequency = || Frequency::Goal(GoalFrequency::new(config));
     for (name, received) in [("empty polls", 0), ("32 frames a poll", 32)] {
         println!("l3fwd-power      {name:<22} step_ns={:.1}", median(|| frequency(l3fwd(), received)));
@@ -70,7 +75,7 @@ fn frequency(mut policy: Frequency<Simulated>, received: u32) -> f64 {
         let queues = [wait::Queue { received, fill: received, arrivals }];
         let poll = wait::Observation { now, queues: &queues, ended: None };
         let busy = Nanos::from_nanos(u64::from(received) * 150);
-        let seen = frequency::Observation { poll: &poll, busy, asleep: Nanos::ZERO, running: None };
+        let seen = frequency::Observation { poll: &poll, busy, asleep: Nanos::ZERO, running: None, waiting: None };
         black_box(policy.decide(black_box(&seen)));
     }
     (cpu_time() - began) as f64 / STEPS as f64

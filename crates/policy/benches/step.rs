@@ -118,7 +118,13 @@ fn steps(
             Situation::SleptForNothing | Situation::SleptForAFrame => {
                 let (began, until) = (*now, *now + Nanos::from_micros(20));
                 *now = until + Nanos::from_nanos(3_000 + step * 37 % 2_000);
-                ended = Some(Ended { action: Action::SleepUntil(until), began, ended: *now, spent: None });
+                ended = Some(Ended {
+                    action: Action::SleepUntil(until),
+                    began,
+                    ended: *now,
+                    spent: None,
+                    idle: Nanos::ZERO,
+                });
                 if matches!(situation, Situation::SleptForAFrame) {
                     frames(1, now.before(Nanos::from_micros(9)).unwrap(), *now);
                 }

@@ -70,7 +70,7 @@ impl Load {
 fn generation(n: u32) -> Platform {
     let pstates = PStates::steps(Hertz::new(800 * MHZ), Hertz::new(2_200 * MHZ), Hertz::new(100 * MHZ)).unwrap();
     let (sequencing, stall) = if n == 2 { (500_000, 12_000) } else { (0, 300) };
-    Platform { pstates, sequencing: Nanos::from_nanos(sequencing), stall: Nanos::from_nanos(stall) }
+    Platform { pstates, power: None, sequencing: Nanos::from_nanos(sequencing), stall: Nanos::from_nanos(stall) }
 }
 
 struct Outcome {
@@ -156,6 +156,7 @@ fn run(policy: &mut Policy, load: &Load, platform: Platform, warm_up: u64, measu
             busy: Nanos::from_nanos(busy),
             asleep: Nanos::ZERO,
             running: Some(Hertz::new(running)),
+            waiting: None,
         };
         if let Action::Request(frequency) = policy.decide(&seen).action {
             assert!(platform.pstates.as_slice().contains(&frequency), "{frequency:?} is no P-state");
@@ -184,7 +185,12 @@ fn goal(us: u64) -> Goal {
 }
 
 fn ours(us: u64, platform: Platform) -> Policy {
-    Frequency::Goal(GoalFrequency::new(GoalFrequencyConfig { goal: Some(goal(us)), platform, loss: None }))
+    Frequency::Goal(GoalFrequency::new(GoalFrequencyConfig {
+        goal: Some(goal(us)),
+        platform,
+        loss: None,
+        peak_is_stated: true,
+    }))
 }
 
 /// Of what the core does at its highest frequency.
@@ -252,7 +258,12 @@ fn a_ring_that_is_to_last_keeps_the_frequency_up() {
     let loss = |descriptors| Some(LossBound { descriptors, peak: PacketRate::new(1_200_000) });
     let policy = |descriptors| {
         let loss = loss(descriptors);
-        Frequency::Goal(GoalFrequency::new(GoalFrequencyConfig { goal: Some(goal(100)), platform, loss }))
+        Frequency::Goal(GoalFrequency::new(GoalFrequencyConfig {
+            goal: Some(goal(100)),
+            platform,
+            loss,
+            peak_is_stated: true,
+        }))
     };
     let traffic = Load::steady(load(30));
     let small = run(&mut policy(256), &traffic, platform, 300 * MS, 50 * MS);

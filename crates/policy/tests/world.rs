@@ -57,9 +57,24 @@ impl std::fmt::Display for Outcome {
     }
 }
 
-/// 0.1 us an empty poll, 2 us a frame, timers 8 us late and interrupts 10 us late or somewhat more,
-/// 5 us to enter and leave a wait.
+/// What waits are like: how late timers and interrupts usually are, and what a wait costs, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Machine {
+    timer: u64,
+    interrupt: u64,
+    timer_cost: u64,
+    interrupt_cost: u64,
+}
+
+/// Timers 8 us late and interrupts 10 us late or somewhat more, 5 us to enter and leave a wait.
+const MACHINE: Machine = Machine { timer: 8_000, interrupt: 10_000, timer_cost: 5_000, interrupt_cost: 5_000 };
+
 fn run(policy: &mut impl WaitPolicy<Simulated>, arrivals: &[u64]) -> Outcome {
+    run_on(MACHINE, policy, arrivals)
+}
+
+/// 0.1 us an empty poll, 2 us a frame, and what the machine says.
+fn run_on(machine: Machine, policy: &mut impl WaitPolicy<Simulated>, arrivals: &[u64]) -> Outcome {
     let (mut now, mut next, mut ended, mut random) = (1_000u64, 0, None, Random(42));
     let (mut delays, mut awake, mut kinds, mut reasons) = (Vec::new(), 0u64, [0; 4], [0; Reason::ALL.len()]);
     let end = arrivals.last().unwrap() + 1_000_000;
@@ -96,21 +111,25 @@ fn run(policy: &mut impl WaitPolicy<Simulated>, arrivals: &[u64]) -> Outcome {
                 awake += due.unwrap() - now;
                 due.unwrap()
             }
-            Action::SleepUntil(_) => due.unwrap().max(now) + random.lateness(8_000).as_nanos(),
+            Action::SleepUntil(_) => due.unwrap().max(now) + random.lateness(machine.timer).as_nanos(),
             Action::BlockUntil(_) if upcoming <= now => now,
             Action::BlockUntil(_) if due.is_some_and(|due| due < upcoming) => {
-                due.unwrap().max(now) + random.lateness(8_000).as_nanos()
+                due.unwrap().max(now) + random.lateness(machine.timer).as_nanos()
             }
-            Action::BlockUntil(_) => upcoming + random.lateness(10_000).as_nanos(),
+            Action::BlockUntil(_) => upcoming + random.lateness(machine.interrupt).as_nanos(),
         };
+        // The timer's, unless the device ended it.
+        let timed = due.is_some_and(|due| wake >= due);
+        let cost = if timed { machine.timer_cost } else { machine.interrupt_cost }.min(wake - now);
         ended = (!matches!(decision.action, Action::Poll)).then(|| Ended {
             action: decision.action,
             began: at,
             ended: At::from_nanos(wake),
-            spent: Some(Nanos::from_nanos(5_000.min(wake - now))),
+            spent: Some(Nanos::from_nanos(cost)),
+            idle: Nanos::ZERO,
         });
         if matches!(decision.action, Action::SleepUntil(_) | Action::BlockUntil(_)) {
-            awake += 5_000.min(wake - now);
+            awake += cost;
         }
         now = wake;
     }
@@ -188,9 +207,20 @@ fn cheaper_than_a_timed_sleep_of_the_same_tail() {
             .min();
         println!("{goal_us} us: {ours}; a timed sleep {rival:?}");
         // Where a timed sleep is the best that can be done, ours is one: then they cost the same, but for
-        // what it takes to learn that.
-        let bound = rival.map(|rival| rival + rival.div_ceil(50));
+        // what it takes to learn that, and to try now and then whether another wait has become the better one.
+        let bound = rival.map(|rival| rival + rival.div_ceil(12));
         assert!(bound.is_none_or(|bound| ours.awake <= bound), "{goal_us} us: {} against {rival:?}", ours.awake);
+    }
+}
+
+#[test]
+fn what_it_has_paid_is_what_it_was_charged() {
+    for (goal, arrivals) in [("p99=120us", poisson(50.0, 20_000, 3)), ("p99=30us", poisson(20.0, 20_000, 4))] {
+        let mut policy = adaptive(goal);
+        let ours = run(&mut policy, &arrivals);
+        let (paid, _) = policy.paid_since(Paid::default(), Nanos::from_nanos(*arrivals.last().unwrap()));
+        let (paid, awake) = (paid * 1_000 / 65_536, ours.awake);
+        assert!(paid.abs_diff(awake) <= 10, "{goal}: {paid} per mille of {awake}");
     }
 }
 
@@ -223,7 +253,7 @@ fn measured_costs() -> WakeCosts {
 }
 
 #[test]
-fn what_was_measured_spares_the_first_packets() {
+fn the_first_packets_keep_the_goal() {
     // The first 30 ms of Poisson traffic, from 50 starts each, under goals that interrupts alone do not keep.
     for goal_us in [25, 30] {
         let late = |costs: Option<WakeCosts>| {
@@ -237,8 +267,10 @@ fn what_was_measured_spares_the_first_packets() {
         };
         let (without, with) = (late(None), late(Some(measured_costs())));
         println!("{goal_us} us: late of 30,000: {without} without, {with} with what was measured");
-        assert!(with <= 300, "{goal_us} us: {with} of 30,000 are more than one in a hundred");
-        assert!(with * 2 < without, "{goal_us} us: {with} with, {without} without");
+        assert!(
+            with <= 300 && without <= 300,
+            "{goal_us} us: {with} and {without} of 30,000: more than one in a hundred"
+        );
     }
 }
 
@@ -297,9 +329,70 @@ fn a_stall_at_the_start_does_not_keep_the_core_awake() {
     }
 }
 
+#[test]
+fn with_nothing_owed_the_cheapest_wait_is_taken() {
+    let arrivals = poisson(50.0, 20_000, 9);
+    let of = |timer_cost, interrupt_cost| {
+        let machine = Machine { timer_cost, interrupt_cost, ..MACHINE };
+        let outcome = run_on(machine, &mut adaptive("p99=150us"), &arrivals);
+        println!("{machine:?}: {outcome}");
+        (outcome.kinds[WaitKind::Sleep as usize], outcome.kinds[WaitKind::Block as usize])
+    };
+    // A sleep takes two packets at once, an interrupt one.
+    let (sleeps, blocks) = of(4_000, 4_000);
+    assert!(sleeps > 20 * blocks, "{sleeps} sleeps, {blocks} blocks");
+    let (sleeps, blocks) = of(12_000, 1_000);
+    assert!(blocks > 20 * sleeps, "{sleeps} sleeps, {blocks} blocks");
+}
+
+#[test]
+fn interrupts_that_are_late_too_often_are_still_used_as_often_as_they_may() {
+    // The goal less the reserve is 25.4 us, which one interrupt in 55 exceeds; three packets in 400 are aimed at.
+    let machine = Machine { timer: 30_000, interrupt: 10_000, ..MACHINE };
+    let ours = run_on(machine, &mut adaptive("p99=29us"), &poisson(200.0, 10_000, 4));
+    println!("{ours}");
+    assert!(ours.quantile_us(0.99) <= 29, "p99 {} us", ours.quantile_us(0.99));
+    assert!(ours.awake < 800, "awake {} per mille: it polls", ours.awake);
+    assert!(ours.reasons[Reason::Interrupt as usize] > 2_000, "few interrupts: {ours}");
+}
+
+/// On for a while at a rate, off for a while.
+fn on_off(gap_us: f64, on: usize, off_us: u64, packets: usize, seed: u64) -> Vec<u64> {
+    let burst = poisson(gap_us, packets, seed);
+    burst.iter().enumerate().map(|(number, at)| at + (number / on) as u64 * off_us * 1_000).collect()
+}
+
 /// Anything that a loop could report, sane or not.
 fn step() -> impl Strategy<Value = (u64, u32, u64, u64, u64)> {
     (0u64..2_000_000, prop_oneof![3 => Just(0u32), 1 => 0u32..100], 0u64..600_000, 0u64..300_000, 0u64..50_000)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// Polling keeps every goal here, so the share of late packets comes to no more than what is allowed: on any
+    /// machine, for any stationary arrivals, cold.
+    #[test]
+    fn the_share_of_late_packets_converges_to_what_is_allowed(
+        timer in 1_000u64..60_000,
+        interrupt in 1_000u64..60_000,
+        timer_cost in 1_000u64..30_000,
+        interrupt_cost in 1_000u64..30_000,
+        goal_us in 30u64..300,
+        quantile in prop_oneof![Just("p90"), Just("p99"), Just("p99.5")],
+        gap_us in 12.0f64..200.0,
+        on in prop_oneof![Just(usize::MAX), 20usize..200],
+        off_us in 500u64..2_000,
+        seed in 1u64..1_000_000,
+    ) {
+        let machine = Machine { timer, interrupt, timer_cost, interrupt_cost };
+        let arrivals = on_off(gap_us, on, off_us, 6_000, seed);
+        let goal = format!("{quantile}={goal_us}us");
+        let ours = run_on(machine, &mut adaptive(&goal), &arrivals);
+        let late = ours.delays.iter().filter(|delay| **delay > goal_us * 1_000).count() as u64;
+        let allowed = 6_000 * u64::from(goal.parse::<Goal>().unwrap().quantile.above_ppm()) / 1_000_000;
+        prop_assert!(late <= allowed + allowed / 20 + 8, "{late} of {allowed} allowed: {ours}");
+    }
 }
 
 proptest! {
@@ -341,6 +434,7 @@ proptest! {
                 began: now,
                 ended: now + Nanos::from_nanos(advance),
                 spent: None,
+                idle: Nanos::ZERO,
             });
         }
     }

@@ -156,6 +156,7 @@ mod tests {
             began: at(began),
             ended: at(ended),
             spent: spent.map(Nanos::from_nanos),
+            idle: Nanos::ZERO,
         });
         let arrivals = |(_, first, last, taken)| Arrivals { first: at(first), last: at(last), picked_up: at(taken) };
         let received = frames.map_or(0, |(received, ..)| received);

@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn spins_are_sleep_and_blocks_are_not() {
         let at = |ns| Instant::<Simulated>::from_nanos(ns);
-        let ended = |action| Some(Ended { action, began: at(0), ended: at(0), spent: None });
+        let ended = |action| Some(Ended { action, began: at(0), ended: at(0), spent: None, idle: Nanos::ZERO });
         let (mut spun, mut blocked) = (policy(), policy());
         for n in 0..25_000u64 {
             poll_after(&mut spun, n, &[(32, 32)], ended(Wait::Pause(Nanos::from_micros(1))));

@@ -25,7 +25,7 @@ mod two_level;
 pub use fixed::Fixed;
 pub use goal::{GoalFrequency, GoalFrequencyConfig};
 pub use l3fwd_power::L3fwdPower;
-pub use platform::{PStates, Platform};
+pub use platform::{PStates, Platform, PowerTable};
 pub use two_level::TwoLevel;
 
 use units::{Hertz, Nanos};
@@ -45,6 +45,8 @@ pub struct Observation<'a, C> {
     pub asleep: Nanos,
     /// The frequency that the core runs at; `None` if nobody knows.
     pub running: Option<Hertz>,
+    /// Who waits, where it can tell what waiting would cost at another frequency.
+    pub waiting: Option<&'a wait::Adaptive<C>>,
 }
 
 /// What to do with the frequency.
@@ -76,6 +78,8 @@ pub enum Reason {
     Load,
     /// The load needs less, and has for long.
     LessLoad,
+    /// At another frequency that suffices, waiting and working cost less.
+    Cheaper,
     /// Frames were later than the goal allows.
     Late,
     /// Not the goal but the ring: it must last until a higher frequency is in force.
@@ -86,7 +90,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Fixed,
         Self::Traffic,
         Self::Idle,
@@ -95,6 +99,7 @@ impl Reason {
         Self::Steady,
         Self::Load,
         Self::LessLoad,
+        Self::Cheaper,
         Self::Late,
         Self::LossBound,
         Self::GoalTooTight,
@@ -111,6 +116,7 @@ impl Reason {
             Self::Steady => "steady",
             Self::Load => "load",
             Self::LessLoad => "less_load",
+            Self::Cheaper => "cheaper",
             Self::Late => "late",
             Self::LossBound => "loss_bound",
             Self::GoalTooTight => "goal_too_tight",
@@ -143,6 +149,12 @@ pub trait FrequencyPolicy<C> {
     /// The frequency that was last asked for; at first, the one to begin with.
     fn requested(&self) -> Hertz;
 
+    /// How much longer things take at the frequency that was last asked for than at the one before, for a waiting policy
+    /// that has learned there ([`Adaptive::change`](wait::Adaptive::change)).
+    fn slower(&self) -> wait::Slower {
+        wait::Slower::NOT
+    }
+
     /// Takes in what the last poll gave and says what to request. Called once a poll, after the wait
     /// policy's own decision, and never in a wait.
     fn decide(&mut self, seen: &Observation<'_, C>) -> Decision;
@@ -169,6 +181,13 @@ impl<C> FrequencyPolicy<C> for Frequency<C> {
             Self::TwoLevel(p) => FrequencyPolicy::<C>::requested(p),
             Self::L3fwdPower(p) => p.requested(),
             Self::Goal(p) => p.requested(),
+        }
+    }
+
+    fn slower(&self) -> wait::Slower {
+        match self {
+            Self::Goal(p) => p.slower(),
+            _ => wait::Slower::NOT,
         }
     }
 
@@ -220,7 +239,13 @@ pub(crate) mod tests {
         let queues: std::vec::Vec<Queue<Simulated>> =
             queues.iter().map(|&(received, fill)| Queue { received, fill, arrivals: None }).collect();
         let poll = wait::Observation { now: Instant::from_nanos(now_ns), queues: &queues, ended };
-        policy.decide(&Observation { poll: &poll, busy: Nanos::ZERO, asleep: Nanos::ZERO, running: None })
+        policy.decide(&Observation {
+            poll: &poll,
+            busy: Nanos::ZERO,
+            asleep: Nanos::ZERO,
+            running: None,
+            waiting: None,
+        })
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What the hardware can do, and how long it takes to do it.
 
-use units::{Hertz, Nanos};
+use units::{Hertz, Microwatts, Nanos};
 
 /// The frequencies that can be requested, in ascending order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,11 +83,28 @@ impl PStates {
     }
 }
 
+/// Power by P-state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PowerTable([Microwatts; PStates::MOST]);
+
+impl PowerTable {
+    /// `power` of each P-state.
+    pub fn new(pstates: &PStates, mut power: impl FnMut(Hertz) -> Microwatts) -> Self {
+        let mut table = [Microwatts::new(0); PStates::MOST];
+        for (entry, frequency) in table.iter_mut().zip(pstates.as_slice()) {
+            *entry = power(*frequency);
+        }
+        Self(table)
+    }
+}
+
 /// What a policy has to know of the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Platform {
     /// The frequencies that can be requested.
     pub pstates: PStates,
+    /// What a core that polls draws at each of them; `None`: not known, and taken to be proportional to the frequency.
+    pub power: Option<PowerTable>,
     /// The longest time until a request is taken up: the period of the processor's sequencing timer.
     /// About 500 us on 2nd Gen Intel Xeon Scalable; 500, 50 or 0 us on the 3rd, by BIOS setting
     /// (Intel 637284-001US, section 4).
@@ -98,6 +115,14 @@ pub struct Platform {
 }
 
 impl Platform {
+    /// What a core that polls draws at the P-state of this number; in proportions only, where no power is known.
+    pub fn power(&self, state: usize) -> u64 {
+        match &self.power {
+            Some(PowerTable(table)) => table[state].as_microwatts(),
+            None => self.pstates.as_slice()[state].as_hertz() / 1_000,
+        }
+    }
+
     /// The longest time from a request to the end of the change.
     pub fn settling(&self) -> Nanos {
         self.sequencing + self.stall

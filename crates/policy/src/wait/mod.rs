@@ -22,7 +22,7 @@ mod hybrid300;
 mod interrupt;
 mod poll;
 
-pub use adaptive::{Adaptive, AdaptiveConfig, DEFAULT_GOAL, LENGTHS, Lateness, TimedCost, WakeCosts};
+pub use adaptive::{Adaptive, AdaptiveConfig, DEFAULT_GOAL, LENGTHS, Lateness, Paid, Slower, TimedCost, WakeCosts};
 pub use backoff::Backoff;
 pub use hybrid300::Hybrid300;
 pub use interrupt::Interrupt;
@@ -90,6 +90,9 @@ pub struct Ended<C> {
     /// interrupt that woke it; or its energy over the power of polling, where that is known. `None` where it was not
     /// measured: not every wait need be.
     pub spent: Option<Nanos>,
+    /// How much of it the idle state cost, which is not the shorter the faster the core is. Zero where only CPU time is
+    /// known.
+    pub idle: Nanos,
 }
 
 impl<C> Ended<C> {

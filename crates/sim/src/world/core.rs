@@ -8,7 +8,7 @@
 
 use units::{Cycles, Hertz, Nanos};
 
-use super::ledger::{Activity, Book, Ledger};
+use super::ledger::{Activity, Book, Drawn, Ledger};
 use super::tally::Shares;
 use crate::At;
 use crate::hw::cstate::{CState, Wakeup};
@@ -134,7 +134,7 @@ impl Core {
     }
 
     /// The energy that it has drawn since the world began, in femtojoules.
-    pub fn drawn_until(&self, now: At) -> u128 {
+    pub fn drawn_until(&self, now: At) -> Drawn {
         self.parts.ledger.drawn_until(now)
     }
 

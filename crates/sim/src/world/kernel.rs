@@ -193,7 +193,8 @@ impl Kernel {
             }
             State::Waking { began, path } => {
                 self.asleep += now.since(began).unwrap_or(Nanos::ZERO);
-                self.ended = Some(Ended { action: Action::BlockUntil(None), began, ended: now, spent: None });
+                self.ended =
+                    Some(Ended { action: Action::BlockUntil(None), began, ended: now, spent: None, idle: Nanos::ZERO });
                 self.path = Some(path);
                 self.round(now, port, tally)
             }
@@ -383,7 +384,7 @@ impl Kernel {
             let poll = Observation { now, queues: &self.seen, ended };
             let (busy, asleep) = (std::mem::take(&mut self.busy), std::mem::take(&mut self.asleep));
             let running = Some(self.core.frequency());
-            let asked = policy.decide(&frequency::Observation { poll: &poll, busy, asleep, running });
+            let asked = policy.decide(&frequency::Observation { poll: &poll, busy, asleep, running, waiting: None });
             self.counts.frequency_reasons[asked.reason as usize] += u64::from(tally.within(now));
             if let frequency::Action::Request(wanted) = asked.action {
                 self.core.request(now, wanted);

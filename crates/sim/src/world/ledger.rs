@@ -45,6 +45,15 @@ impl Residency {
     }
 }
 
+/// Energy from the world's beginning on, in femtojoules.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Drawn {
+    /// All of it.
+    pub all: u128,
+    /// In idle states.
+    pub idle: u128,
+}
+
 /// A core's book. Only what lies within the window counts.
 #[derive(Clone, Debug)]
 pub struct Ledger {
@@ -57,7 +66,7 @@ pub struct Ledger {
     /// The same energy, integrated on the way.
     meter: Meter,
     /// The energy since the origin, in femtojoules, whatever the window.
-    drawn: u128,
+    drawn: Drawn,
 }
 
 impl Ledger {
@@ -71,7 +80,7 @@ impl Ledger {
             current: 0,
             entries: Vec::with_capacity(64),
             meter: Meter::new(window.0, Microwatts::new(0)),
-            drawn: 0,
+            drawn: Drawn::default(),
         };
         ledger.current = ledger.entry(Activity::Polling, frequency);
         ledger.meter.set(window.0, ledger.entries[0].power);
@@ -104,10 +113,12 @@ impl Ledger {
     }
 
     /// The energy from the origin up to `now`, in femtojoules.
-    pub fn drawn_until(&self, now: At) -> u128 {
+    pub fn drawn_until(&self, now: At) -> Drawn {
         let span = now.since(self.since).unwrap_or(Nanos::ZERO);
-        let power = self.entries[self.current].power.as_microwatts();
-        self.drawn + u128::from(power) * u128::from(span.as_nanos())
+        let entry = &self.entries[self.current];
+        let energy = u128::from(entry.power.as_microwatts()) * u128::from(span.as_nanos());
+        let idle = if matches!(entry.activity, Activity::Idle(_)) { energy } else { 0 };
+        Drawn { all: self.drawn.all + energy, idle: self.drawn.idle + idle }
     }
 
     /// For how long a core that polls at `frequency` draws so many femtojoules.

@@ -28,7 +28,8 @@ pub use metronome::{Cycle, MetronomeModel};
 pub use user::{BURST, HEALTH_INTERVAL};
 
 use policy::frequency::{
-    Fixed, Frequency, FrequencyPolicy as _, GoalFrequency, GoalFrequencyConfig, L3fwdPower, Platform, TwoLevel,
+    Fixed, Frequency, FrequencyPolicy as _, GoalFrequency, GoalFrequencyConfig, L3fwdPower, Platform, PowerTable,
+    TwoLevel,
 };
 use policy::moderation::{
     self, Direction, GoalModeration, GoalModerationConfig, Limits, NetDim, PeriodMode, Profile, Static,
@@ -434,8 +435,11 @@ fn frequency_policy(scenario: &Scenario, goal: Option<Goal>) -> Option<Frequency
         FrequencyPlan::TwoLevel(range) => Frequency::TwoLevel(TwoLevel::new(&range)),
         FrequencyPlan::L3fwdPower(range) => Frequency::L3fwdPower(L3fwdPower::new(range)),
         FrequencyPlan::Goal(range) => {
-            let platform = Platform { pstates: range, sequencing: pstates.period, stall: pstates.block };
-            let config = GoalFrequencyConfig { goal, platform, loss: Some(loss_bound(scenario)) };
+            let power = PowerTable::new(&range, |frequency| scenario.host.processor.power.active(frequency, 1_000));
+            let platform =
+                Platform { pstates: range, power: Some(power), sequencing: pstates.period, stall: pstates.block };
+            let peak_is_stated = scenario.goal.is_some_and(|goal| goal.peak.is_some());
+            let config = GoalFrequencyConfig { goal, platform, loss: Some(loss_bound(scenario)), peak_is_stated };
             Frequency::Goal(GoalFrequency::new(config).with_unseen(unseen(scenario)))
         }
         FrequencyPlan::Governor(..) | FrequencyPlan::Toggle { .. } => return None,
@@ -449,7 +453,7 @@ fn unseen(scenario: &Scenario) -> Nanos {
     let longest = scenario.traffic.iter().flat_map(|s| s.traffic.sizes.octets()).max().copied();
     let octets = u64::from(longest.unwrap_or(crate::traffic::SHORTEST_FRAME));
     let burst = nic.link.rate.frames_of(octets).time_for(user::BURST as u64 / 2);
-    nic.transmit + nic.jitter + nic.bus_time(octets) + burst
+    nic.transmit + nic.jitter / 2 + nic.bus_time(octets) + burst
 }
 
 fn wait_policy(scenario: &Scenario, wait: Wait, goal: Option<Goal>, interrupts: bool) -> Policy<Simulated> {

@@ -20,7 +20,7 @@ use policy::wait::{Action, Arrivals, Decision, Ended, Observation, Policy, Queue
 use units::{Cycles, Nanos, Simulated};
 
 use super::core::{Core, Path, Whom};
-use super::ledger::Activity;
+use super::ledger::{Activity, Drawn};
 use super::metronome::Thread;
 use super::port::Port;
 use super::queue::Waiting;
@@ -129,7 +129,7 @@ pub struct User {
     seen: Vec<Queue<Simulated>>,
     ended: Option<Ended<Simulated>>,
     /// The energy that the core had drawn when the wait began, in femtojoules.
-    drawn: u128,
+    drawn: Drawn,
     /// How the last wait ended, for the frames of the poll after it.
     path: Option<Path>,
     /// Since the frequency policy was last asked.
@@ -161,7 +161,7 @@ impl User {
             batch: Vec::with_capacity(BURST),
             seen,
             ended: None,
-            drawn: 0,
+            drawn: Drawn::default(),
             path: None,
             busy: Nanos::ZERO,
             asleep: Nanos::ZERO,
@@ -348,10 +348,17 @@ impl User {
         if let Some(policy) = &mut self.config.frequency {
             let (busy, asleep) = (std::mem::take(&mut self.busy), std::mem::take(&mut self.asleep));
             let running = Some(self.core.frequency());
-            let asked = policy.decide(&frequency::Observation { poll: &seen, busy, asleep, running });
+            let waiting = match &self.config.scheme {
+                Scheme::Policy(Policy::Adaptive(waiting)) => Some(waiting),
+                _ => None,
+            };
+            let asked = policy.decide(&frequency::Observation { poll: &seen, busy, asleep, running, waiting });
             self.counts.frequency_reasons[asked.reason as usize] += u64::from(counted);
             if let frequency::Action::Request(wanted) = asked.action {
                 self.core.request(now, wanted);
+                if let Scheme::Policy(Policy::Adaptive(waiting)) = &mut self.config.scheme {
+                    waiting.change(policy.slower());
+                }
             }
         }
         if let Some(scaling) = &mut self.config.scaling {
@@ -449,8 +456,10 @@ impl User {
             self.counts.waits[action.kind() as usize] += 1;
             self.counts.waited[action.kind() as usize] += span;
         }
-        let spent = Some(self.core.awake_for(self.core.drawn_until(ended).saturating_sub(self.drawn)));
-        self.ended = Some(Ended { action, began, ended, spent });
+        let drawn = self.core.drawn_until(ended);
+        let spent = Some(self.core.awake_for(drawn.all.saturating_sub(self.drawn.all)));
+        let idle = self.core.awake_for(drawn.idle.saturating_sub(self.drawn.idle));
+        self.ended = Some(Ended { action, began, ended, spent, idle });
     }
 }
 

@@ -39,20 +39,26 @@
 //! time in which it could have worked.
 
 mod cost;
+mod outlook;
+mod peak;
 mod virtual_queues;
 
 use units::{Hertz, Instant, Nanos};
 
 use super::{Decision, FrequencyPolicy, Observation, Platform, Reason};
-use crate::wait::{DEFAULT_GOAL, Queue};
+use crate::wait::{Adaptive, DEFAULT_GOAL, Queue, Slower};
 use crate::{Goal, LossBound};
 use cost::{Cost, Polls};
+use outlook::Outlook;
+use peak::Peak;
 use virtual_queues::VirtualQueues;
 
 /// The reserve for what the worker cannot see (the wire, the peer) is this part of the goal...
 const RESERVE_PART: u64 = 8;
 /// ...but at most this. Both as in the adaptive wait policy.
 const RESERVE_MOST: Nanos = Nanos::from_micros(10);
+/// The shortest time over which the highest rate is measured.
+const SHORTEST_SPAN: Nanos = Nanos::from_micros(100);
 /// The shortest window.
 const SHORTEST_WINDOW: Nanos = Nanos::from_millis(10);
 /// A window is at least this many times as long as a change takes.
@@ -86,6 +92,9 @@ pub struct GoalFrequencyConfig {
     pub platform: Platform,
     /// The smallest receive ring that the core serves and the highest rate of packets; `None` if not known.
     pub loss: Option<LossBound>,
+    /// Whether somebody said that rate. If not, it is that of the line, and the ring is made to last at the highest rate
+    /// that was seen, with a margin.
+    pub peak_is_stated: bool,
 }
 
 /// The policy. See the [module](self).
@@ -94,6 +103,8 @@ pub struct GoalFrequency<C> {
     goal: Goal,
     platform: Platform,
     loss: Option<LossBound>,
+    /// The highest rate that was seen; `None` where somebody said it.
+    peak: Option<Peak<C>>,
     /// The goal less the reserve.
     limit: Nanos,
     /// The shortest window.
@@ -109,6 +120,9 @@ pub struct GoalFrequency<C> {
     /// What frames cost; `None` before the first window.
     cost: Option<Cost>,
     queues: VirtualQueues,
+    outlook: Outlook<C>,
+    /// What the last request does to everything.
+    slower: Slower,
     account: Account,
     /// Frames left in the rings by the last poll.
     left: u64,
@@ -155,6 +169,7 @@ impl<C> GoalFrequency<C> {
             goal,
             platform,
             loss: config.loss,
+            peak: (!config.peak_is_stated).then(|| Peak::new(platform.settling().max(SHORTEST_SPAN))),
             limit: goal.latency.saturating_sub((goal.latency / RESERVE_PART).min(RESERVE_MOST)),
             window,
             patience: stalls.max(platform.settling()),
@@ -164,6 +179,8 @@ impl<C> GoalFrequency<C> {
             changing: false,
             cost: None,
             queues: VirtualQueues::new(&platform.pstates),
+            outlook: Outlook::new(),
+            slower: Slower::NOT,
             account: Account::new(u64::from(goal.quantile.above_ppm())),
             left: 0,
             last_poll: None,
@@ -215,6 +232,9 @@ impl<C> GoalFrequency<C> {
         }
         let came = waited.saturating_sub(self.left);
         self.left = waited - received;
+        if !self.changing {
+            self.outlook.learn(seen, self.state);
+        }
         let running = seen.running.or_else(|| self.is_settled(now).then_some(self.requested));
         if let Some(running) = running
             && received > 0
@@ -224,6 +244,9 @@ impl<C> GoalFrequency<C> {
         }
         if came == 0 {
             return 0;
+        }
+        if let Some(peak) = &mut self.peak {
+            peak.came(now, came);
         }
         self.seen.frames += came;
         if self.cost.is_some() {
@@ -289,7 +312,7 @@ impl<C> GoalFrequency<C> {
     }
 
     /// A full window: what did it need?
-    fn decide_window(&mut self, now: Instant<C>, span: Nanos) -> Decision {
+    fn decide_window(&mut self, now: Instant<C>, span: Nanos, waiting: Option<&Adaptive<C>>) -> Decision {
         let knew = self.cost.is_some();
         if let Some(new) = self.seen.polls.cost(self.cost) {
             let cost = Cost::learn(self.cost, new);
@@ -309,7 +332,7 @@ impl<C> GoalFrequency<C> {
             (Some(served), Some(alone)) => (served.max(alone).max(self.bears(frames, span)), false),
             _ => (highest, true),
         };
-        let floor = self.ring_needs();
+        let floor = self.ring_needs(now);
         let wanted = self.remember(needed).max(floor);
         self.begin_window(now);
         let settled = self.is_settled(now);
@@ -320,13 +343,38 @@ impl<C> GoalFrequency<C> {
         if settled && wanted > self.requested && self.account.balance < 0 {
             return self.request(now, wanted, Reason::Load);
         }
+        // Of those that suffice, the one at which waiting and working costs least.
+        let (lowest, wanted) = (wanted, self.cheapest(now, waiting, wanted));
+        if settled && wanted > self.requested && wanted > lowest {
+            let decision = self.request(now, wanted, Reason::Cheaper);
+            self.outlook.hope(self.state);
+            return decision;
+        }
         let waited = self.requested_at.is_none_or(|at| now.since(at).is_some_and(|since| since >= self.patience));
         if wanted < self.requested && settled && waited && self.windows > 1 && self.account.can_fail() {
             self.account.begin_trial();
-            let reason = if floor == wanted && floor > needed { Reason::LossBound } else { Reason::LessLoad };
-            return self.request(now, wanted, reason);
+            let reason = match wanted == lowest {
+                false => Reason::Cheaper,
+                true if floor == wanted && floor > needed => Reason::LossBound,
+                true => Reason::LessLoad,
+            };
+            let decision = self.request(now, wanted, reason);
+            self.outlook.hope(self.state);
+            return decision;
         }
         Decision::keep(if too_tight { Reason::GoalTooTight } else { Reason::Steady })
+    }
+
+    /// The frequency from `lowest` on at which the waiting policy expects to pay least; `lowest` itself if none can tell.
+    fn cheapest(&mut self, now: Instant<C>, waiting: Option<&Adaptive<C>>, lowest: Hertz) -> Hertz {
+        let Some(waiting) = waiting else { return lowest };
+        let states = self.platform.pstates.as_slice();
+        let least = states.partition_point(|f| *f < lowest);
+        self.outlook.look(now, &self.platform, waiting, self.state);
+        if !self.outlook.is_settled() {
+            return self.requested.max(lowest);
+        }
+        states[self.outlook.cheapest(&self.platform, least, self.state)]
     }
 
     /// The lowest frequency that does the work of so many frames in that time, with a little to spare: below it a
@@ -359,13 +407,15 @@ impl<C> GoalFrequency<C> {
     }
 
     /// The lowest frequency at which the ring lasts until a change is through.
-    fn ring_needs(&self) -> Hertz {
+    fn ring_needs(&self, now: Instant<C>) -> Hertz {
         let pstates = &self.platform.pstates;
         let (Some(loss), Some(cost)) = (self.loss, self.cost) else { return pstates.lowest() };
         // What the ring takes in, as a rate: its descriptors over the time of a change.
         let settling = self.platform.settling().as_nanos().max(1);
         let buffered = u128::from(loss.descriptors) * 1_000_000_000 / u128::from(settling);
-        let served = u128::from(loss.peak.as_pps()).saturating_sub(buffered);
+        let seen = self.peak.as_ref().and_then(|peak| peak.rate(now));
+        let highest = seen.map_or(loss.peak, |seen| seen.min(loss.peak));
+        let served = u128::from(highest.as_pps()).saturating_sub(buffered);
         let hertz = u64::try_from(served * u128::from(self.cycles(cost))).unwrap_or(u64::MAX);
         pstates.at_least(Hertz::new(hertz)).unwrap_or(pstates.highest())
     }
@@ -377,7 +427,10 @@ impl<C> GoalFrequency<C> {
 
     fn request(&mut self, now: Instant<C>, frequency: Hertz, reason: Reason) -> Decision {
         self.requested = frequency;
+        let before = self.state;
         self.state = self.platform.pstates.as_slice().partition_point(|f| *f < frequency);
+        self.outlook.change();
+        self.slower = self.outlook.slower(&self.platform, before, self.state);
         self.requested_at = Some(now);
         self.changing = true;
         Decision::request(frequency, reason)
@@ -387,6 +440,10 @@ impl<C> GoalFrequency<C> {
 impl<C> FrequencyPolicy<C> for GoalFrequency<C> {
     fn requested(&self) -> Hertz {
         self.requested
+    }
+
+    fn slower(&self) -> Slower {
+        self.slower
     }
 
     #[inline]
@@ -410,7 +467,7 @@ impl<C> FrequencyPolicy<C> for GoalFrequency<C> {
         let span = now.since(began).unwrap_or(Nanos::ZERO);
         let full = span >= self.window && self.seen.frames >= ENOUGH_FRAMES;
         if full || span >= LONGEST_WINDOW {
-            return self.decide_window(now, span);
+            return self.decide_window(now, span, seen.waiting);
         }
         Decision::keep(Reason::Measuring)
     }
@@ -462,7 +519,7 @@ impl<C> Clone for Window<C> {
 impl<C> Copy for Window<C> {}
 impl<C> Clone for GoalFrequency<C> {
     fn clone(&self) -> Self {
-        Self { queues: self.queues.clone(), ..*self }
+        Self { queues: self.queues.clone(), outlook: self.outlook.clone(), ..*self }
     }
 }
 

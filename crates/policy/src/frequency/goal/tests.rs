@@ -13,7 +13,7 @@ const MS: u64 = 1_000_000;
 
 fn platform(sequencing_ns: u64, stall_ns: u64) -> Platform {
     let pstates = PStates::steps(Hertz::new(800 * MHZ), Hertz::new(2_200 * MHZ), Hertz::new(100 * MHZ)).unwrap();
-    Platform { pstates, sequencing: Nanos::from_nanos(sequencing_ns), stall: Nanos::from_nanos(stall_ns) }
+    Platform { pstates, power: None, sequencing: Nanos::from_nanos(sequencing_ns), stall: Nanos::from_nanos(stall_ns) }
 }
 
 fn policy(us: u64, platform: Platform) -> GoalFrequency<Simulated> {
@@ -22,7 +22,7 @@ fn policy(us: u64, platform: Platform) -> GoalFrequency<Simulated> {
 
 fn policy_at(quantile: Quantile, us: u64, platform: Platform) -> GoalFrequency<Simulated> {
     let goal = Some(Goal { quantile, latency: Nanos::from_micros(us) });
-    GoalFrequency::new(GoalFrequencyConfig { goal, platform, loss: None })
+    GoalFrequency::new(GoalFrequencyConfig { goal, platform, loss: None, peak_is_stated: true })
 }
 
 /// Polls each microsecond, of which one in `every` gives a frame of `cycles`; returns the requests.
@@ -36,7 +36,7 @@ fn steady(policy: &mut GoalFrequency<Simulated>, from_ms: u64, ms: u64, every: u
         let arrivals = (received > 0).then_some(Arrivals { first: now, last: now, picked_up: now });
         let queues = [Queue { received, fill: received, arrivals }];
         let poll = wait::Observation { now, queues: &queues, ended: None };
-        let seen = Observation { poll: &poll, busy, asleep: Nanos::ZERO, running: Some(running) };
+        let seen = Observation { poll: &poll, busy, asleep: Nanos::ZERO, running: Some(running), waiting: None };
         if let Action::Request(frequency) = policy.decide(&seen).action {
             requests.push(frequency.as_hertz() / MHZ);
         }
@@ -137,7 +137,7 @@ proptest! {
         let loss = ring.map(|(descriptors, pps)| LossBound { descriptors, peak: PacketRate::new(pps) });
         let goal = Goal { quantile: Quantile::P99, latency: Nanos::from_micros(goal_us) };
         let mut policy =
-            GoalFrequency::<Simulated>::new(GoalFrequencyConfig { goal: Some(goal), platform, loss });
+            GoalFrequency::<Simulated>::new(GoalFrequencyConfig { goal: Some(goal), platform, loss, peak_is_stated: true });
         let mut again = policy.clone();
         let mut now = Instant::ORIGIN;
         let mut requests: Vec<(Instant<Simulated>, Hertz)> = Vec::new();
@@ -153,6 +153,7 @@ proptest! {
                 busy: Nanos::from_nanos(busy),
                 asleep: Nanos::from_nanos(asleep),
                 running: running.map(|state| platform.pstates.as_slice()[state]),
+                waiting: None,
             };
             let decision = policy.decide(&seen);
             prop_assert_eq!(decision, again.decide(&seen), "the same observations, another decision");

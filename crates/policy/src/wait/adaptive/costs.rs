@@ -10,40 +10,33 @@ use units::Nanos;
 pub const LENGTHS: usize = 8;
 /// For so many waits of its own the measured distribution stands: enough for the policy to go by from the start, and
 /// little against what it remembers (1,024 waits).
-const WEIGHT: u16 = 64;
+const WEIGHT: u16 = 128;
 
 /// A distribution of lateness, by five of its quantiles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lateness {
     /// The median.
     pub p50: Nanos,
-    /// The 75th percentile, which timed waits reckon with.
+    /// The 75th percentile.
     pub p75: Nanos,
     /// The 90th percentile.
     pub p90: Nanos,
     /// The 99th percentile.
     pub p99: Nanos,
-    /// The 99.9th percentile, or as near to it as the measurement came. Only what a policy's caution begins with
-    /// depends on it, which is then unlearned or not.
+    /// The 99.9th percentile, or as near to it as the measurement came.
     pub p999: Nanos,
 }
 
 impl Lateness {
-    /// The least of the quantiles that no more than `share_ppm` of the waits exceed, or the largest there is.
-    pub(super) fn exceeded_by(&self, share_ppm: u64) -> Nanos {
-        let known = [(500_000, self.p50), (250_000, self.p75), (100_000, self.p90), (10_000, self.p99)];
-        let enough = known.into_iter().find(|(above_ppm, _)| *above_ppm <= share_ppm);
-        enough.map_or(self.p999.max(self.p99), |(_, quantile)| quantile)
-    }
-
     /// Samples that have these quantiles, [`WEIGHT`] in all: half at the median, up to three quarters at p75, up to
-    /// nine tenths at p90, the rest at p99. Quantiles in the wrong order are taken for the largest below.
-    pub(super) fn samples(&self) -> [(Nanos, u16); 4] {
+    /// nine tenths at p90, the rest but one at p99. Quantiles in the wrong order are taken for the largest below.
+    pub(super) fn samples(&self) -> [(Nanos, u16); 5] {
         let p75 = self.p75.max(self.p50);
         let p90 = self.p90.max(p75);
         const TENTH: u16 = WEIGHT * 5 / 32;
-        let rest = WEIGHT - WEIGHT / 2 - WEIGHT / 4 - TENTH;
-        [(self.p50, WEIGHT / 2), (p75, WEIGHT / 4), (p90, TENTH), (self.p99.max(p90), rest)]
+        let rest = WEIGHT - WEIGHT / 2 - WEIGHT / 4 - TENTH - 1;
+        let p99 = self.p99.max(p90);
+        [(self.p50, WEIGHT / 2), (p75, WEIGHT / 4), (p90, TENTH), (p99, rest), (self.p999.max(p99), 1)]
     }
 }
 
@@ -74,14 +67,6 @@ mod tests {
         let us = Nanos::from_micros;
         let samples = Lateness { p50: us(5), p75: us(4), p90: us(9), p99: us(7), p999: us(8) }.samples();
         assert_eq!(samples.iter().map(|(_, n)| *n).sum::<u16>(), WEIGHT);
-        assert_eq!(samples.map(|(late, _)| late), [us(5), us(5), us(9), us(9)]);
-    }
-
-    #[test]
-    fn what_few_waits_exceed_is_the_next_quantile_known() {
-        let us = Nanos::from_micros;
-        let of = Lateness { p50: us(5), p75: us(6), p90: us(9), p99: us(20), p999: us(70) };
-        let shares = [(600_000, 5), (175_000, 9), (10_000, 20), (3_500, 70), (350, 70)];
-        assert_eq!(shares.map(|(ppm, _)| of.exceeded_by(ppm)), shares.map(|(_, quantile)| us(quantile)));
+        assert_eq!(samples.map(|(late, _)| late), [us(5), us(5), us(9), us(9), us(9)]);
     }
 }

@@ -1,60 +1,68 @@
 //! The cheapest wait that keeps the goal: what Apus is for.
 //!
-//! A packet's delay, as far as the worker can see it, is the end of its wait (late by the wake-up)
-//! plus the work. The policy learns what each kind of wait really costs here, from how late its own
-//! waits end, and what the traffic looks like, and each time a poll comes back empty it takes the
-//! first of these that applies:
+//! **The problem.** The loop makes episodes: a wait, the wake-up, the packets that came meanwhile. Of the waits that it
+//! could take, each lasts `T`, costs `C` (the time of a core that polls and costs as much: CPU time, or energy where
+//! that is known), and makes `L` packets late. The least `E[C] / E[T]` is wanted, subject to late packets being no more
+//! than the share `e` of all that the goal's quantile leaves.
+//!
+//! **The rule** is drift plus penalty for renewal systems (M. J. Neely, "Stochastic Network Optimization with Application
+//! to Communication and Queueing Systems", 2010, sections 4.3 and 7.2): a virtual queue ([`Owed`]) holds the late packets
+//! that are owed; a late one adds 1, each packet takes away `e`. At each decision the candidate is taken with the least
 //!
 //! ```text
-//!   empty poll (or, where sleeps pay, one that emptied the rings)
-//!      │
-//!      ├─ nothing for 50 ms, or a frame each 45 ms ───────► block                       [idle]
-//!      ├─ the interrupt keeps the goal, is in credit, and
-//!      │  costs no more than a timer would ───────────────► block                       [interrupt]
-//!      ├─ a period is known                                       (one in 128: block)   [probe]
-//!      │     ├─ a burst is due now, or not over yet ──────► poll                        [imminent]
-//!      │     └─ it is due later ──────────────────────────► block until just before     [periodic]
-//!      ├─ the budget, less the timer's lateness,
-//!      │  leaves a sleep worth its price ─────────────────► sleep that long             [budget]
-//!      │     └─ cut by the ring ──────────────────────────►                             [loss_bound]
-//!      ├─ the interrupt is in credit, and keeps the goal
-//!      │  or makes but one packet late ───────────────────► block                       [interrupt]
-//!      └─ otherwise ──────────────────────────────────────► poll      [goal_too_tight] or [late]
+//!   (C + m g L / e) / T        m: the queue, as a multiplier; g: the mean gap, so that g / e is the time
+//!                              in which the goal allows one late packet
 //! ```
-//! **Budget.** The goal's latency, less the work's own time as measured, less a reserve of an eighth
-//! (at most 10 us; more where more is known) for what the worker cannot see: the wire and the peer. A timed
-//! sleep is shorter
-//! than that by as much as such a sleep usually ends late ([`tail`]), and by a caution ([`risk`]).
+//! As long as nothing is owed (`m = 0`) that is the cheapest wait. Each late packet makes lateness dearer until waits that
+//! cause less of it are the cheaper ones, and polling (`C = T`, `L = 0`) at the last; punctual ones make it cheaper again.
+//! Mixtures arise by themselves, and trying what has not been tried is part of it. The queue stays bounded, so that the
+//! share of late packets is in the long run no more than `e`, if any candidate can do that.
 //!
-//! **Risk.** The goal's quantile allows a share of late packets, and each kind of wait has a part of
-//! it. Packets that are late after a sleep or a wait for a forecast burst raise the caution at once,
-//! by which such waits are then shorter; punctual ones lower it slowly, so that the late ones are
-//! the allowed share in the end. An interrupt cannot be made shorter: it has credit, which each packet
-//! earns and each late one pays, and in debt it is not used. The policy so backs off at once, by as
-//! much as the goal asks, and comes back to see whether the price is still the same. A wait answers for the
-//! packets that came during it, however many polls take them. A packet that is late although the core was
-//! awake was not made late by a wait, and none pays for it.
+//! ```text
+//!             ┌────────── learned ──────────┐                 ┌── plan: T, C, L of each candidate ──┐
+//!  wait ends ─┤ lateness by kind and length │                 │ sleep: the budget less the lateness │
+//!             │ price    by kind and length ├──► expected ──► │        (its 50 ... 99.9 %), 1/2, 1/4│──► the least
+//!  frames ────┤ gaps by octave; the period  │    T, C, L      │ block: until the next frame         │    of all
+//!             │ work a packet               │       ▲         │ until shortly before a forecast     │
+//!             └──────────────┬──────────────┘       │         │ poll on                             │
+//!                            └─ seen: late share ───┘         └─────────────────▲───────────────────┘
+//!                               of each candidate                               │
+//!  late? ───────────────────────────────────────────────────────────────────► owed
+//! ```
+//! **Expected lateness** is a model's: a packet that comes `u` after the beginning of a sleep `s` waits for its end, which
+//! is late by what such sleeps were, and for its work. So a candidate is judged before it is tried. Where the model is
+//! wrong, what was seen of the candidate sets it right ([`Plan::corrected`](plan::Plan)).
 //!
-//! **Bounds.** No timed sleep is longer than the goal's latency or the ring's time to overflow. A
-//! longer wait is always one that the first arriving frame ends.
+//! **Bounds.** No timed sleep is longer than the goal's latency or the ring's time to overflow. A longer wait is always
+//! one that the first arriving frame ends. Stalls of the machine are not learned and not paid for as long as they make
+//! up a quarter of what the goal allows late ([`tail`]); nor is a packet that was late although the core was awake.
+//!
+//! **Silence.** After 50 ms without a frame, or a frame each 45 ms, the core blocks whatever the goal: one that stayed
+//! awake for the first packet after a twentieth of a second would never rest.
 //!
 //! **Without a goal** the policy holds [`DEFAULT_GOAL`].
 //!
-//! **At the start** nothing is known of what waits cost, and the first hundred packets or so find it out by being
-//! late. [`Adaptive::know`] spares them that, on a platform that was measured before.
+//! **At the start** nothing is known of what waits cost; [`Adaptive::know`] spares the first packets that, on a platform
+//! that was measured before.
 
+mod arrivals;
 mod costs;
+mod owed;
 mod period;
-mod risk;
+mod plan;
+mod prices;
 mod tail;
 
 use units::{Instant, Nanos, Quantile};
 
-use super::{Action, Arrivals, Decision, Observation, Reason, WaitKind, WaitPolicy};
+use super::{Action, Arrivals, Decision, Ended, Observation, Reason, WaitKind, WaitPolicy};
 use crate::{Goal, LossBound};
 pub use costs::{LENGTHS, Lateness, TimedCost, WakeCosts};
+use owed::Owed;
 use period::Period;
-use risk::{Account, Caution};
+pub use plan::Slower;
+use plan::{BLOCK, POLL, Plan, UNTIL};
+use prices::Kind;
 use tail::Tail;
 
 /// What is held if nothing was asked for: p99 within 100 us. Tight enough that no user of a kernel
@@ -62,49 +70,22 @@ use tail::Tail;
 /// keep it on most machines, at a few per cent of a core.
 pub const DEFAULT_GOAL: Goal = Goal { quantile: Quantile::P99, latency: Nanos::from_micros(100) };
 
-/// Silence after which the interrupt alone ends the wait, whatever the goal: a core that stayed awake
-/// for the first packet after a silence of a twentieth of a second would never rest.
+/// Silence after which the interrupt alone ends the wait, whatever the goal.
 const IDLE_AFTER: Nanos = Nanos::from_millis(50);
 /// Frames that come further apart than this on average are no traffic, but an idle core's.
-const SPARSE: Nanos = Nanos::from_millis(45);
-/// The shortest timed sleep: about half of what its wake-up costs in CPU time. A shorter one saves next to
-/// nothing, and makes packets no less late: on a 2-vCPU VM (Linux 6.18) sleeps of 2, 4 and 8 us in a row
-/// took 95, 65 and 45 % of a core, with the same p99.
-const SHORTEST_SLEEP: Nanos = Nanos::from_micros(4);
-/// What a wake-up costs in CPU time, about: a wait for a forecast arrival must save more.
-const WAKE_COST: Nanos = Nanos::from_micros(10);
-/// The reserve for what the worker cannot see is this part of the goal...
+const SPARSE: u64 = 45_000_000;
+/// The reserve for what the worker cannot see (the wire, the peer) is this part of the goal...
 const RESERVE_PART: u64 = 8;
 /// ...but at most this.
 const RESERVE_MOST: Nanos = Nanos::from_micros(10);
-/// The share of the late packets that the goal allows which each kind of wait may cause, in
-/// percent: an interrupt spends credit, a sleep and a wait for a forecast burst are shortened by caution.
-/// Chosen by trial on a noisy 2-vCPU VM; no theory stands behind the division.
-const INTERRUPT_SHARE: u64 = 55;
-const SLEEP_SHARE: u64 = 35;
-const PERIODIC_SHARE: u64 = 15;
-/// Classes of timed waits by their length: a core that slept longer wakes later (C-states, and the
-/// halt polling of a host). Below 16 us, then one an octave, the last from 1 ms on.
-const CLASSES: usize = 8;
-
-/// What a timed wake-up costs, in percent of what one by interrupt costs: setting the timer is extra.
-/// On a 2-vCPU VM (Linux 6.18) a timed wake-up was measured at 6.0 to 7.4 us of CPU time; for one by
-/// interrupt, 5.3 us is an estimate, from a worker's CPU time less 3 us a packet.
-const TIMER_COST: u64 = 130;
-/// Waits after which what was learned is worked out anew.
-const REPLAN: u32 = 64;
-/// While a period is followed, one in so many polls with frames is left to the interrupt, to see what it costs now.
-const PROBE_EVERY: u32 = 128;
-/// Late packets that a kind of wait owes at most: about a ring of them.
-const MOST_OWED: u64 = 4_096;
-/// Where sleeps are not taken because what was learned forbids them, one is tried after so many polls with frames, times the
-/// share of late packets that the goal allows, in millionths: one in 128 at p99, one in 1280 at p99.9.
-const TRY_SHARE: u32 = 1_280_000;
-/// Samples from which on a class's lateness is believed.
-const ENOUGH: u32 = 16;
-/// The lateness that a timed wait reckons with, as a share of those seen. Robust against a few bad ones,
-/// which [`Caution`] answers for.
-const USUAL_PPM: u32 = 750_000;
+/// What waits cost is doubted after so long without one.
+const DOUBT_AFTER: Nanos = Nanos::from_millis(50);
+/// Late packets that the goal must allow in a time, for a share of that time's to mean anything.
+const COUNTS: i128 = 8;
+/// Frames of which it is known what they took.
+const WORKED: u64 = 1024;
+/// Polls with frames between two samples of their work.
+const SERVICE_EVERY: u32 = 16;
 
 /// What [`Adaptive`] is to hold.
 #[derive(Clone, Copy, Debug)]
@@ -128,48 +109,53 @@ impl Default for AdaptiveConfig {
 pub struct Adaptive<C> {
     goal: Goal,
     interrupts: bool,
-    /// No timed sleep is longer than this: the goal and the ring.
     longest_sleep: Nanos,
-    ring_time: Nanos,
-    period: Period<C>,
-    /// The mean gap between frames.
-    gap: Nanos,
-    last_arrival: Option<Instant<C>>,
-    /// How long frames took from pick-up to departure.
-    service: Tail,
-    /// How late timed waits ended, by their length.
-    overshoot: [Tail; CLASSES],
-    /// What the interrupt may still spend.
-    interrupt: Account,
-    /// By how much sleeps are shorter than planned, because planned ones were late too often.
-    caution: Caution,
-    /// By how much waits for a forecast burst end earlier than they usually have to.
-    periodic_caution: Caution,
-    /// How late interrupts woke the core.
-    interrupt_lateness: Tail,
-    /// Stalls of the machine are put up with as long as they make up a quarter of what the goal allows.
-    stalls_ppm: u32,
     /// The goal less the reserve: arrival to departure, as the worker sees it.
     target: Nanos,
-    /// The sleep that the budget allows, but for the caution.
-    timed: (Nanos, Reason),
-    /// How long before a forecast arrival a wait of each class has to end.
-    guards: [Nanos; CLASSES],
-    /// Whether the guards are up to date: a period was known at the last [`plan`](Self::plan).
-    guarded: bool,
-    /// Whether interrupts alone keep the goal.
-    interrupt_keeps_goal: bool,
-    /// Polls with frames since the interrupt was last tried.
-    since_interrupt: u32,
-    /// Polls with frames since a sleep that nothing seemed to allow was last tried, and after how many it is tried again.
-    since_sleep: u32,
-    try_every: u32,
-    /// Waits since the budget was worked out.
-    learned: u32,
-    /// Frames until `service` is sampled again.
+    /// Stalls of the machine are put up with as long as they make up a quarter of what the goal allows.
+    stalls_ppm: u32,
+    owed: Owed,
+    plan: Plan,
+    period: Period<C>,
+    last_arrival: Option<Instant<C>>,
+    /// How long frames took to depart, but for what they waited before the core began to work.
+    service: Tail,
+    /// When it began, as long as each poll brings frames.
+    busy_since: Option<Instant<C>>,
     until_service_sample: u32,
-    /// The wait whose frames the polls still take: it is charged for those that are late.
-    charged: Option<Action<C>>,
+    /// Time, in nanoseconds, and the frames that it went into, halved now and then.
+    worked: (u64, u64),
+    /// The candidate that was chosen last, and whether its frames are still being taken: it answers for the late ones.
+    chosen: usize,
+    /// The share of its packets that the model expects to be late, in millionths.
+    expected: u64,
+    charged: bool,
+    /// Whether any wait has said what it cost.
+    measured: bool,
+    paid: Paid,
+    /// When a wait was learned from, or what is known was doubted.
+    learned: Option<Instant<C>>,
+    /// When the candidates that were not taken were doubted last.
+    doubted: Instant<C>,
+}
+
+/// What has been paid since the start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Paid {
+    /// What waits have saved against polling as long as they lasted, in nanoseconds.
+    saved: i64,
+    /// Late packets less those that are aimed at, in millionths.
+    late: i64,
+}
+
+/// A wait, what it costs with its late packets, and how long it lasts.
+#[derive(Clone, Copy)]
+struct Choice {
+    slot: usize,
+    wait: u64,
+    costs: u64,
+    lasts: u64,
+    late: u64,
 }
 
 impl<C> Adaptive<C> {
@@ -177,71 +163,89 @@ impl<C> Adaptive<C> {
     pub fn new(config: AdaptiveConfig) -> Self {
         let goal = config.goal.unwrap_or(DEFAULT_GOAL);
         let ring_time = config.loss.map_or(Nanos::MAX, |loss| loss.longest_absence());
-        let allowed = u64::from(goal.quantile.above_ppm());
-        let mut policy = Self {
+        let longest_sleep = goal.latency.min(ring_time);
+        let target = goal.latency.saturating_sub((goal.latency / RESERVE_PART).min(RESERVE_MOST));
+        let owed = Owed::new(goal.quantile.above_ppm());
+        let [aim, longest, ring] = [target, longest_sleep, ring_time].map(Nanos::as_nanos);
+        Self {
             goal,
             interrupts: config.interrupts,
-            longest_sleep: goal.latency.min(ring_time),
-            ring_time,
+            longest_sleep,
+            target,
+            stalls_ppm: goal.quantile.above_ppm() / 4,
+            owed,
+            plan: Plan::new(aim, longest, ring, owed.share(), config.interrupts),
             period: Period::new(),
-            gap: IDLE_AFTER,
             last_arrival: None,
             service: Tail::new(),
-            overshoot: [const { Tail::new() }; CLASSES],
-            interrupt: Account::new(allowed * INTERRUPT_SHARE / 100),
-            caution: Caution::new(goal.latency, allowed * SLEEP_SHARE / 100),
-            periodic_caution: Caution::new(goal.latency, allowed * PERIODIC_SHARE / 100),
-            interrupt_lateness: Tail::new(),
-            stalls_ppm: goal.quantile.above_ppm() / 4,
-            target: goal.latency.saturating_sub((goal.latency / RESERVE_PART).min(RESERVE_MOST)),
-            timed: (Nanos::ZERO, Reason::Budget),
-            guards: [Nanos::ZERO; CLASSES],
-            guarded: false,
-            interrupt_keeps_goal: true,
-            since_interrupt: 0,
-            since_sleep: 0,
-            try_every: TRY_SHARE.div_ceil(goal.quantile.above_ppm().max(1)).max(1),
-            learned: 0,
+            busy_since: None,
             until_service_sample: 0,
-            charged: None,
-        };
-        policy.plan();
-        policy
+            worked: (0, 0),
+            chosen: BLOCK,
+            expected: 0,
+            charged: false,
+            measured: false,
+            paid: Paid::default(),
+            learned: None,
+            doubted: Instant::ORIGIN,
+        }
     }
 
     /// Starts from what was measured on this platform instead of from nothing. To be called before the first
     /// decision: what was learned is given up where `costs` knows better.
     pub fn know(&mut self, costs: &WakeCosts) {
         for cost in costs.timed.iter().flatten() {
-            self.overshoot[class(cost.length)] = Tail::from_measured(&cost.lateness);
+            self.plan.know(Kind::Timer, Some(cost.length.as_nanos()), &Tail::from_measured(&cost.lateness));
         }
         if let Some(lateness) = &costs.interrupt {
-            self.interrupt_lateness = Tail::from_measured(lateness);
+            self.plan.know(Kind::Device, None, &Tail::from_measured(lateness));
         }
-        // Waits reckon with what is usual, and the caution leaves room for the rest. Found by late packets it grows
-        // from nothing; measured, it begins at what is exceeded by no more waits than may be late, and shrinks while
-        // all is well. Sleeps are about as long as the budget, waits for a forecast may be of any length.
-        let rest = |cost: &TimedCost, share| {
-            cost.lateness.exceeded_by(share).saturating_sub(cost.lateness.p75.max(cost.lateness.p50))
-        };
-        let timed = || costs.timed.iter().flatten();
-        let budget = class(self.target.min(self.longest_sleep));
-        let longer = timed().rev().filter(|cost| class(cost.length) >= budget).min_by_key(|cost| class(cost.length));
-        if let Some(sleep) = longer.or_else(|| timed().max_by_key(|cost| class(cost.length))) {
-            self.caution.begin_at(rest(sleep, self.caution.share()));
-        }
-        if let Some(most) = timed().map(|cost| rest(cost, self.periodic_caution.share())).max() {
-            self.periodic_caution.begin_at(most);
-        }
-        self.plan();
+        self.plan.forget();
     }
 
     /// Reckons with this from the end of the worker's work to a packet's departure, where the reserve for what the
     /// worker cannot see is less.
     pub fn with_unseen(mut self, unseen: Nanos) -> Self {
         self.target = self.target.min(self.goal.latency.saturating_sub(unseen));
-        self.plan();
+        self.plan.target = self.target.as_nanos();
+        self.plan.forget();
         self
+    }
+
+    /// What holding the goal would cost if things took so much longer, as a share of a core that polls, in 2^-16.
+    pub fn outlook(&self, slower: Slower) -> u64 {
+        self.plan.outlook(slower)
+    }
+
+    /// What has been paid up to now.
+    pub fn paid(&self) -> Paid {
+        self.paid
+    }
+
+    /// What has been paid in the last `span`, since it was `then`, as shares of a core that polls, in 2^-16: for the waits and
+    /// the work; and with the late packets, where each beyond those that are aimed at costs the time in which one is allowed,
+    /// and each that was not late pays for another.
+    pub fn paid_since(&self, then: Paid, span: Nanos) -> (u64, u64) {
+        let each = i128::from(self.owed.each(self.plan.gaps.mean()));
+        // Where the goal allows hardly any in that time, a few are no share.
+        let counts = i128::from(span.as_nanos()) >= each * COUNTS;
+        let late = if counts { i128::from(self.paid.late - then.late) * each / 1_000_000 } else { 0 };
+        let paid = i128::from(span.as_nanos()) - i128::from(self.paid.saved - then.saved);
+        let share =
+            |paid: i128| u64::try_from((paid.max(0) << 16) / i128::from(span.as_nanos().max(1))).unwrap_or(u64::MAX);
+        (share(paid), share(paid + late))
+    }
+
+    /// The mean time between packets of late.
+    pub fn mean_gap(&self) -> Nanos {
+        Nanos::from_nanos(self.plan.gaps.mean())
+    }
+
+    /// Everything takes so much longer from now on: another frequency was asked for.
+    pub fn change(&mut self, slower: Slower) {
+        self.service.scale(slower.work);
+        self.worked.0 = self.worked.0 * slower.work / 256;
+        self.plan.change(slower);
     }
 
     /// The goal that is held.
@@ -249,204 +253,218 @@ impl<C> Adaptive<C> {
         self.goal
     }
 
-    /// Works out, from what was learned, what [`decide_empty`](Self::decide_empty) goes by.
-    fn plan(&mut self) {
-        let budget = self.target.saturating_sub(self.service.upper_quantile(900_000));
-        self.interrupt_keeps_goal = self.interrupt_lateness.samples() < ENOUGH
-            || self.interrupt_lateness.upper_quantile(self.goal.quantile.as_ppm()) <= budget;
-        // Eight searches, for what is asked of a known period only.
-        self.guarded = self.period.is_known();
-        if self.guarded {
-            for class in 0..CLASSES {
-                let lateness = self.lateness_of(class);
-                self.guards[class] =
-                    lateness.upper_quantile(USUAL_PPM) + self.periodic_caution.span() + Nanos::from_micros(1);
-            }
-        }
-        self.timed = self.timed_sleep(budget);
-    }
-
-    /// The timed sleep that a budget allows: shorter by as much as such a sleep usually ends late. How
-    /// much more has to be left for the unusual, [`Caution`] finds out.
-    fn timed_sleep(&self, budget: Nanos) -> (Nanos, Reason) {
-        // The lateness depends on the class, the class on the sleep, and the sleep on the lateness: the
-        // class of the whole budget is the safe one to start from, and once more is near enough.
-        let mut sleep = budget;
-        for _ in 0..2 {
-            sleep = budget.saturating_sub(self.lateness_of(class(sleep)).upper_quantile(USUAL_PPM));
-        }
-        let ring = self.ring_time.saturating_sub(self.lateness_of(class(self.longest_sleep)).upper_quantile(990_000));
-        let (span, reason) = if ring < sleep { (ring, Reason::LossBound) } else { (sleep, Reason::Budget) };
-        (span, reason)
-    }
-
-    /// How late timed waits of this class end: of the nearest class that has been tried, longer ones
-    /// first, since a longer wait ends no earlier.
-    fn lateness_of(&self, class: usize) -> &Tail {
-        let tried = |c: &usize| self.overshoot[*c].samples() >= ENOUGH;
-        let nearest = (class..CLASSES).find(tried).or_else(|| (0..class).rev().find(tried));
-        &self.overshoot[nearest.unwrap_or(class)]
-    }
-
     fn learn(&mut self, seen: &Observation<'_, C>) {
-        // A stall of the machine is no property of the wait that it happened in: not learned, not paid for.
         let mut stalled = false;
-        if let Some(wait) = &seen.ended
-            && wait.action.kind() != WaitKind::Pause
-        {
-            if let Some(late) = wait.overshoot() {
-                let planned = wait.action.until(wait.began).and_then(|due| due.since(wait.began));
-                stalled = self.overshoot[class(planned.unwrap_or(Nanos::ZERO))].add(late, self.stalls_ppm);
-            } else if let Some(arrivals) = seen.queues.iter().filter_map(|q| q.arrivals.as_ref()).next() {
-                stalled = self.interrupt_lateness.add(arrivals.lateness(), self.stalls_ppm);
-            }
-            self.learned += 1;
-        }
         if let Some(wait) = &seen.ended {
-            self.charged = Some(wait.action);
+            self.learned = Some(seen.now);
+            stalled = self.learn_wait(wait, seen);
+            self.charged = wait.action.kind() != WaitKind::Pause;
+            self.busy_since = None;
         }
+        self.busy_since = self.busy_since.or(picked_up(seen));
+        let (mut received, mut late, mut drained) = (0, 0, true);
         for queue in seen.queues {
-            let (Some(arrivals), received) = (&queue.arrivals, u64::from(queue.received)) else { continue };
-            if let Some(span) = self.last_arrival.and_then(|last| arrivals.last.since(last)) {
-                // One frame is what most polls bring: no division for it.
-                let gap = if received <= 1 { span } else { span / received }.min(IDLE_AFTER);
-                self.gap = (self.gap * 31 + gap) / 32;
-            }
-            self.last_arrival = Some(self.last_arrival.map_or(arrivals.last, |last| last.max(arrivals.last)));
-            self.period.arrived(arrivals.first, arrivals.last);
-            self.since_interrupt = self.since_interrupt.saturating_add(1);
-            self.since_sleep = self.since_sleep.saturating_add(1);
-            self.interrupt.earn(received);
-            self.caution.relax(received);
-            self.periodic_caution.relax(received);
-            if !stalled {
-                // At first no more is owed than what waited. What is late after that has queued up behind it.
-                let waiting = u64::from(queue.fill.max(queue.received));
-                self.charge(seen.now, arrivals, received, if seen.ended.is_some() { waiting } else { MOST_OWED });
+            drained &= queue.received >= queue.fill;
+            let (Some(arrivals), frames) = (&queue.arrivals, u64::from(queue.received)) else { continue };
+            received += frames;
+            self.learn_arrivals(arrivals, frames);
+            if self.charged && !stalled {
+                late += self.late(seen.now, arrivals, frames);
+                if self.chosen == BLOCK {
+                    // The first and the last stand for all that came between.
+                    for arrival in [arrivals.first, arrivals.last] {
+                        self.plan.departed(seen.now.since(arrival).unwrap_or(Nanos::ZERO));
+                    }
+                }
             }
             if self.until_service_sample == 0 {
-                self.until_service_sample = 16;
-                self.service.add(seen.now.since(arrivals.picked_up).unwrap_or(Nanos::ZERO), 0);
+                self.until_service_sample = SERVICE_EVERY;
+                // What came meanwhile has waited for the frames before it, too.
+                let began = self.busy_since.map_or(arrivals.picked_up, |began| began.max(arrivals.first));
+                self.service.add(seen.now.since(began).unwrap_or(Nanos::ZERO), 0, tail::MEMORY);
+                let work = seen.now.since(arrivals.picked_up).unwrap_or(Nanos::ZERO);
+                self.plan.service = self.service.upper_quantile(900_000).as_nanos();
+                self.worked = (self.worked.0 + work.as_nanos(), self.worked.1 + frames);
+                self.plan.work = self.worked.0 / self.worked.1.max(1);
+                if self.worked.1 > WORKED {
+                    self.worked = (self.worked.0 / 2, self.worked.1 / 2);
+                }
+                self.owed.set_gap(self.plan.gaps.mean());
             }
             self.until_service_sample -= 1;
         }
-        // What came during the wait may take several polls.
-        if stalled || seen.queues.iter().all(|queue| queue.received >= queue.fill) {
-            self.charged = None;
-        }
-        if self.learned >= REPLAN || self.guarded != self.period.is_known() {
-            self.learned = 0;
-            self.plan();
+        self.owed.packets(received, late);
+        self.paid.late += (late * 1_000_000) as i64 - (received * self.owed.share()) as i64;
+        if self.charged {
+            if !stalled {
+                self.plan.saw(self.chosen, received, late, self.expected);
+            }
+            // What came during the wait may take several polls.
+            self.charged = !stalled && !drained;
         }
     }
 
-    /// Charges the wait before these frames for those that are late, until it owes `most`.
-    fn charge(&mut self, now: Instant<C>, arrivals: &Arrivals<C>, received: u64, most: u64) {
-        let Some(wait) = self.charged else { return };
+    /// Learns what a wait was like; says whether it met a stall of the machine.
+    fn learn_wait(&mut self, wait: &Ended<C>, seen: &Observation<'_, C>) -> bool {
+        if wait.action.kind() == WaitKind::Pause {
+            return false;
+        }
+        let lasted = wait.ended.since(wait.began).unwrap_or(Nanos::ZERO).as_nanos();
+        let (kind, length, late) = match wait.overshoot() {
+            Some(late) => {
+                let planned = wait.action.until(wait.began).and_then(|due| due.since(wait.began));
+                (Kind::Timer, planned.unwrap_or(Nanos::ZERO).as_nanos(), Some(late))
+            }
+            None => {
+                let first = seen.queues.iter().filter_map(|queue| queue.arrivals.as_ref()).next();
+                // What came before the wait began did not wait for the device.
+                let late = |came: &Arrivals<C>| came.picked_up.since(came.first.max(wait.began)).unwrap_or(Nanos::ZERO);
+                (Kind::Device, lasted, first.map(late))
+            }
+        };
+        let stalled = late.is_some_and(|late| self.plan.ended(kind, length, late, self.stalls_ppm));
+        self.measured |= wait.spent.is_some();
+        // Where nobody measures, the way back is what a wait costs at least.
+        let spent = wait.spent.or(late.filter(|_| !self.measured));
+        if let Some(spent) = spent.filter(|_| !stalled) {
+            // The core is awake from the wait's end until it has picked up what came, too.
+            let taking = picked_up(seen).unwrap_or(seen.now).since(wait.ended).unwrap_or(Nanos::ZERO);
+            self.plan.spent(kind, lasted, (spent + taking).as_nanos(), wait.idle.as_nanos());
+            self.paid.saved += lasted as i64 - spent.as_nanos() as i64;
+        }
+        stalled
+    }
+
+    fn learn_arrivals(&mut self, arrivals: &Arrivals<C>, frames: u64) {
+        if let Some(gap) = self.last_arrival.and_then(|last| arrivals.first.since(last)) {
+            self.plan.gaps.add(gap.as_nanos(), 1);
+        }
+        if frames > 1 {
+            let spread = arrivals.last.since(arrivals.first).unwrap_or(Nanos::ZERO).as_nanos();
+            self.plan.gaps.add(spread / (frames - 1), frames - 1);
+        }
+        self.last_arrival = Some(self.last_arrival.map_or(arrivals.last, |last| last.max(arrivals.last)));
+        self.period.arrived(arrivals.first, arrivals.last);
+    }
+
+    /// Of the frames of a poll, taken to have come evenly, those that are later than the target.
+    fn late(&self, now: Instant<C>, arrivals: &Arrivals<C>, frames: u64) -> u64 {
         let latest = now.before(self.target).unwrap_or(Instant::ORIGIN);
-        let Some(over) = latest.since(arrivals.first).filter(|over| *over > Nanos::ZERO) else { return };
-        // Of the frames after the first, taken to be spread evenly, those that came before `latest`.
+        let Some(over) = latest.since(arrivals.first).filter(|over| *over > Nanos::ZERO) else { return 0 };
         let spread = arrivals.last.since(arrivals.first).unwrap_or(Nanos::ZERO).max(over);
-        let late = 1 + (received.max(1) - 1) * over.as_nanos() / spread.as_nanos();
-        let (late, most) = (late.min(MOST_OWED), most.min(MOST_OWED));
-        match wait {
-            Action::BlockUntil(None) => self.interrupt.pay(late, most),
-            Action::BlockUntil(Some(_)) => self.periodic_caution.raise(late, received, most),
-            Action::SleepUntil(_) => self.caution.raise(late, received, most),
-            Action::Poll | Action::Pause(_) => {}
-        }
+        1 + (frames.max(1) - 1) * over.as_nanos() / spread.as_nanos()
     }
 
-    /// The sleep that budget and caution allow.
-    fn careful_sleep(&self) -> Nanos {
-        self.timed.0.saturating_sub(self.caution.span())
-    }
-
-    fn interrupt_is_cheaper(&self, timed: Nanos) -> bool {
-        self.gap * TIMER_COST / 100 >= timed
-    }
-
-    /// After a poll that brought frames, but not as many as it could. Where sleeps are what pays, it
-    /// sleeps at once, from the time of that poll: another one would find next to nothing, and what has
-    /// come meanwhile is waited for no longer than if it had come just after. `None`: poll again.
-    fn sleep_from(&self, seen: &Observation<'_, C>) -> Option<Decision<C>> {
-        let timed = self.careful_sleep();
-        if self.interrupt_is_cheaper(timed) || self.period.is_known() {
-            return None;
-        }
-        let polled = seen.queues.iter().filter_map(|q| q.arrivals.as_ref()).map(|a| a.picked_up).min()?;
-        let emptied = seen.queues.iter().all(|q| q.received == q.fill);
-        let until = polled + timed;
-        let left = until.since(seen.now)?;
-        (emptied && left >= SHORTEST_SLEEP)
-            .then_some(Decision { action: Action::SleepUntil(until), reason: self.timed.1 })
-    }
-
-    fn decide_empty(&mut self, now: Instant<C>) -> Decision<C> {
+    /// What to do after a poll that left nothing in the rings; `polled` is when it looked, and `traffic` whether it
+    /// brought frames.
+    fn decide_drained(&mut self, now: Instant<C>, polled: Instant<C>, traffic: bool) -> Decision<C> {
         let silence = self.last_arrival.and_then(|last| now.since(last));
-        let idle = self.gap >= SPARSE || silence.is_none_or(|s| s >= IDLE_AFTER);
+        let idle = silence.is_none_or(|silence| silence >= IDLE_AFTER) || self.plan.gaps.mean() >= SPARSE;
         if self.interrupts && idle {
+            (self.chosen, self.expected) = (BLOCK, 0);
             return Decision { action: Action::BlockUntil(None), reason: Reason::Idle };
         }
-        let timed = self.careful_sleep();
-        let interrupt = self.interrupts && self.interrupt.in_credit();
-        let interrupt_cheaper = self.interrupt_is_cheaper(timed);
-        if interrupt && interrupt_cheaper && self.interrupt_keeps_goal {
-            return self.interrupt(Reason::Interrupt);
+        if self.learned.is_none_or(|at| now.since(at).is_some_and(|since| since >= DOUBT_AFTER)) {
+            self.learned = Some(now);
+            self.plan.age();
         }
-        if let Some(forecast) = self.period.forecast(now) {
-            if now < forecast.last_ends {
-                return Decision { action: Action::Poll, reason: Reason::Imminent };
+        let allowed_each = Nanos::from_nanos(self.owed.each(self.plan.gaps.mean())).max(DOUBT_AFTER);
+        if now.since(self.doubted).is_none_or(|since| since >= allowed_each) {
+            self.doubted = now;
+            // Who is deep in debt tries nothing.
+            if self.owed.multiplier() <= 256 {
+                self.plan.doubt();
             }
-            if now > forecast.to {
-                // Not at its time: it may be lost. A late one ends the wait, the next one is waited for.
-                return self.await_forecast(now, forecast.next);
+        }
+        let multiplier = self.owed.multiplier();
+        let silence = silence.unwrap_or(Nanos::ZERO).as_nanos();
+        let mut best = Choice { slot: POLL, wait: 0, costs: 1, lasts: 1, late: 0 };
+        for (slot, cell) in self.plan.row(arrivals::octave(silence)).iter().enumerate() {
+            let costs = cell.costs + cell.weight * multiplier / 256;
+            best.or(Choice { slot, wait: cell.wait, costs, lasts: cell.lasts, late: cell.late });
+        }
+        let forecast = self.forecast(now);
+        if let Some(forecast) = forecast {
+            best.or(forecast);
+        }
+        match best.slot {
+            POLL => {
+                let reason = match (traffic, multiplier > 0) {
+                    (true, _) => Reason::Traffic,
+                    (false, true) => Reason::Late,
+                    (false, false) => Reason::GoalTooTight,
+                };
+                Decision { action: Action::Poll, reason }
             }
-            if interrupt && self.since_interrupt >= PROBE_EVERY {
-                return self.interrupt(Reason::Probe);
+            BLOCK => {
+                (self.chosen, self.expected) = (BLOCK, best.late);
+                Decision { action: Action::BlockUntil(None), reason: Reason::Interrupt }
             }
-            return self.await_forecast(now, forecast.from);
+            slot @ UNTIL.. => {
+                (self.chosen, self.expected) = (slot, best.late);
+                let until = now + Nanos::from_nanos(best.wait);
+                let action = if self.interrupts {
+                    Action::BlockUntil(Some(until))
+                } else {
+                    Action::SleepUntil(until.min(now + self.longest_sleep))
+                };
+                Decision { action, reason: Reason::Periodic }
+            }
+            slot => {
+                // From when the rings were looked at: what has come since waits no longer than if it had come just after.
+                let until = polled + Nanos::from_nanos(best.wait);
+                if until.since(now).is_none_or(|left| left < Nanos::from_nanos(best.wait / 2)) {
+                    return Decision { action: Action::Poll, reason: Reason::Traffic };
+                }
+                (self.chosen, self.expected) = (slot, best.late);
+                let cut = self.plan.is_cut(best.wait);
+                let reason = if cut { Reason::LossBound } else { Reason::Budget };
+                Decision { action: Action::SleepUntil(until), reason }
+            }
         }
-        if interrupt && interrupt_cheaper {
-            return self.interrupt(Reason::Interrupt);
-        }
-        if timed >= SHORTEST_SLEEP {
-            return Decision { action: Action::SleepUntil(now + timed), reason: self.timed.1 };
-        }
-        // One that does not keep the goal is worth its late packet, but not many.
-        if interrupt && (self.interrupt_keeps_goal || self.gap >= self.target) {
-            return self.interrupt(Reason::Interrupt);
-        }
-        if self.since_sleep >= self.try_every && self.timed.0 < SHORTEST_SLEEP && self.gap >= SHORTEST_SLEEP {
-            // What was learned of sleeps forbids them, and without any it would be believed for ever.
-            self.since_sleep = 0;
-            return Decision { action: Action::SleepUntil(now + SHORTEST_SLEEP), reason: Reason::Probe };
-        }
-        let reason = if self.caution.span() > Nanos::ZERO { Reason::Late } else { Reason::GoalTooTight };
-        Decision { action: Action::Poll, reason }
     }
 
-    /// Blocks until the next frame.
-    fn interrupt(&mut self, reason: Reason) -> Decision<C> {
-        self.since_interrupt = 0;
-        Decision { action: Action::BlockUntil(None), reason }
-    }
-
-    /// Waits until shortly before `due`: as much before it as such a wait usually ends late.
-    fn await_forecast(&self, now: Instant<C>, due: Instant<C>) -> Decision<C> {
-        let ahead = due.since(now).unwrap_or(Nanos::ZERO);
-        let wait = ahead.saturating_sub(self.guards[class(ahead)]).saturating_sub(self.periodic_caution.span());
-        if wait < WAKE_COST {
-            return Decision { action: Action::Poll, reason: Reason::Imminent };
+    /// The best wait for a forecast burst, if there is one to wait for.
+    fn forecast(&mut self, now: Instant<C>) -> Option<Choice> {
+        let multiplier = self.owed.multiplier();
+        let forecast = self.period.forecast(now).filter(|forecast| now >= forecast.last_ends)?;
+        // Not at its time: it may be lost. A late one ends the wait, the next one is waited for.
+        let due = if now > forecast.to { forecast.next } else { forecast.from };
+        // Within its time nothing is known of it but that it comes soon.
+        let ahead = due.since(now).map(Nanos::as_nanos).filter(|ahead| *ahead > 0)?;
+        let polling = forecast.to.since(forecast.from).unwrap_or(Nanos::ZERO).as_nanos() / 2;
+        let lasts = ahead + polling;
+        let plan = self.plan.forecast(ahead);
+        let mut best = None;
+        for (part, margin) in plan.margins.iter().enumerate().filter(|(_, margin)| **margin < ahead) {
+            let costs = plan.costs[part] + polling + plan.weights[part] * multiplier / 256;
+            let choice = Choice { slot: plan::until(part), wait: ahead - margin, costs, lasts, late: plan.lates[part] };
+            best.get_or_insert(choice).or(choice);
         }
-        let until = now + wait;
-        let action = if self.interrupts {
-            Action::BlockUntil(Some(until))
-        } else {
-            Action::SleepUntil(until.min(now + self.longest_sleep))
-        };
-        Decision { action, reason: Reason::Periodic }
+        if plan.block.wait > 0 {
+            let costs = plan.block.costs + plan.block.weight * multiplier / 256;
+            let lasts = lasts.max(plan.block.lasts);
+            let choice = Choice { slot: BLOCK, wait: plan.block.wait, costs, lasts, late: plan.block.late };
+            best.get_or_insert(choice).or(choice);
+        }
+        best
     }
+}
+
+impl Choice {
+    /// Takes the other if that costs less per time.
+    #[inline]
+    fn or(&mut self, other: Self) {
+        let dear = u128::from(other.costs) * u128::from(self.lasts) >= u128::from(self.costs) * u128::from(other.lasts);
+        if other.wait > 0 && !dear {
+            *self = other;
+        }
+    }
+}
+
+/// When the poll picked up what it brought.
+fn picked_up<C>(seen: &Observation<'_, C>) -> Option<Instant<C>> {
+    seen.queues.iter().filter_map(|queue| queue.arrivals.as_ref()).map(|arrivals| arrivals.picked_up).min()
 }
 
 impl<C> WaitPolicy<C> for Adaptive<C> {
@@ -456,57 +474,20 @@ impl<C> WaitPolicy<C> for Adaptive<C> {
         if received > 0 || seen.ended.is_some() {
             self.learn(seen);
         }
-        if received > 0 {
-            return self.sleep_from(seen).unwrap_or(Decision { action: Action::Poll, reason: Reason::Traffic });
+        if received == 0 {
+            self.busy_since = None;
+            return self.decide_drained(seen.now, seen.now, false);
         }
-        self.decide_empty(seen.now)
+        let drained = seen.queues.iter().all(|queue| queue.received == queue.fill);
+        match picked_up(seen) {
+            Some(polled) if drained => self.decide_drained(seen.now, polled, true),
+            _ => Decision { action: Action::Poll, reason: Reason::Traffic },
+        }
     }
-}
-
-/// The class of a timed wait of this length.
-fn class(span: Nanos) -> usize {
-    let octaves = (span.as_micros_floor() / 16).checked_ilog2().map_or(0, |o| o as usize + 1);
-    octaves.min(CLASSES - 1)
 }
 
 impl<C> Clone for Adaptive<C> {
     fn clone(&self) -> Self {
-        Self {
-            period: self.period.clone(),
-            service: self.service.clone(),
-            overshoot: self.overshoot.clone(),
-            interrupt_lateness: self.interrupt_lateness.clone(),
-            ..*self
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use units::Simulated;
-
-    #[test]
-    fn the_caution_begins_at_what_no_more_waits_exceed_than_may_be_late() {
-        let us = Nanos::from_micros;
-        let cost = |length, rare| {
-            let lateness = Lateness { p50: us(3), p75: us(4), p90: us(5), p99: us(6), p999: us(rare) };
-            Some(TimedCost { length: us(length), lateness })
-        };
-        let mut costs = WakeCosts::default();
-        (costs.timed[0], costs.timed[1]) = (cost(50, 11), cost(350, 19));
-        let cautions = |goal: &str| {
-            let config = AdaptiveConfig { goal: goal.parse().ok(), ..AdaptiveConfig::default() };
-            let mut policy = Adaptive::<Simulated>::new(config);
-            policy.know(&costs);
-            (policy.caution.span(), policy.periodic_caution.span())
-        };
-        // Of one in a hundred, sleeps may make 35 % late, and waits for a forecast 15 %: fewer than p99 leaves. Sleeps
-        // are as long as the budget; waits for a forecast, of any length.
-        assert_eq!(cautions("p99=40us"), (us(11 - 4), us(19 - 4)));
-        // Of one in two: 17.5 % and 7.5 %.
-        assert_eq!(cautions("p50=40us"), (us(5 - 4), us(6 - 4)));
-        // Never more than half of the goal.
-        assert_eq!(cautions("p99=20us").1, us(10));
+        Self { plan: self.plan.clone(), period: self.period.clone(), service: self.service.clone(), ..*self }
     }
 }

@@ -2,7 +2,7 @@
 
 use units::{Instant, Nanos};
 
-use super::tail::Tail;
+use super::tail::{MEMORY, Tail};
 
 /// Intervals looked at before a period is believed.
 const HISTORY: usize = 8;
@@ -117,7 +117,7 @@ impl<C> Period<C> {
         if let State::Locked { .. } = self.state
             && let Some(length) = previous.zip(self.last_start).and_then(|(end, start)| end.since(start))
         {
-            self.length.add(length, 0);
+            self.length.add(length, 0, MEMORY);
         }
         if let Some(interval) = self.last_start.replace(first).and_then(|s| first.since(s)) {
             self.started(first, interval);
@@ -166,11 +166,11 @@ impl<C> Period<C> {
                     *doubt = if stray { *doubt + MISS } else { doubt.saturating_sub(1) };
                     let step = error.min(period / 64).as_nanos();
                     if is_late {
-                        self.late.add(error, 0);
+                        self.late.add(error, 0, MEMORY);
                         *due = *due + Nanos::from_nanos(step / 4);
                         *period_64ths += step * 2;
                     } else {
-                        self.early.add(error, 0);
+                        self.early.add(error, 0, MEMORY);
                         *due = due.before(Nanos::from_nanos(step / 4)).unwrap_or(*due);
                         *period_64ths = period_64ths.saturating_sub(step * 2);
                     }
@@ -181,11 +181,6 @@ impl<C> Period<C> {
                 }
             }
         }
-    }
-
-    /// Whether a period is believed.
-    pub(super) fn is_known(&self) -> bool {
-        matches!(self.state, State::Locked { .. })
     }
 
     /// When the next burst comes, if a period is believed; it moves on when a slot stays empty.

@@ -3,12 +3,12 @@
 use units::Nanos;
 
 use super::costs::Lateness;
+use super::prices::SAME;
 
 /// Eight buckets an octave from 1 us to 2 ms, and eight of 128 ns below.
 const BUCKETS: usize = 96;
 /// When so many samples are in, all counts are halved: older waits count for less and less.
-/// Also what keeps a count within 16 bits.
-const MEMORY: u32 = 1024;
+pub(super) const MEMORY: u32 = 1024;
 /// A sample this many times the median...
 const STALL_FACTOR: u64 = 8;
 /// ...and at least this long may be no property of the wait but a stall of the machine, as long as
@@ -19,10 +19,31 @@ const STALL_LEAST: Nanos = Nanos::from_micros(100);
 /// forbid sleeps that a ring leaves little time for.
 const STALL_AFTER: u32 = 4;
 
+/// Parts of a distribution that a plan goes by.
+pub(super) const PARTS: usize = 7;
+/// The quantiles at which they end, in millionths...
+const UP_TO_PPM: [u32; PARTS] = [500_000, 750_000, 900_000, 990_000, 999_000, 999_900, 1_000_000];
+/// ...and the share of each.
+pub(super) const SHARE_PPM: [u64; PARTS] = [500_000, 250_000, 150_000, 90_000, 9_000, 900, 100];
+
+/// A distribution in a few parts, each taken to lie at its upper end, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Atoms {
+    pub(super) at: [u64; PARTS],
+    pub(super) mean: u64,
+}
+
+impl Atoms {
+    /// With all times scaled by `slower`, in 256ths.
+    pub(super) fn scaled(&self, slower: u64) -> Self {
+        Self { at: self.at.map(|at| at * slower / SAME), mean: self.mean * slower / SAME }
+    }
+}
+
 /// A decaying distribution of lateness.
 #[derive(Clone, Debug)]
 pub(super) struct Tail {
-    counts: [u16; BUCKETS],
+    counts: [u32; BUCKETS],
     total: u32,
     /// All samples lie in buckets from `first` to `last`: no search need look elsewhere.
     first: usize,
@@ -37,8 +58,8 @@ impl Tail {
     }
 
     /// Takes in one sample; says whether it was a stall, which is not learned. More than the share
-    /// `stalls_ppm` of the samples are no stalls, but how it is here.
-    pub(super) fn add(&mut self, sample: Nanos, stalls_ppm: u32) -> bool {
+    /// `stalls_ppm` of the samples are no stalls, but how it is here. Of the last `memory` samples at least half count.
+    pub(super) fn add(&mut self, sample: Nanos, stalls_ppm: u32, memory: u32) -> bool {
         if self.total >= STALL_AFTER
             && sample >= STALL_LEAST
             && u64::from(self.stalls) * 1_000_000 <= u64::from(self.total) * u64::from(stalls_ppm)
@@ -52,12 +73,12 @@ impl Tail {
         self.total += 1;
         self.first = self.first.min(bucket);
         self.last = self.last.max(bucket);
-        if self.total >= MEMORY {
+        if self.total >= memory {
             self.total = 0;
             self.stalls /= 2;
             for count in &mut self.counts {
                 *count /= 2;
-                self.total += u32::from(*count);
+                self.total += *count;
             }
         }
         false
@@ -68,12 +89,63 @@ impl Tail {
         let mut tail = Self::new();
         for (sample, n) in lateness.samples() {
             let bucket = bucket(sample.as_nanos());
-            tail.counts[bucket] += n;
+            tail.counts[bucket] += u32::from(n);
             tail.total += u32::from(n);
             tail.first = tail.first.min(bucket);
             tail.last = tail.last.max(bucket);
         }
         tail
+    }
+
+    /// As if all samples had been longer by `slower`, in 256ths.
+    pub(super) fn scale(&mut self, slower: u64) {
+        if self.total == 0 || slower == SAME {
+            return;
+        }
+        let old = core::mem::replace(&mut self.counts, [0; BUCKETS]);
+        // Of an edge's samples below, as many as lay below it before it was scaled.
+        let below = |edge: u64| -> u64 {
+            let at = bucket(edge);
+            let whole: u64 = old[..at].iter().map(|count| u64::from(*count)).sum();
+            let from = lower_edge(at);
+            let width = upper_edge(at).as_nanos() - from;
+            whole + u64::from(old[at]) * (edge - from).min(width) / width
+        };
+        (self.first, self.last) = (BUCKETS - 1, 0);
+        let mut seen = 0;
+        for index in 0..BUCKETS {
+            let all = u64::from(self.total);
+            let upto =
+                if index == BUCKETS - 1 { all } else { below(upper_edge(index).as_nanos() * SAME / slower.max(1)) };
+            self.counts[index] = (upto - seen) as u32;
+            if upto > seen {
+                self.first = self.first.min(index);
+                self.last = self.last.max(index);
+            }
+            seen = upto;
+        }
+    }
+
+    /// Works out all that a plan needs, in one pass. Within a bucket samples are taken to lie evenly.
+    pub(super) fn atoms(&self) -> Atoms {
+        let mut atoms = Atoms { at: [0; PARTS], mean: 0 };
+        let (mut seen, mut next, mut sum) = (0u64, 0, 0u64);
+        for (index, count) in self.counts.iter().enumerate().take(self.last + 1).skip(self.first) {
+            let count = u64::from(*count);
+            if count == 0 {
+                continue;
+            }
+            let (from, to) = (lower_edge(index), upper_edge(index).as_nanos());
+            sum += count * (from + to) / 2;
+            while next < PARTS && (seen + count) * 1_000_000 >= u64::from(self.total) * u64::from(UP_TO_PPM[next]) {
+                let part = (u64::from(self.total) * u64::from(UP_TO_PPM[next])).saturating_sub(seen * 1_000_000);
+                atoms.at[next] = from + (to - from) * part / (count * 1_000_000);
+                next += 1;
+            }
+            seen += count;
+        }
+        atoms.mean = sum / u64::from(self.total.max(1));
+        atoms
     }
 
     /// Samples that still count.
@@ -104,6 +176,11 @@ fn bucket(nanos: u64) -> usize {
     let octave = nanos.ilog2() as usize;
     let eighth = (nanos >> (octave - 3)) as usize & 7;
     (8 * (octave - 9) + eighth).min(BUCKETS - 1)
+}
+
+/// The least value of the bucket.
+fn lower_edge(index: usize) -> u64 {
+    if index == 0 { 0 } else { upper_edge(index - 1).as_nanos() }
 }
 
 /// The least value that lies above the bucket.
@@ -144,22 +221,22 @@ mod tests {
     fn a_stall_is_told_apart() {
         let mut tail = Tail::new();
         for _ in 0..100 {
-            assert!(!tail.add(Nanos::from_micros(8), 5_000));
+            assert!(!tail.add(Nanos::from_micros(8), 5_000, MEMORY));
         }
-        assert!(!tail.add(Nanos::from_micros(60), 5_000));
-        assert!(tail.add(Nanos::from_millis(5), 5_000));
+        assert!(!tail.add(Nanos::from_micros(60), 5_000, MEMORY));
+        assert!(tail.add(Nanos::from_millis(5), 5_000, MEMORY));
         assert!(tail.upper_quantile(999_000) < Nanos::from_micros(150));
     }
 
     #[test]
     fn a_stall_among_the_first_is_told_apart_as_well() {
         let mut tail = Tail::new();
-        assert!(!tail.add(Nanos::from_micros(180), 5_000), "nothing to compare it with");
+        assert!(!tail.add(Nanos::from_micros(180), 5_000, MEMORY), "nothing to compare it with");
         let mut tail = Tail::new();
         for _ in 0..STALL_AFTER {
-            assert!(!tail.add(Nanos::from_micros(8), 5_000));
+            assert!(!tail.add(Nanos::from_micros(8), 5_000, MEMORY));
         }
-        assert!(tail.add(Nanos::from_micros(180), 5_000));
+        assert!(tail.add(Nanos::from_micros(180), 5_000, MEMORY));
         assert!(tail.upper_quantile(990_000) < Nanos::from_micros(10));
     }
 
@@ -167,7 +244,7 @@ mod tests {
     fn what_comes_again_and_again_is_no_stall() {
         let mut tail = Tail::new();
         for n in 0..500 {
-            tail.add(Nanos::from_micros(if n % 10 == 9 { 290 } else { 5 }), 5_000);
+            tail.add(Nanos::from_micros(if n % 10 == 9 { 290 } else { 5 }), 5_000, MEMORY);
         }
         assert!(tail.upper_quantile(980_000) >= Nanos::from_micros(290));
     }
@@ -178,7 +255,7 @@ mod tests {
             let mut tail = Tail::new();
             // Those that were learned.
             let mut samples = samples;
-            samples.retain(|s| !tail.add(Nanos::from_nanos(*s), 0));
+            samples.retain(|s| !tail.add(Nanos::from_nanos(*s), 0, MEMORY));
             let bound = tail.upper_quantile(ppm).as_nanos();
             let within = samples.iter().filter(|s| **s < bound).count() as u64;
             prop_assert!(within * 1_000_000 >= samples.len() as u64 * u64::from(ppm));

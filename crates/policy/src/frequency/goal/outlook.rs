@@ -1,0 +1,282 @@
+//! What holding the goal would cost at each frequency.
+
+use units::{Instant, Nanos};
+
+use crate::frequency::PStates;
+use crate::frequency::{Observation, Platform};
+use crate::wait::{Adaptive, Paid, Slower, WaitKind};
+
+/// A new sample of a wait's lateness moves the mean by this part.
+const MEMORY: u32 = 16;
+/// A sample counts as at most so many times the mean: one that is a stall of the machine moves it little.
+const STALL_FACTOR: u32 = 4;
+/// Times are scaled in 256ths.
+const SAME: u64 = 256;
+/// Windows after a change before the frequency is judged.
+const SETTLES: u8 = 2;
+/// That judgement stands for so many times the windows that it rests on, and at most 255.
+const TRUSTED: u8 = 16;
+/// Windows for which what was known of a frequency stands when it is in force again. After them, what has been paid is no longer
+/// for what was late at another.
+const AGAIN: u8 = 16;
+/// Windows for which a failure is remembered at first; then twice as many, each time.
+const REMEMBERED: u16 = 64;
+/// What a core that polls costs, as a share of that, in 2^-16.
+const POLLS: u64 = 1 << 16;
+/// Frequencies that are looked at after a window, but for the one that runs.
+const LOOKS: usize = 4;
+
+/// How late waits end at each frequency that was in force, and what the waiting policy expects to pay there.
+#[derive(Debug)]
+pub(super) struct Outlook<C> {
+    /// Mean lateness of timed waits and of those that the device ends, in nanoseconds; 0: not known.
+    late: [[u32; PStates::MOST]; 2],
+    /// Power, in the platform's units times 2^-16; 0: not known.
+    costs: [u64; PStates::MOST],
+    /// Windows for which what was seen at a frequency in force still counts more than what is expected from another.
+    trusted: [u8; PStates::MOST],
+    /// The mean gap between packets when that was seen.
+    gap: u64,
+    /// The next one to look at.
+    next: usize,
+    /// Windows since the last change.
+    settled: u8,
+    /// When the first of them ended, and what had been paid until then.
+    since: Option<(Instant<C>, Paid)>,
+    /// What the frequency in force was expected to cost when it was chosen; 0: it was not for that.
+    hoped: u64,
+    /// At this P-state waits made too many packets late, so at lower ones they will...
+    failed: Option<usize>,
+    /// ...for so many windows.
+    remembered: u16,
+    /// How often that has come out.
+    failures: u8,
+}
+
+impl<C> Outlook<C> {
+    pub(super) fn new() -> Self {
+        Self {
+            late: [[0; PStates::MOST]; 2],
+            costs: [0; PStates::MOST],
+            trusted: [0; PStates::MOST],
+            gap: 0,
+            next: 0,
+            settled: 0,
+            since: None,
+            hoped: 0,
+            failed: None,
+            remembered: 0,
+            failures: 0,
+        }
+    }
+
+    /// Takes in how late a wait ended at the P-state of this number.
+    #[inline]
+    pub(super) fn learn(&mut self, seen: &Observation<'_, C>, state: usize) {
+        let Some(wait) = seen.poll.ended.as_ref().filter(|wait| wait.action.kind() != WaitKind::Pause) else { return };
+        let (kind, late) = match wait.overshoot() {
+            Some(late) => (0, late),
+            None => {
+                let first = seen.poll.queues.iter().find_map(|queue| queue.arrivals.as_ref());
+                let Some(first) = first else { return };
+                (1, first.lateness())
+            }
+        };
+        let late = u32::try_from(late.as_nanos()).unwrap_or(u32::MAX).max(1);
+        let mean = &mut self.late[kind][state];
+        *mean = match *mean {
+            0 => late,
+            old => {
+                let new = late.min(old.saturating_mul(STALL_FACTOR));
+                if new > old { old + (new - old).div_ceil(MEMORY) } else { old - (old - new) / MEMORY }
+            }
+        };
+    }
+
+    /// Looks at the frequency in force and at some others. Where a frequency was in force, what was then known of it stands for
+    /// a while; so that the best is found by trying each at most once, as long as the traffic stays.
+    pub(super) fn look(&mut self, now: Instant<C>, platform: &Platform, waiting: &Adaptive<C>, state: usize) {
+        let count = platform.pstates.as_slice().len();
+        let gap = waiting.mean_gap().as_nanos().max(1);
+        if gap > self.gap * 3 / 2 || self.gap > gap * 3 / 2 {
+            (self.gap, self.trusted) = (gap, [0; PStates::MOST]);
+            (self.failed, self.failures) = (None, 0);
+        }
+        for left in &mut self.trusted {
+            *left = left.saturating_sub(1);
+        }
+        self.remembered = self.remembered.saturating_sub(1);
+        if self.remembered == 0 {
+            self.failed = None;
+        }
+        self.settled = self.settled.saturating_add(1);
+        self.judge(now, platform, waiting, state);
+        for _ in 0..LOOKS.min(count - 1) {
+            self.next = (self.next + 1) % count;
+            if self.next == state || self.trusted[self.next] > 0 {
+                continue;
+            }
+            let share = match self.failed {
+                Some(failed) if self.next <= failed => POLLS,
+                _ => waiting.outlook(self.slower(platform, state, self.next)),
+            };
+            self.costs[self.next] = platform.power(self.next) * share;
+        }
+    }
+
+    /// What the frequency in force costs: as expected, or what has been paid where that is less, as it is not where older debts
+    /// were paid; and what has been paid with the late packets, where that is much more.
+    fn judge(&mut self, now: Instant<C>, platform: &Platform, waiting: &Adaptive<C>, state: usize) {
+        let (since, then) = *self.since.get_or_insert((now, waiting.paid()));
+        let span = now.since(since).unwrap_or(Nanos::ZERO);
+        let much_more = |than: u64, cost: u64| cost > than.saturating_add(than / 4);
+        let (paid, with_late) = waiting.paid_since(then, span);
+        let (paid, with_late) = (platform.power(state) * paid, platform.power(state) * with_late);
+        // What was known of it when it was in force before, is better known than what was learned at another since.
+        let known = self.trusted[state] > 0 && self.settled < AGAIN;
+        let expected = if known { self.costs[state] } else { platform.power(state) * waiting.outlook(Slower::NOT) };
+        let least = if self.settled < SETTLES { expected } else { expected.min(paid) };
+        // A few late packets are no share of late packets, and older debts are paid at last.
+        let cost = match self.settled {
+            AGAIN.. if much_more(least, with_late) => with_late,
+            AGAIN.. if much_more(least, paid) => paid,
+            _ => least,
+        };
+        self.costs[state] = cost;
+        if self.settled < SETTLES {
+            return;
+        }
+        self.trusted[state] = self.trusted[state].max(self.settled.saturating_mul(TRUSTED));
+        if self.hoped > 0 && much_more(self.hoped, cost) && self.failed.is_none_or(|failed| failed < state) {
+            self.failed = Some(state);
+            self.remembered = REMEMBERED << self.failures.min(6);
+            self.failures = self.failures.saturating_add(1);
+            self.hoped = 0;
+        }
+    }
+
+    /// Another frequency was asked for.
+    pub(super) fn change(&mut self) {
+        self.settled = 0;
+        self.since = None;
+        self.hoped = 0;
+    }
+
+    /// It was asked for because that should cost less.
+    pub(super) fn hope(&mut self, state: usize) {
+        self.hoped = self.costs[state];
+    }
+
+    /// Whether the frequency in force has been so long enough to be known.
+    pub(super) fn is_settled(&self) -> bool {
+        self.settled >= SETTLES
+    }
+
+    /// The P-state from `least` on that costs least; the one in force, if it costs no more than a little more: a 32nd to go
+    /// down, and an eighth to go up, where polling would cost more if waits are then not what they were expected to be.
+    pub(super) fn cheapest(&self, platform: &Platform, least: usize, state: usize) -> usize {
+        let known = (least..platform.pstates.as_slice().len()).filter(|at| self.costs[*at] > 0);
+        let Some(best) = known.min_by_key(|at| self.costs[*at]) else { return least.max(state) };
+        let more = self.costs[best] / if best > state { 8 } else { 32 };
+        let stays = state >= least && self.costs[state] > 0 && self.costs[state] <= self.costs[best] + more;
+        if stays { state } else { best }
+    }
+
+    /// How much longer things take at `to` than at `from`.
+    pub(super) fn slower(&self, platform: &Platform, from: usize, to: usize) -> Slower {
+        let states = platform.pstates.as_slice();
+        let (old, new) = (states[from].as_hertz(), states[to].as_hertz());
+        let scale = |time: u64, by: u64, of: u64| Nanos::from_nanos(time).scale(by, of.max(1)).as_nanos();
+        let work = scale(SAME, old, new);
+        let late = |kind: usize| {
+            let means = &self.late[kind];
+            let (now, then) = (u64::from(means[from]), u64::from(means[to]));
+            if now == 0 {
+                return work;
+            }
+            if then > 0 {
+                return scale(SAME, then, now);
+            }
+            // A part that does not depend on the frequency, and one in cycles: by the state farthest away that was in force.
+            let others = (0..states.len()).filter(|at| means[*at] > 0 && *at != from);
+            let Some(other) = others.max_by_key(|at| states[*at].as_hertz().abs_diff(old)) else { return work };
+            let (there, hertz) = (u64::from(means[other]), states[other].as_hertz());
+            // now = a + b / old; there = a + b / hertz: b / old = (there - now) / (old / hertz - 1).
+            let cycles = match (there >= now, old >= hertz) {
+                (true, true) => scale(there - now, hertz, old - hertz),
+                (false, false) => scale(now - there, hertz, hertz - old),
+                _ => 0,
+            };
+            let cycles = cycles.min(now);
+            scale(SAME, now - cycles + scale(cycles, old, new), now)
+        };
+        Slower { work, timer: late(0), device: late(1) }
+    }
+}
+
+// Written out, because a derive would ask the same of the clock's marker type.
+impl<C> Clone for Outlook<C> {
+    fn clone(&self) -> Self {
+        Self { ..*self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frequency::tests::pstates;
+    use crate::wait::AdaptiveConfig;
+    use units::Simulated;
+
+    fn platform() -> Platform {
+        Platform { pstates: pstates(), power: None, sequencing: Nanos::ZERO, stall: Nanos::ZERO }
+    }
+
+    fn at(window: u64) -> Instant<Simulated> {
+        Instant::from_nanos(window * 10_000_000)
+    }
+
+    #[test]
+    fn what_failed_at_a_frequency_is_not_tried_below_it() {
+        let (platform, mut outlook) = (platform(), Outlook::<Simulated>::new());
+        // Who knows nothing expects to poll.
+        let waiting = Adaptive::new(AdaptiveConfig::default());
+        outlook.costs = [platform.power(0) * POLLS / 4; PStates::MOST];
+        outlook.hope(5);
+        for window in 0..u64::from(SETTLES) {
+            outlook.look(at(window), &platform, &waiting, 5);
+        }
+        assert_eq!(outlook.failed, Some(5));
+        (2..12).for_each(|window| outlook.look(at(window), &platform, &waiting, 5));
+        for below in 0..5 {
+            assert_eq!(outlook.costs[below], platform.power(below) * POLLS, "at {below} it would poll");
+        }
+        // Not for ever, and not if the traffic changes.
+        (12..12 + u64::from(REMEMBERED)).for_each(|window| outlook.look(at(window), &platform, &waiting, 5));
+        assert_eq!(outlook.failed, None);
+    }
+
+    #[test]
+    fn a_part_of_the_way_back_does_not_depend_on_the_frequency() {
+        let (platform, mut outlook) = (platform(), Outlook::<Simulated>::new());
+        // 4 us, and 8,800 cycles: 4 us at 2.2 GHz, 11 us at 800 MHz.
+        (outlook.late[0][14], outlook.late[0][0]) = (8_000, 15_000);
+        assert_eq!(outlook.slower(&platform, 14, 0), Slower { work: 704, timer: 480, device: 704 });
+        // At 1.1 GHz: 4 us and 8 us.
+        assert_eq!(outlook.slower(&platform, 14, 3).timer, 384);
+    }
+
+    #[test]
+    fn a_little_less_is_no_reason_for_a_change() {
+        let (platform, mut outlook) = (platform(), Outlook::<Simulated>::new());
+        (outlook.costs[3], outlook.costs[7]) = (1_000_000, 900_000);
+        assert_eq!(outlook.cheapest(&platform, 0, 3), 3);
+        outlook.costs[7] = 880_000;
+        assert_eq!(outlook.cheapest(&platform, 0, 3), 7);
+        (outlook.costs[3], outlook.costs[7]) = (990_000, 1_000_000);
+        assert_eq!(outlook.cheapest(&platform, 0, 7), 7);
+        outlook.costs[3] = 960_000;
+        assert_eq!(outlook.cheapest(&platform, 0, 7), 3);
+        assert_eq!(outlook.cheapest(&platform, 8, 3), 8, "what does not suffice is no candidate");
+    }
+}

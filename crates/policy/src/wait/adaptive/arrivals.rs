@@ -1,0 +1,297 @@
+//! When the next frames will come, given how long none has: what was seen of the gaps between frames.
+//!
+//! The gaps are counted by octave of their length. Of those that reach an octave, the share that outlasts it is what
+//! survives (E. Kaplan and P. Meier, "Nonparametric estimation from incomplete observations", Journal of the American
+//! Statistical Association 53, 1958); its logarithm is the octave's hazard. For Poisson arrivals that is proportional to
+//! the octave's width; between bursts it falls with the silence; before a regular arrival it is a spike.
+
+/// Octaves: the first ends at 256 ns, the last begins at 134 ms.
+pub(super) const OCTAVES: usize = 20;
+/// A gap counts so many units, so that halving leaves something of rare ones.
+const UNIT: u64 = 64;
+/// What is not known counts so much, in units.
+const DOUBT: u64 = UNIT / 16;
+/// After so many gaps all counts are halved.
+const MEMORY: u64 = 2048 * UNIT;
+/// Gaps after which the hazards are worked out anew.
+const RENEW: u32 = 64;
+/// A residual time is no longer than this: the loop looks after its devices so often.
+const LONGEST: u64 = 100_000_000;
+
+/// The gaps of late.
+#[derive(Clone, Debug)]
+pub(super) struct Gaps {
+    /// Gaps that ended in each octave, in units.
+    ended: [u64; OCTAVES],
+    /// The time that these spent in it, times units.
+    within: [u64; OCTAVES],
+    total: u64,
+    /// The hazard of each octave, from its beginning to its end, in 2^-16...
+    hazards: [u64; OCTAVES],
+    /// ...and the time that those which end in it spend there, in nanoseconds.
+    inside: [u64; OCTAVES],
+    since_renewal: u32,
+    /// Packets and the time that they took, halved now and then: the mean rate.
+    packets: u64,
+    span: u64,
+}
+
+/// The octave of a silence.
+pub(super) fn octave(nanos: u64) -> usize {
+    (((nanos >> 8) + 1).ilog2() as usize).min(OCTAVES - 1)
+}
+
+/// Where an octave begins.
+pub(super) const fn begins(octave: usize) -> u64 {
+    ((1u64 << octave) - 1) << 8
+}
+
+const fn width(octave: usize) -> u64 {
+    256 << octave
+}
+
+impl Gaps {
+    pub(super) fn new() -> Self {
+        let mut gaps = Self {
+            ended: [0; OCTAVES],
+            within: [0; OCTAVES],
+            total: 0,
+            hazards: [0; OCTAVES],
+            inside: [0; OCTAVES],
+            since_renewal: 0,
+            packets: 0,
+            span: 0,
+        };
+        gaps.renew();
+        gaps
+    }
+
+    /// `count` gaps of `nanos` each.
+    #[inline]
+    pub(super) fn add(&mut self, nanos: u64, count: u64) {
+        if count == 0 {
+            return;
+        }
+        let index = octave(nanos);
+        let units = UNIT * count;
+        self.ended[index] += units;
+        self.within[index] += (nanos - begins(index)).min(width(index)) * units;
+        self.total += units;
+        self.packets += count;
+        self.span += nanos.min(LONGEST) * count;
+        self.since_renewal += 1;
+        if self.since_renewal >= RENEW || self.total <= 32 * UNIT {
+            self.renew();
+        }
+    }
+
+    fn renew(&mut self) {
+        self.since_renewal = 0;
+        // A second of packets, and never fewer than a hundred.
+        if self.span > 1_000_000_000 && self.packets > 200 {
+            self.span /= 2;
+            self.packets /= 2;
+        }
+        if self.total >= MEMORY {
+            self.total = 0;
+            for (ended, within) in self.ended.iter_mut().zip(&mut self.within) {
+                *ended /= 2;
+                *within /= 2;
+                self.total += *ended;
+            }
+        }
+        let mut outlast = 0;
+        for index in (0..OCTAVES).rev() {
+            let reach = outlast + self.ended[index];
+            // Where nothing is known, every second silence is taken to last as long again.
+            let survive = ((outlast + DOUBT) << 16) / (reach + 2 * DOUBT);
+            self.hazards[index] = minus_ln(survive);
+            self.inside[index] = self.within[index].checked_div(self.ended[index]).unwrap_or(width(index) / 2);
+            outlast = reach;
+        }
+    }
+
+    /// The mean gap, in nanoseconds; [`LONGEST`] if nothing came yet.
+    pub(super) fn mean(&self) -> u64 {
+        self.span.checked_div(self.packets).map_or(LONGEST, |gap| gap.max(1))
+    }
+
+    /// Of the time, how much the silence is in each octave, in 2^-16.
+    pub(super) fn shares(&self) -> [u64; OCTAVES] {
+        let (mut survivors, mut all) = (self.total, 0u128);
+        let times: [u128; OCTAVES] = core::array::from_fn(|index| {
+            survivors -= self.ended[index].min(survivors);
+            let time = u128::from(survivors) * u128::from(width(index)) + u128::from(self.within[index]);
+            all += time;
+            time
+        });
+        times.map(|time| ((time << 16) / all.max(1)) as u64)
+    }
+
+    /// The hazard over the next `span` after a silence, in 2^-16.
+    fn risk(&self, silence: u64, span: u64) -> u64 {
+        let (mut index, mut from, mut left, mut risk) = (octave(silence), silence, span, 0u64);
+        loop {
+            let ends = if index == OCTAVES - 1 { u64::MAX } else { begins(index + 1) };
+            let part = left.min(ends - from);
+            risk +=
+                if part >= width(index) { self.hazards[index] } else { (self.hazards[index] * part) >> (index + 8) };
+            left -= part;
+            if left == 0 || risk > 16 << 16 {
+                return risk;
+            }
+            (from, index) = (ends, index + 1);
+        }
+    }
+
+    /// Frames to be expected within `span` after a silence, in millionths: the first by its hazard, those after it
+    /// at the rate that follows an arrival.
+    pub(super) fn expected(&self, silence: u64, span: u64) -> u64 {
+        if span == 0 {
+            return 0;
+        }
+        let risk = self.risk(silence, span);
+        let comes = (1 << 16) - exp_neg(risk);
+        // Of the span, the part that is left after the first, if it comes: x (1 + H) / (2 + H) for a steady hazard.
+        let one = 1u64 << 16;
+        let left = (u128::from(span) * u128::from(one + risk) / u128::from(2 * one + risk)) as u64;
+        let more = self.follow(left);
+        ((u128::from(comes) * u128::from(1_000_000 + more)) >> 16) as u64
+    }
+
+    /// Frames to be expected within `span` after a frame, but for that, in millionths.
+    pub(super) fn follow(&self, span: u64) -> u64 {
+        // Renewals: as many as a gap cut at the span, or at the first octave, fits into it.
+        let reach = octave(span.max(1_024));
+        let (mut events, mut exposed, mut survivors) = (0u128, 0u128, u128::from(self.total));
+        for index in 0..=reach {
+            let ended = u128::from(self.ended[index]);
+            survivors -= ended.min(survivors);
+            events += ended;
+            exposed += survivors * u128::from(width(index)) + u128::from(self.within[index]);
+        }
+        let frames = events * u128::from(span) * 1_000_000 / exposed.max(1);
+        u64::try_from(frames).unwrap_or(u64::MAX).min(1 << 40)
+    }
+
+    /// The mean time until the next frame after a silence, in nanoseconds, [`LONGEST`] at most.
+    pub(super) fn residual(&self, silence: u64) -> u64 {
+        let (mut index, mut from, mut alive, mut mean) = (octave(silence), silence, 1u64 << 32, 0u64);
+        while index < OCTAVES - 1 && alive > 64 {
+            let ends = begins(index + 1);
+            let part = ends - from;
+            let survives = (alive * exp_neg((self.hazards[index] * part) >> (index + 8))) >> 16;
+            // Of an octave that is entered in its midst, those that end do so within as large a part of what is left.
+            let inside = (u128::from(self.inside[index]) * u128::from(part) / u128::from(width(index))) as u64;
+            mean += (survives * part + (alive - survives) * inside) >> 32;
+            (alive, from, index) = (survives, ends, index + 1);
+        }
+        mean += (alive * LONGEST) >> 32;
+        mean.clamp(1, LONGEST)
+    }
+}
+
+/// -ln(x) for x in 2^-16 up to 1, in 2^-16: by the leading bit and a parabola; within 1 % of ln 2.
+fn minus_ln(x: u64) -> u64 {
+    const LN_2: u64 = 45_426;
+    let x = x.clamp(1, 1 << 16);
+    let leading = u64::from(x.ilog2());
+    let part = (x << (16 - leading)) - (1 << 16);
+    let log2 = (leading << 16) + part + ((part * ((1 << 16) - part)) >> 16) * 22_486 / 65_536;
+    (((16 << 16) - log2.min(16 << 16)) * LN_2) >> 16
+}
+
+/// e^-x for x in 2^-16, in 2^-16: by halves and a parabola through 1, sqrt(1/2) and 1/2; within 0.3 %.
+fn exp_neg(x: u64) -> u64 {
+    const LOG2_E: u64 = 94_548;
+    let halvings = (x.min(1 << 24) * LOG2_E) >> 16;
+    let whole = halvings >> 16;
+    if whole > 16 {
+        return 0;
+    }
+    let part = halvings & 0xffff;
+    let root = (1 << 16) - ((part * (44_014 - ((part * 11_246) >> 16))) >> 16);
+    root >> whole
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+
+    fn poisson(mean: f64, seed: u64) -> Gaps {
+        let (mut gaps, mut state) = (Gaps::new(), seed);
+        for _ in 0..20_000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let uniform = ((state >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+            gaps.add((-mean * uniform.ln()) as u64, 1);
+        }
+        gaps
+    }
+
+    fn near(value: u64, expected: f64, part: f64) {
+        assert!((value as f64 - expected).abs() <= expected * part, "{value} is not near {expected}");
+    }
+
+    #[test]
+    fn the_exponential_is_near() {
+        for tenth in 0..80 {
+            let x = f64::from(tenth) / 10.0;
+            let found = exp_neg((x * 65_536.0) as u64) as f64 / 65_536.0;
+            assert!((found - (-x).exp()).abs() < 0.003, "{x}: {found}");
+        }
+    }
+
+    #[test]
+    fn the_logarithm_is_near() {
+        for thousandth in 1..=1_000 {
+            let x = f64::from(thousandth) / 1_000.0;
+            let found = minus_ln((x * 65_536.0) as u64) as f64 / 65_536.0;
+            assert!((found + x.ln()).abs() < 0.01, "{x}: {found}");
+        }
+    }
+
+    #[test]
+    fn octaves_meet() {
+        for index in 1..OCTAVES {
+            assert_eq!(octave(begins(index)), index);
+            assert_eq!(octave(begins(index) - 1), index - 1);
+        }
+    }
+
+    #[test]
+    fn random_arrivals_do_not_remember() {
+        for mean in [1_000.0, 50_000.0, 500_000.0] {
+            let gaps = poisson(mean, 3);
+            near(gaps.mean(), mean, 0.15);
+            for silence in [0.0, 0.5, 1.0, 2.0] {
+                let silence = (silence * mean) as u64;
+                near(gaps.residual(silence), mean, 0.25);
+                for span in [0.1, 0.5, 1.0, 4.0] {
+                    near(gaps.expected(silence, (span * mean) as u64), span * 1e6, 0.25);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn after_a_burst_comes_a_long_silence() {
+        let mut gaps = Gaps::new();
+        for _ in 0..40 {
+            gaps.add(10_000, 999);
+            gaps.add(40_000_000, 1);
+        }
+        near(gaps.mean(), 50_000.0, 0.2);
+        assert!(gaps.residual(0) < 150_000, "{}", gaps.residual(0));
+        assert!(gaps.residual(100_000) > 10_000_000, "{}", gaps.residual(100_000));
+        assert!(gaps.expected(0, 20_000) > 1_000_000);
+        assert!(gaps.expected(200_000, 20_000) < 20_000);
+    }
+
+    #[test]
+    fn of_nothing_little_is_said() {
+        let gaps = Gaps::new();
+        assert!(gaps.residual(1_000_000) > 500_000);
+        assert!(gaps.expected(10_000_000, 10_000) < 10_000);
+    }
+}

@@ -1,0 +1,135 @@
+//! The account of late packets: what is owed, and what a late packet may therefore cost to avoid.
+
+/// What is owed is counted in millionths of a packet.
+const ONE: u64 = 1_000_000;
+/// The share of what the goal allows that is aimed at: what is judged is a sample, and half of all samples of a share
+/// that is just allowed exceed it.
+const AIM_EIGHTHS: u64 = 6;
+/// The multiplier moves by one for so many late packets, or for what the goal allows in [`MEMORY`].
+const GAIN: u64 = 4;
+/// See [`GAIN`].
+const MEMORY: u64 = 20_000_000;
+/// Packets are late several at a time. So many such batches move it by one, too, as long as the goal allows them in [`PAID_IN`]:
+/// what moves further with each finds no mixture of waits.
+const BATCHES: u64 = 4;
+/// See [`BATCHES`].
+const PAID_IN: u64 = 200_000_000;
+/// The multiplier's bound. At one, a wait that makes as many late as the goal allows costs as much as polling.
+const MOST: u64 = 3;
+/// What is owed is bounded by what the goal allows in so many times [`MEMORY`]: bad moments of the machine are not paid for
+/// without end. That is a second.
+const PATIENCE: u64 = 50;
+
+/// The virtual queue of owed late packets (M. J. Neely, "Stochastic Network Optimization", 2010, section 4.3): each
+/// late packet adds one, each packet takes away the share that may be late.
+///
+/// Over it stands the multiplier: the price of a late packet, in units of the time in which the goal allows one.
+/// In these it is a number of the order of one on any machine, at any rate and for any quantile.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owed {
+    /// In millionths of a packet.
+    owed: u64,
+    /// Millionths of a packet that each packet takes away.
+    share: u64,
+    /// Late packets for which the multiplier moves by one.
+    scale: u64,
+    /// Late packets that are owed at most.
+    most: u64,
+    /// How many are late at a time, in sixteenths.
+    batch: u64,
+}
+
+impl Owed {
+    pub(super) fn new(allowed_ppm: u32) -> Self {
+        Self {
+            owed: 0,
+            share: (u64::from(allowed_ppm) * AIM_EIGHTHS / 8).max(1),
+            scale: GAIN,
+            most: MOST * GAIN,
+            batch: 0,
+        }
+    }
+
+    /// The share of late packets that is aimed at, in millionths.
+    pub(super) fn share(&self) -> u64 {
+        self.share
+    }
+
+    /// The time in which one late packet is allowed, in nanoseconds, at this mean gap.
+    pub(super) fn each(&self, gap: u64) -> u64 {
+        gap.saturating_mul(ONE) / self.share
+    }
+
+    /// The mean gap between packets, in nanoseconds.
+    pub(super) fn set_gap(&mut self, gap: u64) {
+        let allowed_in = |time: u64| time * self.share / (gap.max(1) * ONE);
+        let batches = (BATCHES * self.batch / 16).min(allowed_in(PAID_IN));
+        self.scale = allowed_in(MEMORY).max(batches).max(GAIN);
+        self.most = (MOST * self.scale).max(allowed_in(PATIENCE * MEMORY));
+    }
+
+    #[inline]
+    pub(super) fn packets(&mut self, packets: u64, late: u64) {
+        if late > 0 {
+            self.batch = (self.batch * 7 + late.min(1 << 16) * 16) / 8;
+        }
+        let most = self.most * ONE;
+        let owed = self.owed.saturating_add(late.saturating_mul(ONE)).min(most.max(self.owed));
+        self.owed = owed.saturating_sub(packets * self.share);
+    }
+
+    /// The multiplier, in 256ths.
+    pub(super) fn multiplier(&self) -> u64 {
+        (self.owed * 256 / (self.scale * ONE)).min(MOST * 256)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn late_packets_are_paid_for_one_by_one() {
+        let mut owed = Owed::new(10_000);
+        owed.packets(1, 1);
+        assert!(owed.multiplier() > 0);
+        // 7,500 millionths each.
+        owed.packets(133, 0);
+        assert_eq!(owed.owed, 0);
+    }
+
+    #[test]
+    fn the_debt_is_bounded_and_no_credit_is_hoarded() {
+        let mut owed = Owed::new(1_000);
+        owed.packets(1_000_000, 0);
+        owed.packets(1_000_000_000, 1_000_000_000);
+        owed.packets(0, 1_000_000);
+        assert_eq!(owed.multiplier(), MOST * 256);
+        owed.packets(MOST * GAIN * 1_000_000 / 750 + 1, 0);
+        assert_eq!(owed.owed, 0);
+    }
+
+    #[test]
+    fn at_high_rates_it_moves_by_what_is_allowed_in_a_while() {
+        let mut owed = Owed::new(10_000);
+        owed.set_gap(1_000);
+        // 20,000 packets in 20 ms, of which 150 may be late.
+        owed.packets(0, 150);
+        assert_eq!(owed.multiplier(), 256);
+    }
+
+    #[test]
+    fn packets_that_are_late_together_move_it_less() {
+        let (mut alone, mut together) = (Owed::new(10_000), Owed::new(10_000));
+        // 150 kpps: 225 may be late in 200 ms.
+        for owed in [&mut alone, &mut together] {
+            owed.set_gap(6_000);
+        }
+        (0..20).for_each(|_| together.packets(10_000, 40));
+        together.set_gap(6_000);
+        together.packets(1_000_000, 0);
+        alone.packets(0, 40);
+        together.packets(0, 40);
+        assert!(together.multiplier() < alone.multiplier() / 3, "{} {}", together.multiplier(), alone.multiplier());
+    }
+}

@@ -1,0 +1,638 @@
+//! What each wait would bring, as a model: how long it lasts, what it costs, how many packets it makes late.
+
+use super::arrivals::{Gaps, OCTAVES, begins};
+use super::prices::{CLASSES, Kind, Prices, SAME, class};
+use super::tail::{Atoms, MEMORY as SAMPLES, PARTS, SHARE_PPM, Tail};
+
+/// Timed sleeps: one for each part of the lateness that it leaves room for, and two short ones.
+const SLEEPS: usize = PARTS + 2;
+/// Places of candidates: the sleeps, the block, and the waits for a forecast: those with little room, and those with much.
+pub(super) const SLOTS: usize = SLEEPS + 3;
+pub(super) const BLOCK: usize = SLEEPS;
+pub(super) const UNTIL: usize = SLEEPS + 1;
+/// Waits for a forecast that leave room for so much of the lateness are right or wrong together.
+const SAFE: usize = PARTS - 3;
+/// No wait.
+pub(super) const POLL: usize = SLOTS;
+/// Samples from which on a class's lateness is believed.
+const ENOUGH: u32 = 8;
+/// Samples of a class after which its parts are worked out anew.
+const RENEW: u32 = 16;
+/// Waits that teach something, after which one candidate of a row is worked out anew.
+const STALE: u32 = 4;
+/// A price of lateness is no more than this, in nanoseconds.
+const MOST_WEIGHT: u64 = 1 << 33;
+/// So many packets after waits for a forecast outweigh the model: it takes the forecast for right, which it need not be.
+const FORECASTS: u64 = 16;
+/// What is expected of a candidate's late packets is halved at most so often...
+const DOUBTS: u8 = 12;
+/// ...and so many times less after a late one.
+const DISPROVED: u8 = 4;
+/// Late packets are counted in millionths.
+const ONE: u64 = 1_000_000;
+/// What was seen at another frequency makes the model as wrong as so many late packets did.
+const CERTAIN: u64 = 8 * ONE;
+/// What was seen of a candidate is halved after so many times as many packets as the goal allows one late among.
+const MEMORY: u64 = 4;
+
+/// How much longer things take at another frequency than at the one in force, in 256ths.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Slower {
+    /// Work on packets.
+    pub work: u64,
+    /// The way back from a timed wait.
+    pub timer: u64,
+    /// The way back from a wait that the device ends.
+    pub device: u64,
+}
+
+impl Slower {
+    /// The frequency in force.
+    pub const NOT: Self = Self { work: SAME, timer: SAME, device: SAME };
+}
+
+/// What a wait would bring.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Cell {
+    /// How long to wait; 0: it is no candidate.
+    pub(super) wait: u64,
+    /// From its beginning until its packets are served, in nanoseconds.
+    pub(super) lasts: u64,
+    /// What that costs, as the time of a core that polls.
+    pub(super) costs: u64,
+    /// What its late packets cost at a multiplier of one.
+    pub(super) weight: u64,
+    /// The share of late packets that the model expects, in millionths.
+    pub(super) late: u64,
+    /// Packets that come until it is over, in millionths.
+    packets: u64,
+}
+
+/// The candidates after a silence.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    cells: [Cell; SLEEPS + 1],
+    /// The next one to be worked out anew; `None`: none has been.
+    next: Option<usize>,
+    /// What had been learned when that was done last.
+    learned: u32,
+    /// Those that have been late since they were worked out, a bit each.
+    late: u32,
+}
+
+/// What was seen of a candidate: packets, late ones, and how many of them the model had expected. These in millionths.
+#[derive(Clone, Copy, Default, Debug)]
+struct Seen {
+    packets: u64,
+    late: u64,
+    expected: u64,
+}
+
+/// The place of a wait for a forecast that leaves room for this part of the lateness.
+pub(super) fn until(part: usize) -> usize {
+    if part < SAFE { UNTIL } else { UNTIL + 1 }
+}
+
+impl Seen {
+    fn halve(&mut self) {
+        *self = Self { packets: self.packets / 2, late: self.late / 2, expected: self.expected / 2 };
+    }
+}
+
+/// How late waits of a kind and class end.
+#[derive(Clone, Debug)]
+struct Lateness {
+    tail: Tail,
+    atoms: Atoms,
+    since: u32,
+}
+
+impl Lateness {
+    /// Says whether that was a stall, which is not learned.
+    fn add(&mut self, late: units::Nanos, stalls_ppm: u32, memory: u32) -> bool {
+        if self.tail.add(late, stalls_ppm, memory) {
+            return true;
+        }
+        self.since += 1;
+        if self.since >= RENEW || self.tail.samples() <= RENEW {
+            self.since = 0;
+            self.atoms = self.tail.atoms();
+        }
+        false
+    }
+
+    /// As if everything had taken longer by so much, in 256ths.
+    fn scale(&mut self, slower: u64) {
+        self.tail.scale(slower);
+        self.atoms = self.tail.atoms();
+    }
+}
+
+/// The waits for a forecast arrival.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Forecast {
+    /// How much before the arrival each is to end, at most.
+    pub(super) margins: [u64; PARTS],
+    /// What each costs, the polls until the arrival included, but for the forecast's own width.
+    pub(super) costs: [u64; PARTS],
+    pub(super) weights: [u64; PARTS],
+    /// The shares of late packets that the model expects, in millionths.
+    pub(super) lates: [u64; PARTS],
+    /// The block.
+    pub(super) block: Cell,
+}
+
+/// Everything learned, and the plan that follows from it.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) gaps: Gaps,
+    prices: Prices,
+    lateness: [[Lateness; CLASSES]; 2],
+    /// How long packets took, from arrival to departure, that a wait for the device was for, by its length.
+    after: [Lateness; CLASSES],
+    /// The class of the last such wait.
+    blocked: usize,
+    seen: [Seen; SLOTS],
+    rows: [Row; OCTAVES],
+    forecast: Option<(Forecast, u32)>,
+    learned: u32,
+    /// How often what is expected of a candidate's late packets is halved, for it has not been taken for so long.
+    doubts: [u8; SLOTS],
+    /// How many late packets the goal has allowed each candidate since that was done last.
+    allowed: [u32; SLOTS],
+    /// The candidates that were taken since that was looked at last, a bit each.
+    taken: u32,
+    /// Whose turn it is to be doubted, and the silence, as an octave, at which was decided last.
+    turn: usize,
+    last: usize,
+    /// From arrival to departure, as the worker sees it: the goal less the reserve.
+    pub(super) target: u64,
+    /// No timed sleep is longer.
+    longest: u64,
+    ring: u64,
+    /// The share of late packets that is aimed at, in millionths.
+    share: u64,
+    /// Of so many samples of lateness at least half count: a few of those that the goal allows late.
+    samples: u32,
+    /// What a packet takes once it is picked up: with its poll, nearly always; and by itself, on average.
+    pub(super) service: u64,
+    pub(super) work: u64,
+    interrupts: bool,
+}
+
+impl Plan {
+    pub(super) fn new(target: u64, longest: u64, ring: u64, share: u64, interrupts: bool) -> Self {
+        const LATENESS: Lateness = Lateness { tail: Tail::new(), atoms: Atoms { at: [0; PARTS], mean: 0 }, since: 0 };
+        let row = Row { cells: [Cell::default(); SLEEPS + 1], next: None, learned: 0, late: 0 };
+        Self {
+            gaps: Gaps::new(),
+            prices: Prices::new(),
+            lateness: [const { [LATENESS; CLASSES] }; 2],
+            after: [LATENESS; CLASSES],
+            blocked: 0,
+            seen: [Seen::default(); SLOTS],
+            rows: [row; OCTAVES],
+            forecast: None,
+            learned: 0,
+            doubts: [0; SLOTS],
+            allowed: [0; SLOTS],
+            taken: 0,
+            turn: 0,
+            last: 0,
+            target,
+            longest,
+            ring,
+            share: share.max(1),
+            samples: (4_000_000 / share.max(1)).clamp(u64::from(SAMPLES), 1 << 16) as u32,
+            service: 0,
+            work: 0,
+            interrupts,
+        }
+    }
+
+    /// Starts a kind and class from what was measured.
+    pub(super) fn know(&mut self, kind: Kind, length: Option<u64>, tail: &Tail) {
+        let classes = length.map_or(0..CLASSES, |length| class(length)..class(length) + 1);
+        for lateness in &mut self.lateness[kind as usize][classes] {
+            *lateness = Lateness { tail: tail.clone(), atoms: tail.atoms(), since: 0 };
+        }
+    }
+
+    /// A wait of this kind and length ended so late; says whether that was a stall, which is not learned.
+    pub(super) fn ended(&mut self, kind: Kind, length: u64, late: units::Nanos, stalls_ppm: u32) -> bool {
+        if kind == Kind::Device {
+            self.blocked = class(length);
+        }
+        if self.lateness[kind as usize][class(length)].add(late, stalls_ppm, self.samples) {
+            return true;
+        }
+        self.learned = self.learned.wrapping_add(1);
+        false
+    }
+
+    /// After a wait for the device a packet took so long.
+    pub(super) fn departed(&mut self, took: units::Nanos) {
+        self.after[self.blocked].add(took, 0, self.samples);
+    }
+
+    /// A wait of this kind lasted so long, and cost so much.
+    pub(super) fn spent(&mut self, kind: Kind, lasted: u64, spent: u64, idle: u64) {
+        self.prices.add(kind, lasted, spent, idle);
+    }
+
+    /// Everything takes so much longer from now on. What was seen of the candidates was of another core.
+    pub(super) fn change(&mut self, slower: Slower) {
+        for class in 0..CLASSES {
+            self.after[class].scale(self.slower_after(class, slower));
+        }
+        for (kind, slower) in [(Kind::Timer, slower.timer), (Kind::Device, slower.device)] {
+            self.lateness[kind as usize].iter_mut().for_each(|lateness| lateness.scale(slower));
+            self.prices.scale(kind, slower);
+        }
+        self.service = self.service * slower.work / SAME;
+        self.work = self.work * slower.work / SAME;
+        for seen in &mut self.seen {
+            // How wrong the model was stays so, but is not as certain.
+            let expected = seen.expected.min(CERTAIN);
+            let late =
+                u128::from(seen.late.min(seen.expected)) * u128::from(expected) / u128::from(seen.expected.max(1));
+            *seen = Seen { packets: 0, late: late as u64, expected };
+        }
+        self.forget();
+    }
+
+    /// Nothing was learned for a while.
+    pub(super) fn age(&mut self) {
+        self.prices.age();
+        self.forget();
+    }
+
+    /// Of the packets after a wait so many were late, where the model expected this share.
+    #[inline]
+    pub(super) fn saw(&mut self, slot: usize, packets: u64, late: u64, expected: u64) {
+        self.taken |= 1 << slot;
+        if late > 0 {
+            self.doubts[slot] = self.doubts[slot].saturating_sub(DISPROVED);
+            self.rows.iter_mut().for_each(|row| row.late |= 1 << slot);
+            self.forecast = None;
+        }
+        let seen = &mut self.seen[slot];
+        seen.packets += packets;
+        seen.late += late * 1_000_000;
+        seen.expected += packets * expected;
+        if seen.packets > MEMORY * (1_000_000 / self.share) {
+            seen.halve();
+        }
+    }
+
+    /// The goal allowed a late packet since this was called last. Of the candidates that were not taken since, one is expected to
+    /// be late half as often from now on, so that it is tried again by and by, at the price of a late packet now and then:
+    /// in turn each of them, the one that would save most if it was not late, and that for a forecast. Those that were taken are known the better.
+    pub(super) fn doubt(&mut self) {
+        let is_taken = |slot: usize| self.taken & (1 << slot) != 0;
+        self.turn = (self.turn + 1) % (3 * SLOTS);
+        let chosen = match self.turn % 3 {
+            0 => self.turn / 3,
+            1 if self.forecast.is_some() && !is_taken(UNTIL) && !is_taken(until(SAFE)) => until(SAFE),
+            _ => {
+                let cells = &self.rows[self.last].cells;
+                let others = (0..=SLEEPS).filter(|slot| !is_taken(*slot) && cells[*slot].wait > 0);
+                let rate = |slot: usize| (cells[slot].costs << 16) / cells[slot].lasts.max(1);
+                others.min_by_key(|slot| rate(*slot)).unwrap_or(BLOCK)
+            }
+        };
+        // If it is late, all its packets may be.
+        self.allowed[chosen] += 1;
+        let packets = match chosen {
+            0..=SLEEPS => self.rows[self.last].cells[chosen].packets,
+            _ => self.rows[self.last].cells[BLOCK].packets,
+        };
+        let can_pay = u64::from(self.allowed[chosen]) * ONE >= packets;
+        if can_pay && !is_taken(chosen) {
+            self.seen[chosen].halve();
+        }
+        for (slot, doubt) in self.doubts.iter_mut().enumerate() {
+            if self.taken & (1 << slot) != 0 {
+                *doubt = doubt.saturating_sub(1);
+                self.allowed[slot] = 0;
+            } else if can_pay && slot == chosen {
+                *doubt = (*doubt + 1).min(DOUBTS);
+                self.allowed[slot] = 0;
+            }
+        }
+        self.taken = 0;
+        self.forget();
+    }
+
+    /// How late waits of this kind and length end: of the nearest class that was tried, longer ones first, since
+    /// a longer wait ends no earlier; then of the other kind.
+    fn lateness(&self, kind: Kind, length: u64) -> &Atoms {
+        let at = class(length);
+        let of = |kind: Kind, enough: u32| {
+            let classes = &self.lateness[kind as usize];
+            let tried = |index: &usize| classes[*index].tail.samples() >= enough;
+            let nearest = (at..CLASSES).find(tried).or_else(|| (0..at).rev().find(tried));
+            nearest.map(|index| &classes[index].atoms)
+        };
+        let own = of(kind, ENOUGH).or_else(|| of(kind, 1));
+        own.or_else(|| of(kind.other(), 1)).unwrap_or(&self.lateness[kind as usize][at].atoms)
+    }
+
+    /// What the model expects, set right by what was seen: as many times less as were late less than it had expected (and
+    /// one late packet is taken for granted); and more by those that it had not expected, where so many packets stand for it as
+    /// the goal allows one late among.
+    fn corrected(&self, slot: usize, packets: u64, late: u64, slower: Slower) -> u64 {
+        let seen = &self.seen[slot];
+        let both = seen.late.min(seen.expected);
+        let known = u128::from(late) * u128::from(ONE + both) / u128::from(ONE + seen.expected);
+        // At a higher frequency they need not be late.
+        let over = if slower.work < SAME { 0 } else { seen.late - both };
+        let model = (ONE / self.share).min(if slot >= UNTIL { FORECASTS } else { u64::MAX });
+        let more = u128::from(packets) * u128::from(over) / u128::from(ONE) / u128::from(model + seen.packets);
+        (known + more) as u64
+    }
+
+    /// What so many late packets, in millionths, cost at a multiplier of one: the time in which the goal allows them.
+    fn weight(&self, late: u64) -> u64 {
+        let weight = u128::from(late) * u128::from(self.gaps.mean()) / u128::from(self.share);
+        u64::try_from(weight).unwrap_or(MOST_WEIGHT).min(MOST_WEIGHT)
+    }
+
+    /// A timed sleep after a silence.
+    fn sleep(&self, slot: usize, silence: u64, wait: u64, slower: Slower) -> Cell {
+        if wait == 0 {
+            return Cell::default();
+        }
+        let atoms = self.lateness(Kind::Timer, wait).scaled(slower.timer);
+        let service = self.service * slower.work / SAME;
+        let away = wait + atoms.mean;
+        let packets = self.gaps.expected(silence, away);
+        let mut late = 0;
+        for (at, share) in atoms.at.iter().zip(SHARE_PPM) {
+            let over = (wait + at + service).saturating_sub(self.target);
+            if over > 0 {
+                late += self.gaps.expected(silence, over.min(away)) * share / 1_000_000;
+            }
+        }
+        let price = self.prices.of(Kind::Timer, away, slower.timer);
+        self.cell(slot, wait, away, price, packets, late, slower)
+    }
+
+    /// How much longer packets take after waits for the device: the way back and the work.
+    fn slower_after(&self, class: usize, slower: Slower) -> u64 {
+        let (back, all) = (self.lateness[Kind::Device as usize][class].atoms.mean, self.after[class].atoms.mean);
+        let back = back.min(all);
+        (back * slower.device + (all - back) * slower.work) / all.max(1)
+    }
+
+    /// A wait until the next frame, after a silence.
+    fn block(&self, wait: u64, slower: Slower) -> Cell {
+        let atoms = self.lateness(Kind::Device, wait).scaled(slower.device);
+        let service = self.service * slower.work / SAME;
+        let packets = 1_000_000 + self.gaps.follow(atoms.mean);
+        let mut late = 0;
+        if self.after[class(wait)].tail.samples() >= ENOUGH {
+            let after = self.after[class(wait)].atoms.scaled(self.slower_after(class(wait), slower));
+            let share: u64 =
+                after.at.iter().zip(SHARE_PPM).filter(|(at, _)| **at > self.target).map(|(_, share)| share).sum();
+            late = packets * share / ONE;
+        } else {
+            for (at, share) in atoms.at.iter().zip(SHARE_PPM) {
+                let over = (at + service).saturating_sub(self.target);
+                if over > 0 {
+                    late += (ONE + self.gaps.follow(over)) * share / ONE;
+                }
+            }
+        }
+        let away = wait + atoms.mean;
+        let price = self.prices.of(Kind::Device, away, slower.device);
+        self.cell(BLOCK, wait, away, price, packets, late, slower)
+    }
+
+    #[expect(clippy::too_many_arguments)] // what a cell is made of
+    fn cell(&self, slot: usize, wait: u64, away: u64, price: u64, packets: u64, late: u64, slower: Slower) -> Cell {
+        let work = (u128::from(packets) * u128::from(self.work * slower.work / SAME) / 1_000_000) as u64;
+        let share = (u128::from(late) * u128::from(ONE) / u128::from(packets.max(1))) as u64;
+        let late = self.corrected(slot, packets, late, slower);
+        Cell { wait, lasts: away + work, costs: price + work, weight: self.weight(late), late: share.min(ONE), packets }
+    }
+
+    /// How long a sleep is that ends in time although it ends later than usual.
+    fn wait_for(&self, slot: usize, slower: Slower) -> u64 {
+        let budget = self.target.saturating_sub(self.service * slower.work / SAME);
+        let bounded = |wait: u64, late: u64| wait.min(self.longest).min(self.ring.saturating_sub(late));
+        match slot {
+            // The lateness depends on the class, the class on the sleep, and the sleep on the lateness.
+            0..PARTS => {
+                let late = |wait: u64| self.lateness(Kind::Timer, wait).scaled(slower.timer);
+                let first = budget.saturating_sub(late(budget).at[slot]);
+                let atoms = late(first);
+                bounded(budget.saturating_sub(atoms.at[slot]), atoms.at[PARTS - 2])
+            }
+            slot => {
+                let wait = budget >> (slot - PARTS + 1);
+                bounded(wait, self.lateness(Kind::Timer, wait).at[PARTS - 2])
+            }
+        }
+    }
+
+    /// Whether the ring, and not the goal, cut a sleep of this length.
+    pub(super) fn is_cut(&self, wait: u64) -> bool {
+        wait + self.lateness(Kind::Timer, wait).at[PARTS - 2] >= self.ring
+    }
+
+    fn work_out(&self, octave: usize, slot: usize, slower: Slower) -> Cell {
+        let silence = begins(octave);
+        if slot < SLEEPS {
+            self.sleep(slot, silence, self.wait_for(slot, slower), slower)
+        } else if self.interrupts {
+            self.block(self.gaps.residual(silence), slower)
+        } else {
+            Cell::default()
+        }
+    }
+
+    /// The same, with what is doubted.
+    fn hopeful(&self, octave: usize, slot: usize) -> Cell {
+        let cell = self.work_out(octave, slot, Slower::NOT);
+        Cell { weight: cell.weight >> self.doubts[slot], ..cell }
+    }
+
+    /// The candidates after a silence of this octave. One of them is worked out anew now and then.
+    #[inline]
+    pub(super) fn row(&mut self, octave: usize) -> &[Cell; SLEEPS + 1] {
+        self.last = octave;
+        let Row { next, learned, late, .. } = self.rows[octave];
+        if late > 0 && next.is_some() {
+            self.reconsider(octave, late);
+        }
+        match next {
+            Some(_) if self.learned.wrapping_sub(learned) < STALE => {}
+            Some(slot) => {
+                let cell = self.hopeful(octave, slot);
+                let row = &mut self.rows[octave];
+                row.cells[slot] = cell;
+                row.next = Some((slot + 1) % (SLEEPS + 1));
+                row.learned = self.learned;
+            }
+            None => self.fill(octave),
+        }
+        &self.rows[octave].cells
+    }
+
+    /// What was late is worked out anew at once.
+    #[cold]
+    fn reconsider(&mut self, octave: usize, late: u32) {
+        for slot in (0..=SLEEPS).filter(|slot| late & (1 << slot) != 0) {
+            self.rows[octave].cells[slot] = self.hopeful(octave, slot);
+        }
+        self.rows[octave].late = 0;
+    }
+
+    #[cold]
+    fn fill(&mut self, octave: usize) {
+        let cells = core::array::from_fn(|slot| self.hopeful(octave, slot));
+        self.rows[octave] = Row { cells, next: Some(0), learned: self.learned, late: 0 };
+    }
+
+    /// Works everything out anew when it is asked for next.
+    pub(super) fn forget(&mut self) {
+        self.rows.iter_mut().for_each(|row| row.next = None);
+        self.forecast = None;
+    }
+
+    /// The waits for an arrival that is about `ahead` away.
+    pub(super) fn forecast(&mut self, ahead: u64) -> &Forecast {
+        let stale = |learned: u32| self.learned.wrapping_sub(learned) >= 4 * STALE;
+        if self.forecast.as_ref().is_none_or(|(_, learned)| stale(*learned)) {
+            let atoms = *self.lateness(Kind::Timer, ahead);
+            let price = self.prices.of(Kind::Timer, ahead, SAME);
+            let margins = atoms.at.map(|at| at + 1_000);
+            let costs = margins.map(|margin| price + margin.saturating_sub(atoms.mean));
+            let lates = margins.map(|margin| {
+                let beyond = |at: &u64| at + self.service > self.target + margin;
+                atoms.at.iter().zip(SHARE_PPM).filter(|(at, _)| beyond(at)).map(|(_, share)| share).sum()
+            });
+            let weights =
+                core::array::from_fn(|part| self.weight(self.corrected(until(part), ONE, lates[part], Slower::NOT)));
+            let block = if self.interrupts { self.block(ahead, Slower::NOT) } else { Cell::default() };
+            self.forecast = Some((Forecast { margins, costs, weights, lates, block }, self.learned));
+        }
+        let (forecast, _) = self.forecast.as_ref().expect("just made");
+        forecast
+    }
+
+    /// What the cheapest waits cost that hold the goal, as a share of a core that polls, in 2^-16: the most, over all
+    /// multipliers, of what the waits that are then chosen cost less what the allowed late packets are worth (the dual
+    /// problem, whose value is that of the best mixture of waits).
+    ///
+    /// A silence is as long as it is; so the choices after each octave of it count for the time that it takes up.
+    pub(super) fn outlook(&self, slower: Slower) -> u64 {
+        /// The multiplier goes up to one, at which polling costs no more than a wait that makes as many late as are allowed.
+        const STEPS: u64 = 16;
+        /// A share of the time that is too small to matter, in 2^-16.
+        const LITTLE: u64 = 1 << 10;
+        let (mut dual, mut covered) = ([0u64; STEPS as usize + 1], 0);
+        for (octave, share) in self.gaps.shares().into_iter().enumerate().filter(|(_, share)| *share >= LITTLE) {
+            covered += share;
+            let cells: [Cell; SLEEPS + 1] = core::array::from_fn(|slot| self.work_out(octave, slot, slower));
+            for (step, sum) in (0..).zip(&mut dual) {
+                let rate = |cell: &Cell| {
+                    let costs = u128::from(cell.costs + cell.weight * step / STEPS) << 16;
+                    u64::try_from(costs / u128::from(cell.lasts.max(1))).unwrap_or(1 << 16)
+                };
+                let least = cells.iter().filter(|cell| cell.wait > 0).map(rate).fold(1 << 16, u64::min);
+                *sum += share * least;
+            }
+        }
+        let value = |(step, sum): (u64, u64)| (sum / covered.max(1)).saturating_sub((step << 16) / STEPS);
+        if covered == 0 {
+            return 1 << 16;
+        }
+        (0..).zip(dual).map(value).max().unwrap_or(1 << 16)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::Nanos;
+
+    const US: u64 = 1_000;
+
+    /// 20 us, p99; a packet each 100 us, that takes 2 us.
+    fn plan() -> Plan {
+        let mut plan = Plan::new(20 * US, 20 * US, u64::MAX, 7_500, true);
+        (0..1_000).for_each(|_| plan.gaps.add(100 * US, 1));
+        (plan.service, plan.work) = (2 * US, 2 * US);
+        plan.forget();
+        plan
+    }
+
+    /// A block of 100 us that ended so late, and the time from arrival to departure.
+    fn blocked(plan: &mut Plan, late: u64, took: u64) {
+        plan.ended(Kind::Device, 100 * US, Nanos::from_nanos(late), 0);
+        plan.departed(Nanos::from_nanos(took));
+        plan.spent(Kind::Device, 100 * US, 10 * US, 5 * US);
+    }
+
+    #[test]
+    fn a_block_is_as_late_as_packets_were_after_blocks() {
+        let mut plan = plan();
+        // By the sum of its parts it would be late: 19 us and 2 us.
+        (0..100).for_each(|_| blocked(&mut plan, 19 * US, 15 * US));
+        assert_eq!(plan.block(100 * US, Slower::NOT).late, 0);
+        // Where everything takes twice as long, it is.
+        let half = Slower { work: 2 * SAME, timer: 2 * SAME, device: 2 * SAME };
+        assert_eq!(plan.block(100 * US, half).late, ONE);
+        plan.change(half);
+        assert_eq!(plan.block(100 * US, Slower::NOT).late, ONE);
+    }
+
+    #[test]
+    fn a_model_that_was_wrong_is_set_right() {
+        let mut plan = plan();
+        (0..100).for_each(|_| blocked(&mut plan, 30 * US, 40 * US));
+        let expected = plan.block(100 * US, Slower::NOT);
+        assert_eq!(expected.late, ONE, "all packets");
+        plan.saw(BLOCK, 400, 0, expected.late);
+        let corrected = plan.block(100 * US, Slower::NOT);
+        assert!(corrected.weight < expected.weight / 300, "{} of {}", corrected.weight, expected.weight);
+        // At another frequency the model is still taken to be wrong, but not for as sure.
+        plan.change(Slower { work: 300, timer: 300, device: 300 });
+        let elsewhere = plan.block(100 * US, Slower::NOT);
+        assert!(elsewhere.weight > corrected.weight && elsewhere.weight < expected.weight / 5);
+    }
+
+    #[test]
+    fn lateness_that_the_model_did_not_expect_counts_at_once() {
+        let mut plan = plan();
+        (0..100).for_each(|_| blocked(&mut plan, 5 * US, 8 * US));
+        let octave = super::super::arrivals::octave(0);
+        assert_eq!(plan.row(octave)[BLOCK].weight, 0);
+        plan.saw(BLOCK, 80, 80, 0);
+        assert!(plan.row(octave)[BLOCK].weight > 0, "the next decision is about what was seen");
+        // A higher frequency may be the remedy.
+        let faster = Slower { work: SAME / 2, timer: SAME / 2, device: SAME / 2 };
+        assert_eq!(plan.block(100 * US, faster).weight, 0);
+    }
+
+    #[test]
+    fn what_is_late_in_batches_is_tried_again_as_seldom() {
+        let mut plan = plan();
+        (0..100).for_each(|_| blocked(&mut plan, 30 * US, 40 * US));
+        let tries = |plan: &mut Plan, packets: u64| {
+            plan.row(0);
+            (plan.doubts, plan.allowed) = ([0; SLOTS], [0; SLOTS]);
+            plan.rows[0].cells[BLOCK].packets = packets * ONE;
+            (0..3 * SLOTS as u32 * 8).for_each(|_| {
+                let row = plan.rows[0];
+                plan.doubt();
+                plan.rows[0] = row;
+            });
+            plan.doubts[BLOCK]
+        };
+        let (alone, many) = (tries(&mut plan, 1), tries(&mut plan, 80));
+        assert!(alone >= 4 * many.max(1), "{alone} and {many}");
+    }
+}
