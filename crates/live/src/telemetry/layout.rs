@@ -11,7 +11,7 @@ use super::histogram::HistogramCells;
 /// "APUSTEL1", little-endian.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"APUSTEL1");
 /// Raise it with every change of [`Page`] or of the numbers of an enum that indexes it.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 /// Ports that a worker can serve.
 pub const PORTS: usize = 8;
 /// Gaps that are remembered.

@@ -182,32 +182,27 @@ pub enum Reason {
     Fixed,
     /// Frames came: the next poll is likely to find more.
     Traffic,
-    /// The next arrival is due so soon that no wait would pay.
-    Imminent,
     /// Waits until shortly before the arrival that the traffic's period predicts.
     Periodic,
-    /// Waits as long as the goal allows, to take several frames in one wake-up.
+    /// A sleep is the cheapest wait.
     Budget,
-    /// The interrupt keeps the goal and wakes less often than a timer would.
+    /// To wait until a frame comes is the cheapest.
     Interrupt,
     /// Nothing has come for long: only the interrupt ends the wait.
     Idle,
-    /// Every wait would break the goal: the core stays awake.
+    /// Nothing is owed, and no wait is cheaper than polling.
     GoalTooTight,
-    /// Frames were later than the goal allows: the core stays awake for a while.
+    /// Late packets are owed: what a wait would make late costs more than polling.
     Late,
     /// The ring's time to overflow, not the goal, cut the wait.
     LossBound,
-    /// Tries a wait whose price is unknown or may have changed.
-    Probe,
 }
 
 impl Reason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 9] = [
         Self::Fixed,
         Self::Traffic,
-        Self::Imminent,
         Self::Periodic,
         Self::Budget,
         Self::Interrupt,
@@ -215,7 +210,6 @@ impl Reason {
         Self::GoalTooTight,
         Self::Late,
         Self::LossBound,
-        Self::Probe,
     ];
 
     /// The name in telemetry, in snake case.
@@ -223,7 +217,6 @@ impl Reason {
         match self {
             Self::Fixed => "fixed",
             Self::Traffic => "traffic",
-            Self::Imminent => "imminent",
             Self::Periodic => "periodic",
             Self::Budget => "budget",
             Self::Interrupt => "interrupt",
@@ -231,7 +224,6 @@ impl Reason {
             Self::GoalTooTight => "goal_too_tight",
             Self::Late => "late",
             Self::LossBound => "loss_bound",
-            Self::Probe => "probe",
         }
     }
 }

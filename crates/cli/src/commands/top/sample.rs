@@ -167,7 +167,7 @@ pub mod tests {
         (0..polls).for_each(|n| lateness.record(Nanos::from_nanos(2_000 + n % 1_000)));
         let mut waits = [telemetry::Wait::default(); 4];
         waits[WaitKind::Sleep as usize] = telemetry::Wait { count: polls, time: Nanos::from_micros(250) * polls };
-        let mut reasons = [0; 11];
+        let mut reasons = [0; Reason::ALL.len()];
         reasons[Reason::Periodic as usize] = polls;
         reasons[Reason::Traffic as usize] = polls / 4;
         let mut dropped = [0; 9];

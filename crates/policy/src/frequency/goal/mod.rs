@@ -32,11 +32,10 @@
 //! frequency is in force: no frequency is used at which the rate less what is served would overflow it
 //! sooner. (Before 3rd Gen Xeon, applications hid the stall of 12 us by queueing: same source.)
 //!
-//! **Sleeps** come second. The frequency is the lowest at which a core that polls keeps the goal; what then is left of
-//! the goal, the wait policy may sleep, which measures the work and sleeps the less where that takes longer. A lower
-//! frequency and its voltage save awake and in shallow idle states alike; longer sleeps at a higher one save only
-//! while they last, and each is paid for by a wake-up. In the numbers the core therefore never sleeps: an absence is
-//! time in which it could have worked.
+//! **Waits.** In the numbers above the core never sleeps: an absence is time in which it could have worked. So they give the
+//! lowest frequency that suffices. Of those from there on, the one is asked for at which waiting and working is
+//! expected to cost least ([`outlook`]): the wake-up, too, is slower at a lower frequency, and where waits then make too many packets
+//! late, polling at a low one can cost more than sleeping at a higher. Without a waiting policy that can tell, it is the lowest.
 
 mod cost;
 mod outlook;

@@ -30,8 +30,15 @@
 //!  late? ───────────────────────────────────────────────────────────────────► owed
 //! ```
 //! **Expected lateness** is a model's: a packet that comes `u` after the beginning of a sleep `s` waits for its end, which
-//! is late by what such sleeps were, and for its work. So a candidate is judged before it is tried. Where the model is
-//! wrong, what was seen of the candidate sets it right ([`Plan::corrected`](plan::Plan)).
+//! is late by what such sleeps were, and for its work; one that ends a block takes as long as those before it did. So a
+//! candidate is judged before it is tried. Where the model expects too much or too little, what was seen of the candidate sets it
+//! right ([`Plan::corrected`](plan::Plan)), at once after a late packet.
+//!
+//! **Trying.** What has not been taken for long gets cheaper ([`prices`]) and is expected to be late less often
+//! ([`Plan::doubt`](plan::Plan::doubt)), until it is tried: as often as the goal allows the late packets of such a trial.
+//!
+//! **Frequency.** [`Adaptive::outlook`] works out what the cheapest waits would cost if everything took longer or shorter, and
+//! [`Adaptive::paid_since`] what they have cost: by these a frequency policy chooses.
 //!
 //! **Bounds.** No timed sleep is longer than the goal's latency or the ring's time to overflow. A longer wait is always
 //! one that the first arriving frame ends. Stalls of the machine are not learned and not paid for as long as they make
