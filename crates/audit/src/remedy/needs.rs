@@ -18,13 +18,12 @@ pub(crate) fn name_needs(findings: &mut [Finding], facts: &Facts) {
     for step in findings.iter_mut().flat_map(|finding| &mut finding.fix.persistent) {
         let Action::Arguments { add, .. } = &step.action else { continue };
         let is_asked = |(name, _): &&(&str, &str)| add.iter().any(|word| same_name(&word.name, name));
-        let options: Vec<String> =
-            NEEDS.iter().filter(is_asked).map(|(_, option)| format!("CONFIG_{option}=y")).collect();
-        let text = match options.as_slice() {
-            [] => continue,
-            [one] => format!("acts with {one}, which is not recorded"),
-            all => format!("act with {}, which are not recorded", all.join(" and ")),
-        };
+        let needs: Vec<String> =
+            NEEDS.iter().filter(is_asked).map(|(name, option)| format!("{name}= needs CONFIG_{option}=y")).collect();
+        if needs.is_empty() {
+            continue;
+        }
+        let text = format!("{}: the kernel's configuration is not recorded", needs.join(", "));
         step.note = if step.note.is_empty() { text } else { format!("{}; {text}", step.note) };
     }
 }
@@ -34,7 +33,11 @@ pub(crate) fn name_needs(findings: &mut [Finding], facts: &Facts) {
 /// profile cpu-partitioning writes them.
 fn takes_full_ticks(facts: &Facts) -> bool {
     let since = facts.kernel.version.get().is_some_and(|version| version >= KernelVersion::new(4, 18));
-    let is_red_hat = facts.kernel.release.is(|release| release.contains(".el")) == Some(true);
+    let is_red_hat = facts
+        .kernel
+        .release
+        .is(|release| release.contains(".el") && !release.contains("elrepo") && !release.contains("uek"))
+        == Some(true);
     facts.cpus.nohz_full.is_known() || since && is_red_hat
 }
 
@@ -61,12 +64,14 @@ mod tests {
     #[test]
     fn a_word_says_which_option_of_the_kernel_it_needs() {
         let release = |text: &str| host().file("/proc/sys/kernel/osrelease", text);
-        let (ticks, rcu) = ("acts with CONFIG_NO_HZ_FULL=y", "acts with CONFIG_RCU_NOCB_CPU=y");
-        let both = "act with CONFIG_NO_HZ_FULL=y and CONFIG_RCU_NOCB_CPU=y";
+        let (ticks, rcu) = ("nohz_full= needs CONFIG_NO_HZ_FULL=y", "rcu_nocbs= needs CONFIG_RCU_NOCB_CPU=y");
+        let open = "the kernel's configuration is not recorded";
         let lines = asked(release("7.0.0-rc1-g1234\n"));
-        assert!(lines.contains(&format!("rcu_nocbs=2-7 # {rcu}, which is not recorded")), "{lines:?}");
-        assert!(lines.contains(&format!("nohz_full=2-7 # {ticks}, which is not recorded")), "{lines:?}");
-        assert!(lines.contains(&format!("nohz_full=2-7 rcu_nocbs=2-7 # {both}, which are not recorded")), "{lines:?}");
+        assert!(lines.contains(&format!("rcu_nocbs=2-7 # {rcu}: {open}")), "{lines:?}");
+        assert!(lines.contains(&format!("nohz_full=2-7 # {ticks}: {open}")), "{lines:?}");
+        assert!(lines.contains(&format!("nohz_full=2-7 rcu_nocbs=2-7 # {ticks}, {rcu}: {open}")), "{lines:?}");
+        // Of ELRepo and of Oracle come kernels of their own with Red Hat's suffix.
+        assert!(asked(release("6.12.0-1.el9.elrepo.x86_64\n")).iter().any(|line| line.contains(ticks)));
         // What is recorded, what the kernel shows, and what Red Hat builds needs no such word.
         let config = "CONFIG_NO_HZ_FULL=y\nCONFIG_RCU_NOCB_CPU=y\n";
         for host in [
