@@ -75,7 +75,7 @@ pub fn audit(facts: &Facts, intent: &Intent) -> Report {
 /// Judges a host by the rules of a selection.
 pub fn audit_with(facts: &Facts, intent: &Intent, selection: &Selection) -> Report {
     let context = Context::of(facts, intent);
-    let housekeeping = context.housekeeping(facts);
+    let housekeeping = rules::free(facts, &context);
     let mut findings = Vec::new();
     for rule in rules::all().filter(|rule| selection.has(rule)) {
         for judgement in judge(rule, facts, &context) {
@@ -85,6 +85,7 @@ pub fn audit_with(facts: &Facts, intent: &Intent, selection: &Selection) -> Repo
     let mut report = Report { context, findings, line: facts.cmdline.value().cloned() };
     report.sort();
     remedy::agree(&mut report.findings, report.line.as_ref(), !rules::no_full_ticks(facts));
+    remedy::name_needs(&mut report.findings, facts);
     report
 }
 

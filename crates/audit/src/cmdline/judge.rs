@@ -331,6 +331,13 @@ fn absent(line: &CommandLine, present: Option<&CpuSet>) -> Vec<Remark> {
     line.parameters.iter().filter(of_cpus).filter_map(one).collect()
 }
 
+/// Of these CPUs those that the line isolates for nobody else, where something is left.
+pub(crate) fn free(line: &CommandLine, present: &CpuSet, housekeeping: CpuSet) -> CpuSet {
+    let lists = ["isolcpus", "nohz_full"].into_iter().filter_map(|name| line.last(name)?.cpu_set(present).ok());
+    let free = lists.fold(housekeeping.clone(), |free, cpus| free.difference(&cpus));
+    if free.is_empty() { housekeeping } else { free }
+}
+
 fn companions(line: &CommandLine, intent: &Context, present: Option<&CpuSet>) -> Vec<Remark> {
     let isolated = intended(line, intent);
     let mut remarks: Vec<Remark> = Vec::new();
@@ -338,7 +345,7 @@ fn companions(line: &CommandLine, intent: &Context, present: Option<&CpuSet>) ->
     let can_be_said = |add: &str| !isolated.is_empty() || !add.contains("{isolated}");
     for entry in COMPANIONS.iter().filter(|entry| can_be_said(entry.add) && (entry.missing)(line, intent)) {
         let add = entry.add.replace("{isolated}", &isolated.to_string());
-        let housekeeping = present.map(|present| present.difference(&isolated));
+        let housekeeping = present.map(|present| free(line, present, present.difference(&isolated)));
         let add = match housekeeping {
             // Of all CPUs none may be isolated further.
             Some(none) if none.is_empty() && entry.add.contains('{') => {

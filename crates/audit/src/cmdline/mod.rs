@@ -10,5 +10,6 @@ mod pairs;
 mod suggest;
 pub mod table;
 
+pub(crate) use judge::free;
 pub use judge::{Kind, Remark, judge, judge_on};
 pub use suggest::{Suggested, Suggestion, suggest};

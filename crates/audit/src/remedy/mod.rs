@@ -6,6 +6,7 @@
 
 mod agree;
 mod fill;
+mod needs;
 mod offered;
 mod operator;
 mod parse;
@@ -24,6 +25,7 @@ pub(crate) use agree::agree;
 #[cfg(test)]
 pub(crate) use fill::HOLES;
 pub(crate) use fill::{Values, steady};
+pub(crate) use needs::name_needs;
 pub use operator::Operator;
 pub use risk::Risk;
 pub use setting::{Bound, OfCpus, OfInterrupts, OfMemory, OfNetwork, OfWorkqueues, Place, Setting, commands};
@@ -113,12 +115,17 @@ impl Remedy {
         };
         let look = lines(&judgement.look, fix.look);
         let persistent = steps(lines(&judgement.for_good, fix.persistent), fix.reboot);
-        let boots = persistent.iter().any(|step| matches!(step.action, Action::Arguments { .. }));
+        // A value that is not known boots with the rule's line.
+        let boots = |step: &Step| match step.action {
+            Action::Rerun(_) => fix.reboot,
+            _ => step.risks.contains(&Risk::Reboot),
+        };
+        let reboot = persistent.iter().any(boots);
         Self {
             look: look.into_iter().map(|line| line.unwrap_or_else(str::to_owned)).collect(),
             runtime: steps(lines(&judgement.now, fix.runtime), false),
             persistent,
-            reboot: fix.reboot || boots,
+            reboot,
         }
     }
 

@@ -26,8 +26,8 @@ const PROFILE: &str = "PerformanceProfile of OpenShift, from which the operator 
 
 /// What keeps device interrupts off its CPUs there: the operator's tuned profile leaves the affinities alone unless one of
 /// these is set (same source, `default_irq_smp_affinity`).
-const INTERRUPTS: &str = "PerformanceProfile of OpenShift: spec.globallyDisableIrqLoadBalancing: true keeps device interrupts off \
-     spec.cpu.isolated; or by pod, the annotation irq-load-balancing.crio.io: disable";
+const INTERRUPTS: &str = "PerformanceProfile of OpenShift: spec.globallyDisableIrqLoadBalancing: true keeps device interrupts that are not managed by \
+     their drivers off spec.cpu.isolated; or by pod, the annotation irq-load-balancing.crio.io: disable";
 
 impl Operator {
     /// Of a host with this command line: Red Hat CoreOS shows in its ostree, a PerformanceProfile in the mask that the
@@ -94,6 +94,35 @@ mod tests {
     use crate::testing::host;
     use crate::{Intent, audit};
 
+    /// telco-worker1: interrupts that leave the application's CPUs do not go to those that the line keeps free.
+    #[test]
+    fn work_moves_to_cpus_that_the_line_does_not_isolate() {
+        let lines = |line: &str, isolated: &str| -> Vec<String> {
+            let host = host()
+                .cmdline(line)
+                .file("/proc/irq/55/effective_affinity_list", "7")
+                .file("/proc/interrupts", "     CPU0 CPU7\n 55: 0 9 PCI-MSIX-0000:04:00.0 3-edge eno3-TxRx-3\n");
+            let host = host.file("/proc/irq/default_smp_affinity", "ff");
+            let intent = Intent { isolated: Some(isolated.parse().unwrap()), ..Intent::default() };
+            let report = audit(&host.facts(), &intent);
+            let of = |id: &str| report.findings.iter().find(|finding| finding.rule.id == id).unwrap().fix.clone();
+            [of("irq.on-iso"), of("irq.hits-iso"), of("cmd.irqaffinity")]
+                .iter()
+                .map(|fix| fix.runtime[0].to_string())
+                .collect()
+        };
+        let of = |list: &str, mask: &str| {
+            let all = format!(
+                "for i in /proc/irq/[0-9]*; do echo {list} > $i/smp_affinity_list; done # an I/O error: its driver manages that interrupt"
+            );
+            vec![all.clone(), all, format!("echo {mask} > /proc/irq/default_smp_affinity")]
+        };
+        assert_eq!(lines("quiet", "6-7"), of("0-5", "3f"));
+        assert_eq!(lines("isolcpus=managed_irq,domain,3-5 nohz_full=2-3", "6-7"), of("0-1", "3"));
+        // What would leave none is left as it is.
+        assert_eq!(lines("isolcpus=0-7", "6-7"), of("0-5", "3f"));
+    }
+
     const NODE: &str = "ostree=/ostree/boot.0/rhcos/1/0 tuned.non_isolcpus=00000003 isolcpus=managed_irq,2-7";
 
     #[test]
@@ -121,7 +150,14 @@ mod tests {
             let finding = report.findings.iter().find(|finding| finding.rule.id == id).unwrap();
             let text: Vec<String> = finding.fix.persistent.iter().map(ToString::to_string).collect();
             assert_eq!(text, [INTERRUPTS], "{id}");
+            assert!(text[0].contains("interrupts that are not managed by their drivers"));
         }
+        // The same advice is of the same kind everywhere: it changes no kernel argument.
+        let advised =
+            |finding: &&crate::Finding| finding.fix.persistent.iter().any(|step| step.to_string() == INTERRUPTS);
+        let reboots: Vec<(&str, bool)> =
+            report.findings.iter().filter(advised).map(|finding| (finding.rule.id, finding.fix.reboot)).collect();
+        assert!(reboots.len() > 3 && reboots.iter().all(|(_, reboot)| !reboot), "{reboots:?}");
         let mut both = Step::advice("");
         let words = CommandLine::parse("irqaffinity=0-1 nohz_full=2-7").parameters;
         both.action = Action::Arguments { add: words, remove: Vec::new() };

@@ -63,6 +63,17 @@ pub(crate) fn no_full_ticks(facts: &host::Facts) -> bool {
     facts.kernel.config.is(|config| !config.is_set("NO_HZ_FULL")) == Some(true)
 }
 
+/// Where fixes send what leaves the application's CPUs: to housekeeping, less what the command line isolates for others,
+/// where something is left.
+pub(crate) fn free(facts: &host::Facts, context: &crate::Context) -> host::facts::CpuSet {
+    let housekeeping = context.housekeeping(facts);
+    match facts.cmdline.value() {
+        // Without isolated CPUs nothing is sent anywhere.
+        Some(line) if !context.isolated.value.is_empty() => crate::cmdline::free(line, &facts.cpus.all(), housekeeping),
+        _ => housekeeping,
+    }
+}
+
 /// Do application CPUs want one frequency instead of a floor with turbo above it: on a real-time host, and where a change
 /// of frequency is known to stop the core? Elsewhere a ceiling would take turbo away for nothing (`cpu.turbo`).
 pub(crate) fn one_frequency(facts: &host::Facts, context: &crate::Context) -> bool {

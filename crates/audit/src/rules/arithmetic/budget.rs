@@ -64,7 +64,11 @@ fn budget(facts: &Facts, context: &Context) -> Judged {
         let judgement = match sum > goal.latency {
             true => Judgement::fail(subject, found).takes(sum),
             false if !open.is_empty() => {
-                let reason = format!("{what}, and more may come: {}", open.join("; "));
+                // Of nothing that is known no more can come.
+                let reason = match terms.known.as_slice() {
+                    [] => open.join("; "),
+                    _ => format!("{what}, and more may come: {}", open.join("; ")),
+                };
                 return skipped(subject, Skip::unknown(reason));
             }
             // What is left is for queueing, work and transmission.
@@ -149,16 +153,20 @@ pub(crate) mod tests {
         assert_eq!(sleepy(both).judge("math.latency-budget")[0].verdict, Verdict::Fail);
     }
 
-    /// skld0, clx2s0: a core that stops for a change of its frequency stops a thread that polls too.
+    /// clx2s0: a core that stops for a change of its frequency stops a thread that polls too.
     #[test]
     fn a_change_of_frequency_stops_a_polling_thread() {
-        let poll = |max: &'static str| {
+        let of = |generation: fn(&mut host::Facts), max: &'static str| {
             let policy = "/sys/devices/system/cpu/cpufreq/policy2";
             let host = host().isolated("2").workload(Workload::Poll).file(&format!("{policy}/related_cpus"), "2");
             let host = host.file(&format!("{policy}/scaling_min_freq"), "1000000");
             let host = host.file(&format!("{policy}/scaling_max_freq"), max).goal(Nanos::from_micros(20));
-            host.edit(|f| f.cpus.generation = Fact::known(Generation::Skylake, "/proc/cpuinfo"))
+            host.edit(generation)
         };
+        let cascade_lake =
+            |f: &mut host::Facts| f.cpus.generation = Fact::known(Generation::CascadeLake, "/proc/cpuinfo");
+        let skylake = |f: &mut host::Facts| f.cpus.generation = Fact::known(Generation::Skylake, "/proc/cpuinfo");
+        let poll = |max: &'static str| of(cascade_lake, max);
         let varies = poll("3000000").judge("math.latency-budget").remove(0);
         assert_eq!(
             (&varies.verdict, varies.effect),
@@ -166,5 +174,10 @@ pub(crate) mod tests {
         );
         assert!(varies.found.starts_with("change of frequency takes up to 12us"), "{}", varies.found);
         assert_eq!(poll("1000000").judge("math.latency-budget")[0].verdict, Verdict::Pass);
+        // skld0: no source says it of Skylake, and so it is open, and no part of the sum.
+        let open = of(skylake, "3000000").judge("math.latency-budget").remove(0);
+        assert_eq!(open.effect, None);
+        let reason = open.verdict.reason();
+        assert_eq!(reason, Some("no source says whether a change of frequency stops a core of Skylake"));
     }
 }

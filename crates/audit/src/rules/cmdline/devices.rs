@@ -303,15 +303,22 @@ fn efi(facts: &Facts, context: &Context) -> Judged {
         return see_parameter(Judgement::pass(subject, "EFI runtime services are off"), facts, "efi").alone();
     }
     // CONFIG_EFI_DISABLE_RUNTIME is y by default for real-time kernels only (drivers/firmware/efi/Kconfig).
-    if !line.has_value("efi", "runtime") && *known(&facts.kernel.realtime)? {
-        let judgement =
-            Judgement::pass(subject, "EFI runtime services are off, as they are by default on a real-time kernel");
-        return see_parameter(
-            judgement.see_whether(&facts.kernel.realtime, "a real-time kernel", "not a real-time kernel"),
-            facts,
-            "efi",
-        )
-        .alone();
+    // Without them there is no efivarfs to mount (fs/efivarfs/super.c).
+    let mounted = facts.memory.is_mounted("efivarfs");
+    if !line.has_value("efi", "runtime") && *known(&facts.kernel.realtime)? && mounted.get() != Some(true) {
+        let realtime = &facts.kernel.realtime;
+        let judgement = match mounted.get() {
+            Some(_) => Judgement::pass(
+                subject,
+                "EFI runtime services are off: no efivarfs is mounted, and a real-time kernel has them off by default",
+            )
+            .see_whether(&mounted, "efivarfs", "no efivarfs"),
+            None => {
+                Judgement::pass(subject, "EFI runtime services are off, as they are by default on a real-time kernel")
+            }
+        };
+        let judgement = judgement.see_whether(realtime, "a real-time kernel", "not a real-time kernel");
+        return see_parameter(judgement, facts, "efi").alone();
     }
     let Some(mask) = facts.workqueues.each.get("efi_runtime") else {
         return Err(Skip::unknown("/sys/devices/virtual/workqueue/efi_runtime/cpumask: not recorded"));
@@ -407,6 +414,11 @@ pub(crate) mod tests {
         Case::unknown("cmd.pcie-aspm", || host().file(ASPM, "default [performance]\n").cmdline("pcie_aspm=off")),
         Case::unknown("cmd.pcie-aspm", host),
         Case::pass("cmd.efi-runtime", || rt().cmdline("quiet").file("/sys/kernel/realtime", "1\n")),
+        // Where variables of the firmware are mounted, the services are on.
+        Case::warn("cmd.efi-runtime", || {
+            let host = rt().cmdline("quiet").file("/sys/kernel/realtime", "1\n").file(EFI, "ff\n");
+            host.file("/proc/mounts", "/dev/sda1 / xfs rw 0 0\nefivarfs /sys/firmware/efi/efivars efivarfs rw 0 0\n")
+        }),
         Case::pass("cmd.efi-runtime", || rt().cmdline("efi=noruntime").file("/sys/kernel/realtime", "0\n")),
         Case::unknown("cmd.efi-runtime", || rt().cmdline("quiet").file("/sys/kernel/realtime", "0\n")),
         Case::warn("cmd.efi-runtime", || rt().cmdline("quiet").file("/sys/kernel/realtime", "0\n").file(EFI, "ff\n")),

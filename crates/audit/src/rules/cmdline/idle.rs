@@ -247,7 +247,8 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
             }
         }
         (None, true) if context.isolated.value.is_empty() => {
-            Judgement::pass(subject, "the kernel trusts the TSC, and checks TSC_ADJUST on one CPU every 10 minutes")
+            let text = "the kernel trusts the TSC, and checks TSC_ADJUST on one CPU after the other, 10 minutes apart";
+            Judgement::pass(subject, text)
         }
         (None, true) => Judgement::warn(
             subject,
@@ -352,7 +353,7 @@ fn skew_tick(facts: &Facts, _: &Context) -> Judged {
     let ticking = facts.cpus.all().difference(&stopped.unwrap_or_default()).len();
     let subject = Subject::Parameter("skew_tick".into());
     let judgement = match line.value("skew_tick") {
-        Some("1") => Judgement::pass(subject, "ticks are spread"),
+        Some("1") => Judgement::pass(subject, format!("the ticks of {ticking} CPUs are spread")),
         _ if ticking <= FEW => Judgement::pass(subject, format!("only {ticking} CPUs tick")),
         _ => Judgement::warn(subject, format!("the ticks of {ticking} CPUs fall together while they are busy")),
     };

@@ -12,8 +12,7 @@ use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, R
 
 const GUIDE: &str = "Intel P-state guide 637284-001US";
 
-/// A change of frequency stops a core for 10 to 12 us on the first two generations of Xeon Scalable (the guide's section
-/// on Skylake and Cascade Lake).
+/// A change of frequency stops a core of a 2nd generation Xeon Scalable processor for about 12 us (the guide, section 4).
 pub(crate) const STOP: Nanos = Nanos::from_micros(12);
 
 /// The rules.
@@ -46,11 +45,11 @@ pub const RULES: &[Rule] = &[
         title: "The frequency of application CPUs does not fall",
         applies: Applies::LINUX.on_hardware().isolated(),
         judge: span,
-        why: "Between two bounds the clock varies with the load, and the time for the same work with it. On the first two generations of Xeon Scalable \
-              each change also stops the core; there, and on a real-time host, one frequency is best, for all threads of \
+        why: "Between two bounds the clock varies with the load, and the time for the same work with it. On the 2nd generation of Xeon Scalable \
+              (Cascade Lake) each change also stops the core; there, and on a real-time host, one frequency is best, for all threads of \
               the core: it runs at the higher request of its threads. Elsewhere a floor is enough.",
         magnitude: Magnitude {
-            text: "work takes up to the ratio of the bounds longer; Skylake and Cascade Lake servers also stop for 10 to 12 us at each change",
+            text: "work takes up to the ratio of the bounds longer; a core of Cascade Lake also stops for about 12 us at each change",
             effect: crate::Effect::Slower,
             source: GUIDE,
         },
@@ -66,10 +65,10 @@ pub const RULES: &[Rule] = &[
         title: "The frequency is fixed where a change would stop the core",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
         judge: transition,
-        why: "On the first two generations of Xeon Scalable (Skylake, Cascade Lake) a core stops while its frequency changes; from Ice Lake on it \
-              stops for less than a microsecond.",
+        why: "On the 2nd generation of Xeon Scalable (Cascade Lake) a core stops while its frequency changes; from Ice Lake on it \
+              stops for less than a microsecond. No source says what older generations do.",
         magnitude: Magnitude {
-            text: "10 to 12 us on Skylake and Cascade Lake servers, some hundred nanoseconds from Ice Lake on",
+            text: "about 12 us on Cascade Lake servers, some hundred nanoseconds from Ice Lake on",
             effect: crate::Effect::Late(STOP),
             source: GUIDE,
         },
@@ -113,7 +112,10 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Slower,
             source: "Intel SDM volume 3, section 15.3.4, IA32_ENERGY_PERF_BIAS; no size is published",
         },
-        fix: Fix::both("x86_energy_perf_policy --cpu {core} --epb 0", "tuned: [cpu] energy_perf_bias=performance"),
+        fix: Fix::both(
+            "x86_energy_perf_policy --cpu {core} --epb 0",
+            "tuned: [cpu] energy_perf_bias=performance # on all CPUs of the host, unless devices= names some",
+        ),
         cost: POWER,
         references: &[
             "Linux Documentation/admin-guide/pm/intel_epb.rst",
@@ -143,10 +145,7 @@ pub const RULES: &[Rule] = &[
             "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms",
             "rigtorp.se, Low latency tuning guide",
         ],
-        conflicts: &[
-            "off: DPDK guide, FlexRAN slides",
-            "on: tuned profile throughput-performance, OpenShift vDU, rigtorp.se",
-        ],
+        conflicts: &["off: DPDK guide, FlexRAN slides", "on: OpenShift vDU, rigtorp.se"],
     },
     Rule {
         id: "cpu.hwp-dynamic-boost",
@@ -158,7 +157,7 @@ pub const RULES: &[Rule] = &[
         why: "With hwp_dynamic_boost the driver raises the lowest frequency for a moment after a task has waited for I/O, and lowers it again: two changes \
               for each burst. Where a change stops the core, both are late packets; elsewhere the boost costs nothing.",
         magnitude: Magnitude {
-            text: "two changes of frequency a burst, 10 to 12 us each on Skylake and Cascade Lake servers",
+            text: "two changes of frequency a burst, about 12 us each on Cascade Lake servers",
             effect: crate::Effect::Late(STOP),
             source: "Linux Documentation/admin-guide/pm/intel_pstate.rst, hwp_dynamic_boost; Intel P-state guide 637284-001US for the stop",
         },
@@ -299,13 +298,15 @@ fn span(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// Does a change of frequency stop the core for about 12 us? `None` for a generation of which the guide says nothing.
+/// Does a change of frequency stop the core for about 12 us? The guide (section 4 and its figures) names the 2nd generation
+/// of Xeon Scalable for the stop, and the 3rd for less. `None` for a generation of which it says nothing: Skylake, the 1st,
+/// is of these, though its core is like that of the 2nd.
 pub(crate) fn stops(generation: Generation) -> Option<bool> {
     use Generation::*;
     match generation {
-        Skylake | CascadeLake => Some(true),
+        CascadeLake => Some(true),
         IceLake | SapphireRapids | EmeraldRapids | GraniteRapids | SierraForest => Some(false),
-        Haswell | Broadwell | CooperLake | Zen1 | Zen2 | Zen3 | Zen4 | Zen5 => None,
+        Haswell | Broadwell | Skylake | CooperLake | Zen1 | Zen2 | Zen3 | Zen4 | Zen5 => None,
     }
 }
 
@@ -390,7 +391,7 @@ fn turbo(facts: &Facts, context: &Context) -> Judged {
     const ON: Side = Side {
         is: "turbo is on, for the lowest mean and with a frequency that varies",
         want: "turbo on",
-        who: "tuned, OpenShift vDU, rigtorp.se",
+        who: "OpenShift vDU, rigtorp.se",
         of: &[],
     };
     let fact = facts.scaling.turbo();
@@ -536,6 +537,8 @@ pub(crate) mod tests {
         Case::pass("cpu.pstate-transition-gen", || model(7, "2200000")),
         Case::warn("cpu.pstate-transition-gen", || model(7, "800000")),
         Case::unknown("cpu.pstate-transition-gen", host),
+        // Skylake: the guide says it of the generation after it.
+        Case::unknown("cpu.pstate-transition-gen", || model(4, "800000")),
         Case::pass("cpu.epp", || policies(host(), "energy_performance_preference", "performance\n")),
         Case::warn("cpu.epp", || policies(host(), "energy_performance_preference", "balance_performance\n")),
         Case::pass("cpu.epp", || {
@@ -554,11 +557,20 @@ pub(crate) mod tests {
         Case::pass("cpu.hwp-dynamic-boost", || boost(model(7, "2200000"))),
         Case::pass("cpu.hwp-dynamic-boost", || boost(ice_lake())),
         Case::unknown("cpu.hwp-dynamic-boost", || boost(host())),
+        Case::unknown("cpu.hwp-dynamic-boost", || boost(model(4, "800000"))),
         Case::unknown("cpu.hwp-dynamic-boost", host),
         Case::pass("cpu.freq-observed", || seen("2195000")),
         Case::warn("cpu.freq-observed", || seen("1500000")),
         Case::unknown("cpu.freq-observed", || host().isolated("2-7")),
     ];
+
+    /// tuned's profiles have no switch for turbo but cpu-partitioning-powersave's, which turns it off.
+    #[test]
+    fn nobody_advises_what_he_does_not_set() {
+        let found = &host().file("/sys/devices/system/cpu/cpufreq/boost", "1\n").judge("cpu.turbo")[0].found;
+        assert!(found.contains("OpenShift vDU") && !found.contains("tuned"), "{found}");
+        assert!(!crate::rules::find("cpu.turbo").unwrap().conflicts.concat().contains("tuned"));
+    }
 
     /// rome0, genoa0: acpi-cpufreq has no intel_pstate/no_turbo, and its highest state boosts.
     #[test]
@@ -574,12 +586,12 @@ pub(crate) mod tests {
         assert!(cost(&bounds("800000", "2200000").workload(crate::Workload::Rt)).contains("no turbo above"));
     }
 
-    /// skld0, CPUs 4-7 of cores 4/12 to 7/15: the other threads of the cores keep the clock moving.
+    /// CPUs 4-7 of cores 4/12 to 7/15: the other threads of the cores keep the clock moving.
     #[test]
     fn the_other_threads_of_the_cores_are_fixed_too() {
         // CPUs 2 and 3 are isolated, 6 and 7 the other threads of their cores.
         let host = |own: &str, other: &str| {
-            let host = model(4, "800000").isolated("2-3");
+            let host = model(7, "800000").isolated("2-3");
             (0..8).fold(host, |host, n| {
                 let low = if [2, 3].contains(&n) { own } else { other };
                 let policy = format!("/sys/devices/system/cpu/cpufreq/policy{n}");
@@ -652,5 +664,22 @@ pub(crate) mod tests {
         let spans = |host: Host| host.judge("cpu.freq-span")[0].effect;
         assert_eq!(spans(model(7, "800000")), Some(crate::Effect::Late(super::STOP)));
         assert_eq!((spans(ice_lake()), spans(bounds("800000", "2200000"))), (None, None));
+    }
+
+    /// skld0, a Xeon D-2146NT: no source says that a change stops its core, so nothing takes its turbo away.
+    #[test]
+    fn no_stop_is_claimed_of_a_generation_that_no_source_names() {
+        let skylake = || based(model(4, "800000"), "2000000");
+        let judgement = skylake().judge("cpu.freq-span").remove(0);
+        assert_eq!(judgement.found, "the frequency may change between 800 MHz and 2200 MHz");
+        assert_eq!((judgement.effect, judgement.cost.as_deref()), (None, Some(super::FLOOR)));
+        let unknown = skylake().judge("cpu.pstate-transition-gen").remove(0).verdict;
+        assert_eq!(unknown.reason(), Some("no source says whether a change stops a core of Skylake"));
+        let intent = crate::Intent { isolated: Some("2-3".parse().unwrap()), ..crate::Intent::default() };
+        let report = crate::audit(&skylake().facts(), &intent);
+        let span = report.findings.iter().find(|finding| finding.rule.id == "cpu.freq-span").unwrap();
+        let steps: Vec<String> = span.fix.runtime.iter().map(ToString::to_string).collect();
+        assert_eq!(steps, ["cpupower -c 2-3 frequency-set -d 2000MHz"]);
+        assert!(span.slower && span.effect.is_none());
     }
 }

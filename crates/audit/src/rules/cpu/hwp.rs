@@ -389,7 +389,7 @@ fn demotion(facts: &Facts, context: &Context) -> Judged {
         let verb = if on.len() == 1 { "is" } else { "are" };
         let deepest = idle::deepest(facts, cpu).ok().flatten().map(idle::name);
         let judgement = match (on.as_slice(), deepest) {
-            ([], _) => Judgement::pass(Subject::Host, "demotion and undemotion are off"),
+            ([], _) => Judgement::pass(Subject::Host, "C1 and C3 demotion and undemotion are off"),
             (on, Some(name)) if name.starts_with("C1") && !name.starts_with("C10") || name == "POLL" => {
                 Judgement::pass(
                     Subject::Host,

@@ -41,7 +41,7 @@ pub const RULES: &[Rule] = &[
         why: "Above its long-term limit a socket is slowed down until the average is below it again. A limit under the part's own rating does that under \
               ordinary load.",
         magnitude: Magnitude {
-            text: "changes of frequency at each crossing, up to 12 us each up to Cascade Lake, and a lower frequency",
+            text: "changes of frequency at each crossing, about 12 us each on Cascade Lake, and a lower frequency",
             effect: crate::Effect::Slower,
             source: "Intel P-state guide 637284-001US for the change; Intel SDM volume 3, section 15.10 (RAPL)",
         },

@@ -130,12 +130,24 @@ fn alone(facts: &Facts, isolated: &CpuSet, judgement: Judgement) -> Judgement {
     if seconds.is_empty() {
         return judgement.now("# move the housekeeping on their siblings to other cores: cmd.smt-siblings-split");
     }
-    judgement
+    let is_half = |cpu: &u32| {
+        let siblings = facts.cpus.cpu(*cpu).and_then(|cpu| cpu.siblings.value());
+        siblings.is_some_and(|threads| !threads.intersection(&facts.cpus.all()).is_subset(isolated))
+    };
+    let halves: CpuSet = isolated.iter().filter(is_half).collect();
+    let judgement = judgement
         .now(format!(
             "for n in {}; do echo 0 > /sys/devices/system/cpu/cpu$n/online; done # echo 1 brings them back, as a reboot does",
             words(&seconds)
         ))
-        .costs(format!("The application loses {}: first move its threads off {}.", Subject::from(&seconds), if seconds.len() == 1 { "it" } else { "them" }))
+        .costs(format!("The application loses {}: first move its threads off {}.", Subject::from(&seconds), if seconds.len() == 1 { "it" } else { "them" }));
+    let share = match halves.len() {
+        0 => return judgement,
+        1 => "shares its core",
+        _ => "share their cores",
+    };
+    let halves = Subject::from(&halves);
+    judgement.now(format!("# {halves} {share} with housekeeping: first do what cmd.smt-siblings-split says"))
 }
 
 fn clusters(facts: &Facts, context: &Context) -> Judged {
@@ -296,7 +308,11 @@ pub(crate) mod tests {
         };
         assert_eq!(now("2-7"), [offline("3 5 7")]);
         // CPU 3 is the only thread of its core that the application has.
-        assert_eq!(now("3-5"), [offline("5")]);
+        let shares = "# CPU 3 shares its core with housekeeping: first do what cmd.smt-siblings-split says";
+        assert_eq!(now("3-5"), [offline("5"), shares.to_owned()]);
+        // gnr0, rome0: cores that are the application's for one half are named.
+        let share = "# CPUs 3,6 share their cores with housekeeping: first do what cmd.smt-siblings-split says";
+        assert_eq!(now("3-6"), [offline("5"), share.to_owned()]);
         assert!(now("3,5")[0].starts_with("# move the housekeeping"));
         assert!(crate::rules::find("smt.state").unwrap().fix.persistent.is_none(), "what needs no reboot says so");
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use host::Facts;
 use host::facts::{CpuSet, Irq};
 
-use super::{ISOLATION, NAMED, ONE_INTERRUPT};
+use super::{ISOLATION, NAMED, ONE_INTERRUPT, span};
 use crate::rules::choices::{Side, choose};
 use crate::{
     Applies, Cause, Context, Fix, Group, HitKind, Judged, Judgement, Rule, Skip, Subject, Workload, hits, known,
@@ -53,7 +53,7 @@ pub const RULES: &[Rule] = &[
         id: "irq.unmovable",
         cause: Cause::DeviceInterrupts,
         group: Group::Interrupts,
-        title: "Managed interrupts have a housekeeping CPU to go to",
+        title: "No managed interrupt fires on an application CPU",
         applies: Applies::LINUX.isolated(),
         judge: unmovable,
         why: "Interrupts of nvme, virtio-blk and RAID queues are managed: the kernel spreads them over all CPUs and no one can \
@@ -174,6 +174,7 @@ fn unmovable(facts: &Facts, context: &Context) -> Judged {
     let came: Vec<String> =
         stuck.iter().filter_map(|irq| Some(format!("{} (IRQ {}): {}", irq.name(), irq.number, count(irq)?))).collect();
     let source = "/proc/irq/*/smp_affinity_list, /proc/interrupts";
+    let span = || span(hits.as_ref().and_then(|hits| hits.during));
     let judgement = match (stuck.len(), came.len()) {
         (0, _) => Judgement::pass(isolated, format!("each of {} managed interrupts can go elsewhere", managed.len()))
             .see_as(format!("{} managed interrupts", managed.len()), source),
@@ -181,11 +182,18 @@ fn unmovable(facts: &Facts, context: &Context) -> Judged {
             let reason = format!("{n} managed interrupts can fire only there; whether they have is not recorded");
             return Err(Skip::unknown(reason));
         }
-        (n, 0) => Judgement::pass(isolated, format!("{n} managed interrupts can fire only there, and none has"))
-            .see_as(format!("{n} of {} managed interrupts", managed.len()), source),
+        (n, 0) => {
+            let none = if n == 1 { "it has not" } else { "none has" };
+            let found = format!("{n} managed interrupts can fire only there; {none} {}", span());
+            Judgement::pass(isolated, found).see_as(format!("{n} of {} managed interrupts", managed.len()), source)
+        }
         (n, came) => {
-            let fired = if n == 1 { "it has".to_owned() } else { format!("{came} of them have") };
-            let found = format!("{n} managed interrupts can fire only there, and {fired}");
+            let fired = match (n, came) {
+                (1, _) => "it has".to_owned(),
+                (_, 1) => "1 of them has".to_owned(),
+                _ => format!("{came} of them have"),
+            };
+            let found = format!("{n} managed interrupts can fire only there; {fired} {}", span());
             // isolcpus=managed_irq does nothing for a mask without another CPU.
             Judgement::warn(isolated, found).see_as(format!("{n} of {} managed interrupts", managed.len()), source)
         }
@@ -240,5 +248,26 @@ pub(crate) mod tests {
     fn what_came_is_counted() {
         let judgements = nvme("2-3", 71).judge("irq.unmovable");
         assert_eq!(judgements[0].evidence[1].value, "nvme0q3 (IRQ 61): 71");
+    }
+
+    /// telco-master: 48 queues have no housekeeping CPU to go to, and no interrupt came: title and sentence say the same.
+    #[test]
+    fn a_pass_says_what_its_title_says() {
+        assert_eq!(
+            crate::rules::find("irq.unmovable").unwrap().title,
+            "No managed interrupt fires on an application CPU"
+        );
+        let found = |hits| crate::wording::singular(&nvme("3", hits).judge("irq.unmovable")[0].found);
+        assert_eq!(found(0), "1 managed interrupt can fire only there; it has not since boot");
+        assert_eq!(found(9), "1 managed interrupt can fire only there; it has since boot");
+        let two = |hits: u64| {
+            let rows = format!(
+                "      CPU0 CPU1 CPU2 CPU3\n 61: 0 0 0 {hits} PCI-MSIX-0000:04:00.0 3-edge nvme0q3\n 62: 0 0 0 0 PCI-MSIX-0000:05:00.0 3-edge nvme1q3\n"
+            );
+            let host = nvme("3", 0).file("/proc/interrupts", &rows).file("/proc/irq/62/smp_affinity_list", "3");
+            host.judge("irq.unmovable").remove(0).found
+        };
+        assert_eq!(two(0), "2 managed interrupts can fire only there; none has since boot");
+        assert_eq!(two(9), "2 managed interrupts can fire only there; 1 of them has since boot");
     }
 }

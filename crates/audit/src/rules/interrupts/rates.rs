@@ -189,7 +189,8 @@ fn tick_since_boot(facts: &Facts, context: &Context) -> Judged {
     };
     let mean = |cpus: &CpuSet| {
         let counts: Vec<u64> = cpus.iter().filter_map(|cpu| table.on(row, cpu)).collect();
-        (!counts.is_empty()).then(|| counts.iter().sum::<u64>() / counts.len() as u64)
+        let number = counts.len() as u64;
+        (number > 0).then(|| (counts.iter().sum::<u64>() + number / 2) / number)
     };
     let (Some(inside), Some(outside)) = (mean(isolated), mean(&others)) else {
         return Err(Skip::unknown(
@@ -370,6 +371,15 @@ pub(crate) mod tests {
         let judgements = interrupts(2_500).judge("irq.rate-iso");
         assert!(judgements[0].found.contains("hits CPU 3 250.0 a second"), "{judgements:?}");
         assert_eq!(milli_rate(1, Nanos::from_secs(300)), 3);
+    }
+
+    /// kvm-guest-sno: 298920.75 a CPU is 298921.
+    #[test]
+    fn means_are_rounded() {
+        let host =
+            host().isolated("2-3").file("/proc/interrupts", "     CPU0 CPU1 CPU2 CPU3\nLOC: 999 1000 1000 1001 x\n");
+        let seen = host.judge("irq.rate-iso").remove(0).evidence.remove(0).value;
+        assert_eq!(seen, "LOC since boot: 1001 a CPU on isolated ones, 1000 on the others");
     }
 
     /// kvm-guest-sno: counts since boot do not show what the tick does; what keeps it, the command line tells.

@@ -1,0 +1,86 @@
+//! What a kernel must be built with for the words that are asked of its command line.
+
+use host::Facts;
+use host::facts::{KernelVersion, same_name};
+
+use super::Action;
+use crate::Finding;
+
+/// Parameters, and the options without which the kernel ignores them (timers/no_hz.rst; kernel-parameters.txt,
+/// rcu_nocbs).
+const NEEDS: [(&str, &str); 2] = [("nohz_full", "NO_HZ_FULL"), ("rcu_nocbs", "RCU_NOCB_CPU")];
+
+/// Says of words which option they need, where nothing shows that the kernel has it.
+pub(crate) fn name_needs(findings: &mut [Finding], facts: &Facts) {
+    if facts.kernel.config.is_known() || takes_full_ticks(facts) {
+        return;
+    }
+    for step in findings.iter_mut().flat_map(|finding| &mut finding.fix.persistent) {
+        let Action::Arguments { add, .. } = &step.action else { continue };
+        let is_asked = |(name, _): &&(&str, &str)| add.iter().any(|word| same_name(&word.name, name));
+        let needs: Vec<String> =
+            NEEDS.iter().filter(is_asked).map(|(name, option)| format!("{name}= needs CONFIG_{option}=y")).collect();
+        if needs.is_empty() {
+            continue;
+        }
+        let text = format!("{}: the kernel's configuration is not recorded", needs.join(", "));
+        step.note = if step.note.is_empty() { text } else { format!("{}; {text}", step.note) };
+    }
+}
+
+/// Is the kernel known to have both? The file cpu/nohz_full is there with CONFIG_NO_HZ_FULL alone (drivers/base/cpu.c), which
+/// selects RCU_NOCB_CPU (kernel/time/Kconfig). Those of Red Hat Enterprise Linux 8 and later take both words: its own tuned
+/// profile cpu-partitioning writes them.
+fn takes_full_ticks(facts: &Facts) -> bool {
+    let since = facts.kernel.version.get().is_some_and(|version| version >= KernelVersion::new(4, 18));
+    let is_red_hat = facts
+        .kernel
+        .release
+        .is(|release| release.contains(".el") && !release.contains("elrepo") && !release.contains("uek"))
+        == Some(true);
+    facts.cpus.nohz_full.is_known() || since && is_red_hat
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Host, host};
+    use crate::{Intent, audit};
+
+    /// What `cmd.nohz-full`, `cmd.rcu-nocbs` and `cmd.companions` ask for at the next boot.
+    fn asked(host: Host) -> Vec<String> {
+        let host = host.file("/proc/cmdline", "isolcpus=managed_irq,domain,2-7 irqaffinity=0-1 nmi_watchdog=0");
+        let intent = Intent { isolated: Some("2-7".parse().unwrap()), ..Intent::default() };
+        let report = audit(&host.facts(), &intent);
+        let of = |id: &'static str| report.findings.iter().filter(move |finding| finding.rule.id == id);
+        let findings = of("cmd.nohz-full").chain(of("cmd.rcu-nocbs")).chain(of("cmd.companions"));
+        let mut lines: Vec<String> =
+            findings.flat_map(|finding| &finding.fix.persistent).map(ToString::to_string).collect();
+        lines.sort_unstable();
+        lines.dedup();
+        lines
+    }
+
+    /// adl0, genoa0, icx2s0: kernels of their owners, whose configuration was not recorded.
+    #[test]
+    fn a_word_says_which_option_of_the_kernel_it_needs() {
+        let release = |text: &str| host().file("/proc/sys/kernel/osrelease", text);
+        let (ticks, rcu) = ("nohz_full= needs CONFIG_NO_HZ_FULL=y", "rcu_nocbs= needs CONFIG_RCU_NOCB_CPU=y");
+        let open = "the kernel's configuration is not recorded";
+        let lines = asked(release("7.0.0-rc1-g1234\n"));
+        assert!(lines.contains(&format!("rcu_nocbs=2-7 # {rcu}: {open}")), "{lines:?}");
+        assert!(lines.contains(&format!("nohz_full=2-7 # {ticks}: {open}")), "{lines:?}");
+        assert!(lines.contains(&format!("nohz_full=2-7 rcu_nocbs=2-7 # {ticks}, {rcu}: {open}")), "{lines:?}");
+        // Of ELRepo and of Oracle come kernels of their own with Red Hat's suffix.
+        assert!(asked(release("6.12.0-1.el9.elrepo.x86_64\n")).iter().any(|line| line.contains(ticks)));
+        // What is recorded, what the kernel shows, and what Red Hat builds needs no such word.
+        let config = "CONFIG_NO_HZ_FULL=y\nCONFIG_RCU_NOCB_CPU=y\n";
+        for host in [
+            release("6.12.0\n").file("/boot/config-6.12.0", config),
+            release("6.12.0\n").file("/sys/devices/system/cpu/nohz_full", "(null)\n"),
+            release("5.14.0-427.el9.x86_64\n"),
+        ] {
+            let lines = asked(host);
+            assert!(!lines.is_empty() && !lines.iter().any(|line| line.contains("CONFIG_")), "{lines:?}");
+        }
+    }
+}
