@@ -191,7 +191,7 @@ fn repeated(line: &CommandLine) -> Vec<Remark> {
         let (kind, parameter, text, instead) = match same {
             true => {
                 let surplus = if all.len() == 2 { "one".to_owned() } else { format!("{} of them", all.len() - 1) };
-                (Kind::Duplicate, last, format!("given {times}"), format!("remove {surplus}"))
+                (Kind::Duplicate, last, format!("given {times} with the same value"), format!("remove {surplus}"))
             }
             false => {
                 let parameter = all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");

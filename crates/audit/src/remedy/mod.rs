@@ -25,7 +25,7 @@ pub(crate) use agree::agree;
 #[cfg(test)]
 pub(crate) use fill::HOLES;
 pub(crate) use fill::{Values, steady};
-pub(crate) use needs::name_needs;
+pub(crate) use needs::{name_boot_cpu, name_needs};
 pub use operator::Operator;
 pub use risk::Risk;
 pub use setting::{Bound, OfCpus, OfInterrupts, OfMemory, OfNetwork, OfWorkqueues, Place, Setting, commands};

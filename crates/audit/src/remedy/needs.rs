@@ -1,7 +1,7 @@
-//! What a kernel must be built with for the words that are asked of its command line.
+//! What a kernel must be built with for the words that are asked of its command line, and what it adds to them.
 
 use host::Facts;
-use host::facts::{KernelVersion, same_name};
+use host::facts::{CpuSet, KernelVersion, same_name};
 
 use super::Action;
 use crate::Finding;
@@ -25,6 +25,30 @@ pub(crate) fn name_needs(findings: &mut [Finding], facts: &Facts) {
         }
         let text = format!("{}: the kernel's configuration is not recorded", needs.join(", "));
         step.note = if step.note.is_empty() { text } else { format!("{}; {text}", step.note) };
+    }
+}
+
+/// Says of words what the kernel makes of them for CPU 0, which boots the host: it adds it to `irqaffinity=`, until somebody
+/// writes the mask anew (kernel/irq/irqdesc.c, irq_affinity_setup), and takes it out of `nohz_full=`
+/// (kernel-parameters.txt: "The boot CPU will be forced outside the range to maintain the timekeeping").
+pub(crate) fn name_boot_cpu(findings: &mut [Finding]) {
+    for step in findings.iter_mut().flat_map(|finding| &mut finding.fix.persistent) {
+        let Action::Arguments { add, .. } = &step.action else { continue };
+        let mut notes = Vec::new();
+        for word in add {
+            let Some(cpus) = word.value.as_deref().and_then(|value| value.parse::<CpuSet>().ok()) else { continue };
+            if same_name(&word.name, "irqaffinity") && !cpus.contains(0) {
+                notes.push(
+                    "the kernel adds CPU 0, which boots the host: write /proc/irq/default_smp_affinity after boot",
+                );
+            }
+            if same_name(&word.name, "nohz_full") && cpus.contains(0) {
+                notes.push("CPU 0 boots the host and keeps its tick: leave it to housekeeping (cmd.hk-per-node)");
+            }
+        }
+        for note in notes {
+            step.note = if step.note.is_empty() { note.to_owned() } else { format!("{}; {note}", step.note) };
+        }
     }
 }
 
@@ -82,5 +106,27 @@ mod tests {
             let lines = asked(host);
             assert!(!lines.is_empty() && !lines.iter().any(|line| line.contains("CONFIG_")), "{lines:?}");
         }
+    }
+
+    /// telco-master: the application has CPU 0, which no irqaffinity= takes out of the mask.
+    #[test]
+    fn words_say_what_the_kernel_makes_of_them_for_the_boot_cpu() {
+        let fix = |isolated: &str| {
+            let host = host().file("/proc/cmdline", "quiet").file("/proc/irq/default_smp_affinity", "ff\n");
+            let host = host.file("/proc/sys/kernel/osrelease", "7.0.0-rc1-g1234\n");
+            let intent = Intent { isolated: Some(isolated.parse().unwrap()), ..Intent::default() };
+            let report = audit(&host.facts(), &intent);
+            let of = |id: &str| report.findings.iter().find(|finding| finding.rule.id == id).unwrap().fix.clone();
+            ["cmd.irqaffinity", "cmd.nohz-full"]
+                .map(|id| of(id).persistent.iter().map(ToString::to_string).collect::<String>())
+        };
+        let [affinity, ticks] = fix("0-1");
+        assert!(affinity.starts_with("irqaffinity=2-7 # the kernel adds CPU 0"), "{affinity}");
+        assert!(
+            ticks.starts_with("nohz_full=0-1 ") && ticks.contains("CPU 0 boots the host and keeps its tick"),
+            "{ticks}"
+        );
+        let [affinity, ticks] = fix("2-7");
+        assert!(affinity == "irqaffinity=0-1" && !ticks.contains("CPU 0"), "{affinity} {ticks}");
     }
 }

@@ -29,7 +29,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice (0.70 or 0.75 ms by version, times 1 + log2 of the CPUs, at most 4)",
         },
         fix: Fix::runtime_or_boot(
-            "echo +cpuset > /sys/fs/cgroup/cgroup.subtree_control && mkdir -p /sys/fs/cgroup/isolated && cd /sys/fs/cgroup/isolated && echo {isolated} > cpuset.cpus && echo isolated > cpuset.cpus.partition # cgroup version 2",
+            "echo +cpuset > /sys/fs/cgroup/cgroup.subtree_control && mkdir -p /sys/fs/cgroup/isolated && cd /sys/fs/cgroup/isolated && echo {isolated} > cpuset.cpus && echo isolated > cpuset.cpus.partition # cgroup version 2; where systemd runs, first give its slices AllowedCPUs= (usr.threads-on-iso), or it takes +cpuset back",
             "isolcpus=managed_irq,domain,{isolated}",
         ),
         cost: "Nothing is balanced onto these CPUs any more: each thread must be placed there by hand. What isolcpus= does \

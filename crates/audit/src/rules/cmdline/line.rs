@@ -4,7 +4,7 @@ use host::Facts;
 use host::facts::CommandLine;
 
 use crate::cmdline::{Kind, Remark, judge_on, table};
-use crate::rules::common::{line, messages, offloads_by_default};
+use crate::rules::common::{is_operated, line, messages, offloads_by_default};
 use crate::{
     Applies, Cause, Context, Evidence, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Verdict,
 };
@@ -180,7 +180,14 @@ fn unknown_names(facts: &Facts, context: &Context) -> Judged {
 }
 
 fn duplicates(facts: &Facts, context: &Context) -> Judged {
-    let found = remarks(facts, context, &[Kind::Duplicate, Kind::Overridden])?;
+    let mut found = remarks(facts, context, &[Kind::Duplicate, Kind::Overridden])?;
+    if is_operated(facts) {
+        // tuned's network-latency and the operator's own profile both have skew_tick= and tsc=.
+        for same in found.iter_mut().filter(|remark| remark.kind == Kind::Duplicate) {
+            same.instead =
+                Some("# nothing, where both are of the operator's profiles: no setting takes one of them away".into());
+        }
+    }
     each(facts, found, "no parameter is given twice", Judgement::warn)
 }
 
@@ -360,6 +367,15 @@ pub(crate) mod tests {
         Case::warn("cmd.pending-reboot", || booted("tsc=reliable", "quiet")),
         Case::unknown("cmd.pending-reboot", || with("quiet")),
     ];
+
+    /// telco-worker1: `skew_tick=1` comes from two profiles of the operator.
+    #[test]
+    fn nobody_is_told_to_take_away_what_an_operator_writes_twice() {
+        let fix = |line: &str| with(line).judge("cmd.duplicate").remove(0).for_good;
+        assert_eq!(fix("skew_tick=1 skew_tick=1"), ["remove one"]);
+        let operated = "ostree=/ostree/boot.1/rhcos/1/0 tuned.non_isolcpus=3 skew_tick=1 skew_tick=1";
+        assert!(fix(operated)[0].starts_with("# nothing, where both are"), "{:?}", fix(operated));
+    }
 
     #[test]
     fn no_ticks_are_asked_of_a_kernel_that_is_built_without() {

@@ -35,7 +35,7 @@ pub const RULES: &[Rule] = &[
         cost: POWER,
         references: &[GUIDE, "Linux Documentation/admin-guide/pm/cpufreq.rst", "tuned profile network-latency"],
         conflicts: &[
-            "Intel P-state guide 637284-001US: frequency scaling is fine from Ice Lake on, and saves 30 % of power",
+            "Intel P-state guide 637284-001US: frequency scaling is fine on the 3rd generation of Xeon Scalable (Ice Lake), and saves 30 % of power",
         ],
     },
     Rule {
@@ -65,10 +65,10 @@ pub const RULES: &[Rule] = &[
         title: "The frequency is fixed where a change would stop the core",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
         judge: transition,
-        why: "On the 2nd generation of Xeon Scalable (Cascade Lake) a core stops while its frequency changes; from Ice Lake on it \
-              stops for less than a microsecond. No source says what older generations do.",
+        why: "On the 2nd generation of Xeon Scalable (Cascade Lake) a core stops while its frequency changes; on the 3rd (Ice \
+              Lake) it stops for less than a microsecond. No source says what older and later generations do.",
         magnitude: Magnitude {
-            text: "about 12 us on Cascade Lake servers, some hundred nanoseconds from Ice Lake on",
+            text: "about 12 us on Cascade Lake servers, some hundred nanoseconds on those of Ice Lake",
             effect: crate::Effect::Late(STOP),
             source: GUIDE,
         },
@@ -300,13 +300,15 @@ fn span(facts: &Facts, context: &Context) -> Judged {
 
 /// Does a change of frequency stop the core for about 12 us? The guide (section 4 and its figures) names the 2nd generation
 /// of Xeon Scalable for the stop, and the 3rd for less. `None` for a generation of which it says nothing: Skylake, the 1st,
-/// is of these, though its core is like that of the 2nd.
+/// is of these, though its core is like that of the 2nd, and so are those that came after it.
 pub(crate) fn stops(generation: Generation) -> Option<bool> {
     use Generation::*;
     match generation {
         CascadeLake => Some(true),
-        IceLake | SapphireRapids | EmeraldRapids | GraniteRapids | SierraForest => Some(false),
-        Haswell | Broadwell | Skylake | CooperLake | Zen1 | Zen2 | Zen3 | Zen4 | Zen5 => None,
+        IceLake => Some(false),
+        Haswell | Broadwell | Skylake | CooperLake => None,
+        SapphireRapids | EmeraldRapids | GraniteRapids | SierraForest => None,
+        Zen1 | Zen2 | Zen3 | Zen4 | Zen5 => None,
     }
 }
 
@@ -669,6 +671,10 @@ pub(crate) mod tests {
     /// skld0, a Xeon D-2146NT: no source says that a change stops its core, so nothing takes its turbo away.
     #[test]
     fn no_stop_is_claimed_of_a_generation_that_no_source_names() {
+        // The guide names the 2nd and the 3rd generation of Xeon Scalable alone.
+        for other in [super::Generation::Skylake, super::Generation::EmeraldRapids, super::Generation::SierraForest] {
+            assert_eq!(super::stops(other), None, "{other:?}");
+        }
         let skylake = || based(model(4, "800000"), "2000000");
         let judgement = skylake().judge("cpu.freq-span").remove(0);
         assert_eq!(judgement.found, "the frequency may change between 800 MHz and 2200 MHz");
