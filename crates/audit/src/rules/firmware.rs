@@ -101,14 +101,11 @@ const STATE: &[Rule] = &[
         magnitude: Magnitude {
             text: "not known beforehand: as much as what the updates mend",
             effect: crate::Effect::Unsized,
-            source: "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms, asks for the latest; no size is given",
+            source: "no source gives a size",
         },
         fix: Fix::boot("update the firmware, and compare its settings before and after"),
         cost: "Settings may be reset; test on one host first.",
-        references: &[
-            "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms",
-            "HPE low-latency guide 581608",
-        ],
+        references: &["HPE low-latency guide 581608"],
         conflicts: &[],
     },
     Rule {

@@ -151,15 +151,15 @@ fn span(during: Option<Nanos>) -> String {
     during.map_or("since boot".to_owned(), |during| format!("in {during}"))
 }
 
-/// `ens1f0-TxRx-3 (IRQ 55): 12345 since boot`.
+/// `ens1f0-TxRx-3 (IRQ 55): 12345 on these CPUs since boot`.
 fn often(hit: &Hit, during: Option<Nanos>) -> String {
     let number = if hit.kind == HitKind::Device { format!(" (IRQ {})", hit.label) } else { String::new() };
     match during {
         Some(during) => {
             let rate = u128::from(hit.total) * 1_000_000_000 / u128::from(during.as_nanos().max(1));
-            format!("{}{number}: {rate} a second", hit.name)
+            format!("{}{number}: {rate} a second on these CPUs", hit.name)
         }
-        None => format!("{}{number}: {} since boot", hit.name, hit.total),
+        None => format!("{}{number}: {} on these CPUs since boot", hit.name, hit.total),
     }
 }
 
@@ -382,7 +382,7 @@ mod tests {
         );
         let judgement = host.judge("irq.on-iso").remove(0);
         let seen: Vec<&str> = judgement.evidence.iter().map(|seen| seen.value.as_str()).collect();
-        assert_eq!(seen, ["1 interrupts", "ens1f0-TxRx-3 (IRQ 55): 5 since boot"]);
+        assert_eq!(seen, ["1 interrupts", "ens1f0-TxRx-3 (IRQ 55): 5 on these CPUs since boot"]);
     }
 
     /// telco-worker1: of 4373 hits 2012 were of queues that nobody can move.
@@ -406,7 +406,7 @@ mod tests {
         let judgements = irq("3", 4711).judge("irq.on-iso");
         assert_eq!(judgements[0].found, "1 of 1 interrupts go to isolated CPUs");
         assert!(
-            judgements[0].evidence.iter().any(|e| e.value == "ens1f0-TxRx-3 (IRQ 55): 4711 since boot"),
+            judgements[0].evidence.iter().any(|e| e.value == "ens1f0-TxRx-3 (IRQ 55): 4711 on these CPUs since boot"),
             "{judgements:?}"
         );
     }

@@ -47,7 +47,7 @@ pub const RULES: &[Rule] = &[
         cost: "A core's second thread is lost to housekeeping.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
-            "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms",
+            "DPDK guide, older editions, Getting Started for Linux, How to get best performance with NICs on Intel platforms",
         ],
         conflicts: &[],
     },

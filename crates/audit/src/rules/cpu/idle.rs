@@ -46,7 +46,7 @@ pub const RULES: &[Rule] = &[
             SLIDES,
             CPUIDLE,
             "Linux drivers/idle/intel_idle.c",
-            "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms",
+            "DPDK guide, older editions, Getting Started for Linux, How to get best performance with NICs on Intel platforms",
         ],
         conflicts: &["DPDK guide, power library: C3 and C6 are needed for saving power"],
     },

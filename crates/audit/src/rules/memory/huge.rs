@@ -152,32 +152,48 @@ fn mounted(facts: &Facts, _: &Context) -> Judged {
     known(&is_mounted)?;
     let mounts = known(&facts.memory.mounts)?;
     let of: Vec<&host::facts::Mount> = mounts.iter().filter(|mount| mount.kind == "hugetlbfs").collect();
-    let pools: Vec<u64> = facts
-        .memory
-        .huge_pages
+    let of_nodes = facts.cpus.nodes.iter().flat_map(|node| &node.huge_pages);
+    let pools = facts.memory.huge_pages.iter().chain(of_nodes);
+    let sizes: Vec<Option<u64>> = of
         .iter()
+        .map(|mount| mount.options.split(',').find_map(|option| option.strip_prefix("pagesize=")).and_then(bytes))
+        .collect();
+    // A mount without a size that is known is of the default size: nothing to complain of.
+    let missing = pools
         .filter(|pool| pool.total.get().unwrap_or(0) > 0)
         .map(|pool| pool.page_bytes)
-        .collect();
-    let sizes: Vec<&str> = of
-        .iter()
-        .flat_map(|mount| mount.options.split(','))
-        .filter_map(|option| option.strip_prefix("pagesize="))
-        .collect();
-    // A mount without an option, or with another spelling of the size, is of the default size: nothing to complain of.
-    let gib_missing = pools.contains(&(1 << 30))
-        && !sizes.is_empty()
-        && !sizes.iter().any(|size| matches!(*size, "1G" | "1024M" | "1048576K"));
-    let judgement = match (of.is_empty(), gib_missing) {
+        .find(|pool| !sizes.iter().any(|size| size.is_none_or(|size| size == *pool)));
+    let judgement = match (of.is_empty(), missing) {
         (true, _) => Judgement::warn(Subject::Host, "hugetlbfs is not mounted"),
-        (false, true) => {
-            Judgement::warn(Subject::Host, "there are pages of 1 GB, but hugetlbfs is mounted for other sizes only")
+        (false, Some(size)) => {
+            let (name, option) = match size >> 30 {
+                0 => (format!("{} MB", size >> 20), format!("{}M", size >> 20)),
+                gib => (format!("{gib} GB"), format!("{gib}G")),
+            };
+            Judgement::warn(
+                Subject::Host,
+                format!("there are pages of {name}, but hugetlbfs is mounted for other sizes only"),
+            )
+            .now(format!(
+                "mkdir -p /dev/hugepages{option} && mount -t hugetlbfs -o pagesize={option} none /dev/hugepages{option}"
+            ))
         }
-        (false, false) => Judgement::pass(Subject::Host, format!("hugetlbfs is mounted at {}", of[0].place)),
+        (false, None) => Judgement::pass(Subject::Host, format!("hugetlbfs is mounted at {}", of[0].place)),
     };
     let text = of.iter().map(|mount| format!("{} {}", mount.place, mount.options)).collect::<Vec<_>>().join("; ");
     let text = if text.is_empty() { "no hugetlbfs".to_owned() } else { text };
     judgement.see_as(text, facts.memory.mounts.source()).alone()
+}
+
+/// `1024M`, as /proc/self/mounts has it.
+fn bytes(size: &str) -> Option<u64> {
+    let unit = match size.chars().last()? {
+        'K' => 10,
+        'M' => 20,
+        'G' => 30,
+        _ => return size.parse().ok(),
+    };
+    size[..size.len() - 1].parse::<u64>().ok()?.checked_shl(unit)
 }
 
 fn transparent(facts: &Facts, _: &Context) -> Judged {
@@ -245,6 +261,13 @@ pub(crate) mod tests {
         Case::unknown("mem.hugepages-node", || poll().nic("eth0")),
         Case::pass("mem.hugetlbfs", || mounts("none /dev/hugepages hugetlbfs rw,pagesize=1024M 0 0\n")),
         Case::warn("mem.hugetlbfs", || mounts("none /dev/hugepages hugetlbfs rw,pagesize=2M 0 0\n")),
+        // telco-worker1: the only pages are of 2 MB, and the mount is for those of 1 GB.
+        Case::warn("mem.hugetlbfs", || {
+            let place = "/sys/devices/system/node/node0";
+            mounts("none /dev/hugepages hugetlbfs rw,pagesize=1024M 0 0\n")
+                .file(&format!("{place}/cpulist"), "0-3")
+                .file(&format!("{place}/hugepages/hugepages-2048kB/nr_hugepages"), "128\n")
+        }),
         Case::warn("mem.hugetlbfs", || mounts("none / ext4 rw 0 0\n")),
         Case::unknown("mem.hugetlbfs", poll),
         Case::unknown("mem.hugetlbfs", || mounts("debugfs /sys/kernel/debug debugfs rw 0 0\n")),

@@ -47,7 +47,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "frames wait in the card and are dropped there, although each port alone is below its rate",
             effect: crate::Effect::Unsized,
-            source: "DPDK guide, How to get best performance with NICs on Intel platforms: one 40G port per card",
+            source: "DPDK guide, older editions, How to get best performance with NICs on Intel platforms: one 40G port per card",
         },
         fix: Fix::boot("use one port of each card, or a card in a wider slot"),
         cost: "A second card.",
