@@ -117,14 +117,14 @@ fn on_isolated(facts: &Facts, context: &Context) -> Judged {
     let stray: Vec<_> = placed.iter().filter(|(_, cpus)| cpus.iter().any(|cpu| isolated.contains(cpu))).collect();
     let source = "/proc/irq/*/effective_affinity_list";
     if stray.is_empty() {
-        let found = format!("none of {} interrupts goes to isolated CPUs", placed.len());
+        let found = format!("none of {} interrupts is directed to isolated CPUs", placed.len());
         return Judgement::pass(Subject::Host, found).see_as(format!("{} interrupts", placed.len()), source).alone();
     }
     let mut cpus = CpuSet::default();
     stray.iter().for_each(|(_, at)| cpus = cpus.union(&at.intersection(isolated)));
     let managed = stray.iter().filter(|(irq, _)| irq.managed.value() == Some(&true)).count();
     let of_drivers = of_drivers(managed as u64, stray.len() as u64);
-    let found = format!("{} of {} interrupts go to isolated CPUs{of_drivers}", stray.len(), placed.len());
+    let found = format!("{} of {} interrupts are directed to isolated CPUs{of_drivers}", stray.len(), placed.len());
     let mut judgement = Judgement::fail(cpus, found).see_as(format!("{} interrupts", stray.len()), source);
     if let Some(hits) = hits(facts, isolated) {
         // What no longer goes there hit them before it was moved.
@@ -404,7 +404,7 @@ mod tests {
     #[test]
     fn the_most_frequent_are_named_with_their_counts() {
         let judgements = irq("3", 4711).judge("irq.on-iso");
-        assert_eq!(judgements[0].found, "1 of 1 interrupts go to isolated CPUs");
+        assert_eq!(judgements[0].found, "1 of 1 interrupts are directed to isolated CPUs");
         assert!(
             judgements[0].evidence.iter().any(|e| e.value == "ens1f0-TxRx-3 (IRQ 55): 4711 on these CPUs since boot"),
             "{judgements:?}"
@@ -451,8 +451,8 @@ mod tests {
     fn interrupts_without_a_handler_go_nowhere() {
         let host =
             irq("3", 5).file("/proc/irq/7/effective_affinity_list", "3").file("/proc/irq/7/smp_affinity_list", "0-7");
-        assert_eq!(host.judge("irq.on-iso")[0].found, "1 of 1 interrupts go to isolated CPUs");
+        assert_eq!(host.judge("irq.on-iso")[0].found, "1 of 1 interrupts are directed to isolated CPUs");
         let host = irq("0", 0).file("/proc/irq/7/effective_affinity_list", "3");
-        assert_eq!(host.judge("irq.on-iso")[0].found, "none of 1 interrupts goes to isolated CPUs");
+        assert_eq!(host.judge("irq.on-iso")[0].found, "none of 1 interrupts is directed to isolated CPUs");
     }
 }

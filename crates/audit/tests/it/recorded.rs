@@ -88,7 +88,11 @@ fn the_interrupts_on_isolated_cpus_are_a_finding() {
     let Some(report) = audited("telco-worker1", &Intent::default()) else { return };
     finding(&report, "irq.on-iso");
     // 12 of 554 directories of /proc/irq have no row in /proc/interrupts: no handler, and no count.
-    says(&report, "irq.on-iso", &["502 of 542 interrupts go to isolated CPUs, 148 of them managed", "eno3-TxRx-0"]);
+    says(
+        &report,
+        "irq.on-iso",
+        &["502 of 542 interrupts are directed to isolated CPUs, 148 of them managed", "eno3-TxRx-0"],
+    );
 }
 
 /// A server as it was delivered: deep idle states, a preference for balance, an uncore that follows the load.

@@ -86,7 +86,8 @@ pub const RULES: &[Rule] = &[
         judge: tsc,
         why: "A kernel that does not trust the TSC compares it twice a second with another clock, from a timer that goes round all CPUs, \
               isolated ones too. Since 5.16 (and 5.15.7, 5.10.84, 5.4.164) it trusts an invariant, adjustable TSC on machines of few \
-              sockets, and checks the register TSC_ADJUST instead: by another timer, which visits a CPU every 10 minutes. tsc=nowatchdog \
+              sockets, and checks the register TSC_ADJUST instead: by another timer, which visits a CPU every 10 minutes. Kernels of \
+              distributions took both over: RHEL 9.4 (5.14.0-427) has them. tsc=nowatchdog \
               ends the first, tsc=reliable both.",
         magnitude: Magnitude {
             text: "two timer interrupts a second with the watchdog, one in 10 minutes for TSC_ADJUST, on one CPU after the other; some microseconds each",

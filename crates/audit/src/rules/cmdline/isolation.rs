@@ -293,7 +293,9 @@ fn nohz_full(facts: &Facts, context: &Context) -> Judged {
     } else {
         Judgement::warn(&missing, format!("CPUs {missing} keep their tick while they are busy"))
     };
-    see_parameter(judgement.see(fact), facts, "nohz_full").alone()
+    // Where sysfs was not recorded, the fact is the parameter.
+    let judgement = if fact.source() == facts.cmdline.source() { judgement } else { judgement.see(fact) };
+    see_parameter(judgement, facts, "nohz_full").alone()
 }
 
 fn nohz_off(facts: &Facts, _: &Context) -> Judged {

@@ -27,15 +27,15 @@ pub const RULES: &[Rule] = &[
         why: "Other governors lower the frequency while there is little to do, and raise it after the packet that needs it has come. A thread that \
               polls looks fully busy to them, one that sleeps looks idle.",
         magnitude: Magnitude {
-            text: "nothing waits: until the clock has risen, work takes up to the ratio of the highest to the lowest frequency longer",
+            text: "until the clock has risen, work takes up to the ratio of the highest to the lowest frequency longer; a core of Cascade Lake also stops for about 12 us at each change",
             effect: crate::Effect::Slower,
-            source: "Linux Documentation/admin-guide/pm/cpufreq.rst, Generic Scaling Governors; the ratio is arithmetic",
+            source: "Linux Documentation/admin-guide/pm/cpufreq.rst, Generic Scaling Governors; the ratio is arithmetic; Intel P-state guide 637284-001US, section 4",
         },
         fix: Fix::runtime("cpupower -c {core} frequency-set -g performance"),
         cost: POWER,
         references: &[GUIDE, "Linux Documentation/admin-guide/pm/cpufreq.rst", "tuned profile network-latency"],
         conflicts: &[
-            "Intel P-state guide 637284-001US: frequency scaling is fine on the 3rd generation of Xeon Scalable (Ice Lake), and saves 30 % of power",
+            "for the 3rd generation of Xeon Scalable (Ice Lake) alone: Intel P-state guide 637284-001US, frequency scaling is fine, and saves 30 % of power",
         ],
     },
     Rule {
@@ -173,7 +173,7 @@ pub const RULES: &[Rule] = &[
         id: "cpu.freq-observed",
         cause: Cause::PowerLimits,
         group: Group::Cpu,
-        title: "Busy application CPUs run at their frequency",
+        title: "Application CPUs run at their frequency when they are busy",
         applies: Applies::LINUX.on_hardware().isolated(),
         judge: observed,
         why: "A CPU that should run at its highest frequency and does not is throttled, capped in power, or set by the firmware.",
@@ -237,7 +237,10 @@ fn governor(facts: &Facts, context: &Context) -> Judged {
             other if is_fixed(cpu) == Some(true) => {
                 Judgement::pass(Subject::Host, format!("the frequency is fixed: the governor {other} has no choice"))
             }
-            other => Judgement::warn(Subject::Host, format!("the governor is {other}{}", may_fall(cpu))),
+            other => at_each_change(
+                facts,
+                Judgement::warn(Subject::Host, format!("the governor is {other}{}", may_fall(cpu))),
+            ),
         };
         let judgement = judgement.see(governor).see(&cpu.frequency.driver);
         Ok(match low.get() {
@@ -278,13 +281,11 @@ fn span(facts: &Facts, context: &Context) -> Judged {
                     false => ("change", String::new()),
                 };
                 let text = format!("the frequency may {verb} between {} and {}{boost}", megahertz(min), megahertz(max));
-                let generation = &facts.cpus.generation;
-                let judgement = match generation.get().filter(|generation| stops(*generation) == Some(true)) {
-                    Some(name) => Judgement::warn(Subject::Host, format!("{text}, and each change stops the core"))
-                        .takes(STOP)
-                        .see_as(format!("{name:?}"), generation.source()),
-                    None => Judgement::warn(Subject::Host, text),
+                let stop = match facts.cpus.generation.get().and_then(stops) {
+                    Some(true) => ", and each change stops the core",
+                    _ => "",
                 };
+                let judgement = at_each_change(facts, Judgement::warn(Subject::Host, format!("{text}{stop}")));
                 match boosts(facts, cpu) {
                     true => {
                         let judgement = judgement.see_whether(&facts.scaling.boost, "on", "off");
@@ -315,7 +316,16 @@ pub(crate) fn stops(generation: Generation) -> Option<bool> {
     }
 }
 
-/// The same for a host whose generation must be known.
+/// The same of a judgement of changes of frequency: what one does to a packet where it stops the core.
+pub(super) fn at_each_change(facts: &Facts, judgement: Judgement) -> Judgement {
+    let generation = &facts.cpus.generation;
+    match generation.get().filter(|generation| stops(*generation) == Some(true)) {
+        Some(name) => judgement.takes(STOP).see_as(format!("{name:?}"), generation.source()),
+        None => judgement,
+    }
+}
+
+/// Whether it does, for a host whose generation must be known.
 fn stops_here(facts: &Facts) -> Result<(bool, String), Skip> {
     let generation = &facts.cpus.generation;
     let value = *known(generation)?;
@@ -575,6 +585,14 @@ pub(crate) mod tests {
         Case::warn("cpu.freq-observed", || seen("1500000")),
         Case::unknown("cpu.freq-observed", || host().isolated("2-7")),
     ];
+
+    /// clx2s0: what each change of frequency stops is not only slower.
+    #[test]
+    fn a_governor_that_changes_frequency_stops_a_core_of_cascade_lake() {
+        let effect = |host: Host| host.judge("cpu.governor").remove(0).effect;
+        assert_eq!(effect(model(7, "800000")), Some(crate::Effect::Late(super::STOP)));
+        assert_eq!(effect(ice_lake()), None);
+    }
 
     /// emr0: what ran at 1881 MHz, with a base of 1900, did not run at 1900 or more.
     #[test]

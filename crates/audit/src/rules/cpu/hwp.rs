@@ -6,6 +6,7 @@ use host::Facts;
 use host::facts::{Cpu, CpuSet, IdleState, Vendor, bits};
 use units::Nanos;
 
+use super::frequency::at_each_change;
 use super::idle;
 use crate::remedy::steady;
 use crate::rules::common::{HWP, by_cpu};
@@ -29,9 +30,9 @@ pub const RULES: &[Rule] = &[
               preference. Between two levels the clock falls while there is little to do. On servers a level is a ratio of 100 MHz, on hybrid \
               parts a number of its own scale.",
         magnitude: Magnitude {
-            text: "nothing waits: until the clock has risen, work takes up to the ratio of the highest to the lowest level longer",
+            text: "until the clock has risen, work takes up to the ratio of the highest to the lowest level longer; a core of Cascade Lake also stops for about 12 us at each change",
             effect: crate::Effect::Slower,
-            source: "Intel SDM volume 3, section 15.4 (HWP); the ratio is arithmetic",
+            source: "Intel SDM volume 3, section 15.4 (HWP); the ratio is arithmetic; Intel P-state guide 637284-001US, section 4",
         },
         fix: Fix::runtime(HWP),
         cost: super::frequency::POWER,
@@ -191,14 +192,14 @@ fn hwp_request(facts: &Facts, context: &Context) -> Judged {
                 Subject::Host,
                 format!("the kernel requests {} to {}: not below the base frequency", level(min), level(max)),
             ),
-            false => Judgement::warn(
-                Subject::Host,
-                format!(
+            false => {
+                let found = format!(
                     "the kernel requests {} to {} with an energy preference of {epp} (0 is performance, 255 saving)",
                     level(min),
                     level(max)
-                ),
-            ),
+                );
+                at_each_change(facts, Judgement::warn(Subject::Host, found))
+            }
         };
         let judgement = judgement.see_as(format!("0x{value:x}"), format!("{}, bits 7:0, 15:8, 31:24", fact.source()));
         Ok(match enabled.is_known() {

@@ -361,7 +361,7 @@ fn unlimited(facts: &Facts, context: &Context, cpu: &Cpu) -> Judgement {
         Ok(Some((state, exit))) if exit <= context.budget() => Judgement::pass(
             Subject::Host,
             format!(
-                "no limit is set, and none is needed: the deepest state, {}, takes {exit}; {}",
+                "they have no limit of their own, and need none: the deepest state, {}, takes {exit} to wake up; {}",
                 name(state),
                 bound(context)
             ),

@@ -8,6 +8,7 @@ use host::facts::{CpuSet, Source};
 use crate::remedy::words;
 use crate::rules::choices::{Side, choose};
 use crate::rules::common::enumerated;
+use crate::rules::cores;
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 /// The rules.
@@ -128,26 +129,35 @@ fn alone(facts: &Facts, isolated: &CpuSet, judgement: Judgement) -> Judgement {
     let is_second = |cpu: &u32| of_core(*cpu).is_some_and(|threads| threads.first().is_some_and(|first| first != *cpu));
     let seconds: CpuSet = isolated.iter().filter(is_second).collect();
     if seconds.is_empty() {
-        return judgement.now("# move the housekeeping on their siblings to other cores: cmd.smt-siblings-split");
+        let siblings = cores(facts, isolated).difference(isolated);
+        let (who, them) = (Subject::from(&siblings), pronoun(&siblings));
+        return judgement
+            .now(format!("# keep {who} idle, or give {them} to the application too: cmd.smt-siblings-split"));
     }
     let is_half = |cpu: &u32| {
         let siblings = facts.cpus.cpu(*cpu).and_then(|cpu| cpu.siblings.value());
         siblings.is_some_and(|threads| !threads.intersection(&facts.cpus.all()).is_subset(isolated))
     };
     let halves: CpuSet = isolated.iter().filter(is_half).collect();
-    let judgement = judgement
+    let share = match halves.len() {
+        0 => None,
+        1 => Some("shares its core"),
+        _ => Some("share their cores"),
+    };
+    let first = share.map(|share| {
+        format!("# first do what cmd.smt-siblings-split says: {} {share} with other CPUs", Subject::from(&halves))
+    });
+    let judgement = first.into_iter().fold(judgement, Judgement::now);
+    judgement
         .now(format!(
             "for n in {}; do echo 0 > /sys/devices/system/cpu/cpu$n/online; done # echo 1 brings them back, as a reboot does",
             words(&seconds)
         ))
-        .costs(format!("The application loses {}: first move its threads off {}.", Subject::from(&seconds), if seconds.len() == 1 { "it" } else { "them" }));
-    let share = match halves.len() {
-        0 => return judgement,
-        1 => "shares its core",
-        _ => "share their cores",
-    };
-    let halves = Subject::from(&halves);
-    judgement.now(format!("# {halves} {share} with housekeeping: first do what cmd.smt-siblings-split says"))
+        .costs(format!("The application loses {}: first move its threads off {}.", Subject::from(&seconds), pronoun(&seconds)))
+}
+
+fn pronoun(cpus: &CpuSet) -> &'static str {
+    if cpus.len() == 1 { "it" } else { "them" }
 }
 
 fn clusters(facts: &Facts, context: &Context) -> Judged {
@@ -308,12 +318,13 @@ pub(crate) mod tests {
         };
         assert_eq!(now("2-7"), [offline("3 5 7")]);
         // CPU 3 is the only thread of its core that the application has.
-        let shares = "# CPU 3 shares its core with housekeeping: first do what cmd.smt-siblings-split says";
-        assert_eq!(now("3-5"), [offline("5"), shares.to_owned()]);
+        let shares = "# first do what cmd.smt-siblings-split says: CPU 3 shares its core with other CPUs";
+        assert_eq!(now("3-5"), [shares.to_owned(), offline("5")]);
         // gnr0, rome0: cores that are the application's for one half are named.
-        let share = "# CPUs 3,6 share their cores with housekeeping: first do what cmd.smt-siblings-split says";
-        assert_eq!(now("3-6"), [offline("5"), share.to_owned()]);
-        assert!(now("3,5")[0].starts_with("# move the housekeeping"));
+        let share = "# first do what cmd.smt-siblings-split says: CPUs 3,6 share their cores with other CPUs";
+        assert_eq!(now("3-6"), [share.to_owned(), offline("5")]);
+        // telco-worker1: their siblings are no housekeeping's either.
+        assert_eq!(now("3,5"), ["# keep CPUs 2,4 idle, or give them to the application too: cmd.smt-siblings-split"]);
         assert!(crate::rules::find("smt.state").unwrap().fix.persistent.is_none(), "what needs no reboot says so");
     }
 

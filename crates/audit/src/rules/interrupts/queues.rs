@@ -247,8 +247,10 @@ fn unused(facts: &Facts, context: &Context) -> Judged {
         seen += 1;
         let stray = irqs.iter().filter(|(_, cpus)| cpus.intersects(isolated)).count();
         if stray > 0 {
-            let found =
-                format!("it is up, has no role, and {stray} of its {} interrupts go to isolated CPUs", irqs.len());
+            let found = format!(
+                "it is up, has no role, and {stray} of its {} interrupts are directed to isolated CPUs",
+                irqs.len()
+            );
             judgements.push(
                 Judgement::warn(Subject::Link(link.name.clone()), found)
                     .see_as(format!("{stray} interrupts"), "/proc/irq/*/effective_affinity_list"),
