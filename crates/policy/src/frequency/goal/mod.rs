@@ -38,7 +38,6 @@
 //! late, polling at a low one can cost more than sleeping at a higher. Without a waiting policy that can tell, it is the lowest.
 
 mod cost;
-mod known;
 mod outlook;
 mod peak;
 mod virtual_queues;
@@ -46,10 +45,9 @@ mod virtual_queues;
 use units::{Hertz, Instant, Nanos};
 
 use super::{Decision, FrequencyPolicy, Observation, Platform, Reason};
-use crate::wait::{Adaptive, DEFAULT_GOAL, Queue};
+use crate::wait::{Adaptive, DEFAULT_GOAL, Queue, Slower};
 use crate::{Goal, LossBound};
 use cost::{Cost, Polls};
-use known::Known;
 use outlook::Outlook;
 use peak::Peak;
 use virtual_queues::VirtualQueues;
@@ -122,9 +120,8 @@ pub struct GoalFrequency<C> {
     cost: Option<Cost>,
     queues: VirtualQueues,
     outlook: Outlook<C>,
-    /// The P-state before the last request, until a waiting policy knows of it.
-    before: Option<usize>,
-    known: Known,
+    /// What the last request does to everything.
+    slower: Slower,
     account: Account,
     /// Frames left in the rings by the last poll.
     left: u64,
@@ -182,8 +179,7 @@ impl<C> GoalFrequency<C> {
             cost: None,
             queues: VirtualQueues::new(&platform.pstates),
             outlook: Outlook::new(),
-            before: None,
-            known: Known::new(),
+            slower: Slower::NOT,
             account: Account::new(u64::from(goal.quantile.above_ppm())),
             left: 0,
             last_poll: None,
@@ -373,9 +369,7 @@ impl<C> GoalFrequency<C> {
         let Some(waiting) = waiting else { return lowest };
         let states = self.platform.pstates.as_slice();
         let least = states.partition_point(|f| *f < lowest);
-        if self.outlook.look(now, &self.platform, waiting, self.state) {
-            self.known.forget();
-        }
+        self.outlook.look(now, &self.platform, waiting, self.state);
         if !self.outlook.is_settled() {
             return self.requested.max(lowest);
         }
@@ -432,9 +426,10 @@ impl<C> GoalFrequency<C> {
 
     fn request(&mut self, now: Instant<C>, frequency: Hertz, reason: Reason) -> Decision {
         self.requested = frequency;
-        self.before.get_or_insert(self.state);
+        let before = self.state;
         self.state = self.platform.pstates.as_slice().partition_point(|f| *f < frequency);
         self.outlook.change();
+        self.slower = self.outlook.slower(&self.platform, before, self.state);
         self.requested_at = Some(now);
         self.changing = true;
         Decision::request(frequency, reason)
@@ -446,11 +441,8 @@ impl<C> FrequencyPolicy<C> for GoalFrequency<C> {
         self.requested
     }
 
-    fn carry(&mut self, waiting: &mut Adaptive<C>) {
-        let Some(before) = self.before.take() else { return };
-        let slower = self.outlook.slower(&self.platform, before, self.state);
-        self.known.keep(before, waiting.evidence());
-        waiting.change(slower, self.known.of(self.state));
+    fn slower(&self) -> Slower {
+        self.slower
     }
 
     #[inline]
@@ -526,7 +518,7 @@ impl<C> Clone for Window<C> {
 impl<C> Copy for Window<C> {}
 impl<C> Clone for GoalFrequency<C> {
     fn clone(&self) -> Self {
-        Self { queues: self.queues.clone(), outlook: self.outlook.clone(), known: self.known.clone(), ..*self }
+        Self { queues: self.queues.clone(), outlook: self.outlook.clone(), ..*self }
     }
 }
 
