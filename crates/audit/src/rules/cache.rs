@@ -284,6 +284,13 @@ mod tests {
             assert_eq!(judge(model, line, MOUNTED).verdict, crate::Verdict::Pass, "{model} {line}");
             assert!(judge(model, line, "none / ext4 rw 0 0\n").found.ends_with("is not mounted"), "{model} {line}");
         }
+        // What changes the command line takes a reboot, whoever writes it.
+        let facts = of_model(85, "cat_l3", "quiet").file("/proc/mounts", MOUNTED).facts();
+        let intent = crate::Intent { isolated: Some("2-7".parse().unwrap()), ..Default::default() };
+        let report = crate::audit(&facts, &intent);
+        let finding = report.findings.iter().find(|finding| finding.rule.id == "rdt.available").unwrap();
+        assert!(finding.fix.reboot && finding.fix.risks().contains(&crate::Risk::Reboot), "{:?}", finding.fix);
+        assert!(finding.fix.adds().next().is_none(), "nobody but a person sets aside what the kernel does");
         // What resctrl shows decides.
         let shown = of_model(85, "cat_l3", "quiet").file("/sys/fs/resctrl/schemata", "L3:0=7ff\n");
         assert_eq!(shown.judge("rdt.available")[0].verdict, crate::Verdict::Pass);
