@@ -60,8 +60,11 @@ impl Finding {
         self.rule.fix.trade || self.cause().trades()
     }
 
-    /// What its fix costs and risks.
+    /// What its fix costs and risks; empty where there is nothing to mend.
     pub fn cost(&self) -> &str {
+        if self.judgement.verdict.weight() < Verdict::SourcesDisagree.weight() {
+            return "";
+        }
         self.judgement.cost.as_deref().unwrap_or(self.rule.cost)
     }
 
@@ -107,6 +110,22 @@ mod tests {
         shell.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
         let output = shell.wait_with_output().unwrap();
         (!output.status.success()).then(|| String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    /// Deep idle states that the goal allows: nobody is to change them, and so nothing costs anything.
+    #[test]
+    fn what_is_as_it_should_be_costs_nothing() {
+        let mut seen = (0, 0);
+        for case in rules::cases().flatten() {
+            let (rule, host) = (rules::find(case.rule).unwrap(), (case.host)());
+            for judgement in host.judge(case.rule) {
+                let is_wrong = judgement.verdict.weight() >= Verdict::SourcesDisagree.weight();
+                let finding = Finding::new(rule, judgement, &Context::default(), &CpuSet::new(), &host.facts());
+                assert_eq!(finding.cost().is_empty(), !is_wrong, "{}: {:?}", rule.id, finding.judgement);
+                seen = if is_wrong { (seen.0 + 1, seen.1) } else { (seen.0, seen.1 + 1) };
+            }
+        }
+        assert!(seen.0 > 100 && seen.1 > 100, "{seen:?}");
     }
 
     #[test]

@@ -12,4 +12,5 @@ pub mod table;
 
 pub(crate) use judge::free;
 pub use judge::{Kind, Remark, judge, judge_on};
+pub(crate) use pairs::{UNLESS_PARTITION, intended};
 pub use suggest::{Suggested, Suggestion, suggest};

@@ -182,6 +182,9 @@ pub(super) const CONTRADICTIONS: &[Contradiction] = &[
     },
 ];
 
+/// What a line alone does not tell of the scheduler's domains.
+pub(crate) const UNLESS_PARTITION: &str = ", unless a cpuset partition, which is not recorded, keeps it away";
+
 /// A parameter that is missing beside others.
 pub(super) struct Companion {
     /// Is something missing on this line?
@@ -197,8 +200,8 @@ pub(super) const COMPANIONS: &[Companion] = &[
     Companion {
         missing: |line, context| isolates(line, context) && !line.has("isolcpus"),
         add: "isolcpus=managed_irq,domain,{isolated}",
-        why: "without it the scheduler balances other work onto the application's CPUs, unless a cpuset partition keeps \
-              it away",
+        why: "without it the scheduler balances other work onto the application's CPUs, unless a cpuset partition, which is \
+              not recorded, keeps it away",
         source: "Linux Documentation/admin-guide/cpu-isolation.rst",
     },
     Companion {
@@ -225,7 +228,7 @@ pub(super) const COMPANIONS: &[Companion] = &[
             isolates(line, context) && !stops_ticks(line) && !is_only(context, Workload::Interrupt)
         },
         add: "nohz_full={isolated}",
-        why: "isolated CPUs keep their tick while they are busy: 100 to 1000 interruptions a second",
+        why: "the application's CPUs keep their tick while they are busy: 100 to 1000 interruptions a second",
         source: "Linux Documentation/timers/no_hz.rst",
     },
     Companion {
@@ -301,7 +304,7 @@ fn isolates(line: &CommandLine, context: &Context) -> bool {
 }
 
 /// The CPUs that are meant to be isolated: by the intent, or else by the line.
-pub(super) fn intended(line: &CommandLine, context: &Context) -> CpuSet {
+pub(crate) fn intended(line: &CommandLine, context: &Context) -> CpuSet {
     if !context.isolated.value.is_empty() {
         return context.isolated.value.clone();
     }

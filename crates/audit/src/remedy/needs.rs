@@ -3,7 +3,7 @@
 use host::Facts;
 use host::facts::{CpuSet, KernelVersion, same_name};
 
-use super::Action;
+use super::{Action, Step};
 use crate::Finding;
 
 /// Parameters, and the options without which the kernel ignores them (timers/no_hz.rst; kernel-parameters.txt,
@@ -28,29 +28,40 @@ pub(crate) fn name_needs(findings: &mut [Finding], facts: &Facts) {
     }
 }
 
-/// Says of words what the kernel makes of them for CPU 0, which boots the host: it adds it to `irqaffinity=`, until somebody
-/// writes the mask anew (kernel/irq/irqdesc.c, irq_affinity_setup), and takes it out of `nohz_full=`
-/// (kernel-parameters.txt: "The boot CPU will be forced outside the range to maintain the timekeeping").
+/// What the kernel makes of words for CPU 0, which boots the host: it adds it to `irqaffinity=`, until somebody writes the
+/// mask anew (kernel/irq/irqdesc.c, irq_affinity_setup), which is said, and takes it out of `nohz_full=`, where it is then
+/// not named (kernel-parameters.txt: "The boot CPU will be forced outside the range to maintain the timekeeping").
 pub(crate) fn name_boot_cpu(findings: &mut [Finding]) {
     for step in findings.iter_mut().flat_map(|finding| &mut finding.fix.persistent) {
-        let Action::Arguments { add, .. } = &step.action else { continue };
+        let Action::Arguments { add, remove } = &mut step.action else { continue };
         let mut notes = Vec::new();
-        for word in add {
-            let Some(cpus) = word.value.as_deref().and_then(|value| value.parse::<CpuSet>().ok()) else { continue };
+        for word in add.iter_mut() {
+            let Some(mut cpus) = word.value.as_deref().and_then(|value| value.parse::<CpuSet>().ok()) else { continue };
             if same_name(&word.name, "irqaffinity") && !cpus.contains(0) {
                 notes.push(
                     "the kernel adds CPU 0, which boots the host: write /proc/irq/default_smp_affinity after boot",
                 );
             }
             if same_name(&word.name, "nohz_full") && cpus.contains(0) {
-                notes.push("CPU 0 boots the host and keeps its tick: leave it to housekeeping (cmd.hk-per-node)");
+                notes.push(KEEPS_TICK);
+                cpus.remove(0);
+                word.value = (!cpus.is_empty()).then(|| cpus.to_string());
             }
+        }
+        // CPU 0 was all that it named.
+        add.retain(|word| !same_name(&word.name, "nohz_full") || word.value.is_some());
+        if add.is_empty() && remove.is_empty() {
+            *step = Step::advice(KEEPS_TICK);
+            continue;
         }
         for note in notes {
             step.note = if step.note.is_empty() { note.to_owned() } else { format!("{}; {note}", step.note) };
         }
     }
 }
+
+/// Of CPU 0 in `nohz_full=`.
+const KEEPS_TICK: &str = "CPU 0 boots the host and keeps its tick: leave it to housekeeping (cmd.hk-per-node)";
 
 /// Is the kernel known to have both? The file cpu/nohz_full is there with CONFIG_NO_HZ_FULL alone (drivers/base/cpu.c), which
 /// selects RCU_NOCB_CPU (kernel/time/Kconfig). Those of Red Hat Enterprise Linux 8 and later take both words: its own tuned
@@ -123,9 +134,12 @@ mod tests {
         let [affinity, ticks] = fix("0-1");
         assert!(affinity.starts_with("irqaffinity=2-7 # the kernel adds CPU 0"), "{affinity}");
         assert!(
-            ticks.starts_with("nohz_full=0-1 ") && ticks.contains("CPU 0 boots the host and keeps its tick"),
+            ticks.starts_with("nohz_full=1 rcu_nocbs=0-1 ")
+                && ticks.contains("CPU 0 boots the host and keeps its tick"),
             "{ticks}"
         );
+        let [_, ticks] = fix("0");
+        assert!(ticks.starts_with("rcu_nocbs=0 "), "{ticks}");
         let [affinity, ticks] = fix("2-7");
         assert!(affinity == "irqaffinity=0-1" && !ticks.contains("CPU 0"), "{affinity} {ticks}");
     }

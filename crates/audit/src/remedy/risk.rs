@@ -116,7 +116,13 @@ pub(super) fn of(action: &Action, reboot: bool) -> std::collections::BTreeSet<Ri
         Action::Set(settings) if settings.iter().any(restarts) => true,
         _ => says(DOWN_COMMANDS),
     };
-    let reboots = !matches!(action, Action::Rerun(_)) && (reboot || matches!(action, Action::Arguments { .. }));
+    let of_line = match action {
+        Action::Arguments { .. } => true,
+        // A change of the line that people decide about.
+        Action::Advise(_) => says(&["on the kernel command line"]),
+        Action::Set(_) | Action::Run(_) | Action::Rerun(_) => false,
+    };
+    let reboots = !matches!(action, Action::Rerun(_)) && (reboot || of_line);
     let all = [(Risk::Reboot, reboots), (Risk::Network, interrupts), (Risk::Security, opens)];
     all.into_iter().filter(|(_, is)| *is).map(|(risk, _)| risk).collect()
 }

@@ -1,8 +1,9 @@
 //! Allocation of cache and memory bandwidth.
 
 use host::Facts;
-use host::facts::{CpuSet, ResctrlGroup, Vendor};
+use host::facts::{CpuSet, KernelVersion, ResctrlGroup, Vendor};
 
+use crate::rules::common::see_parameter;
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
 /// The tables of this group.
@@ -37,7 +38,14 @@ const ALLOCATION: &[Rule] = &[
             "resctrl /sys/fs/resctrl resctrl defaults 0 0 in /etc/fstab",
         ),
         cost: "Less cache for all others; the groups are gone after a reboot.",
-        references: &[KERNEL, SLIDES, "Linux Documentation/core-api/real-time/hardware.rst"],
+        references: &[
+            KERNEL,
+            SLIDES,
+            "Linux Documentation/core-api/real-time/hardware.rst",
+            "Linux arch/x86/kernel/cpu/resctrl/core.c, __check_quirks_intel and rdt_cpu_has",
+            "Linux Documentation/admin-guide/kernel-parameters.txt, rdt",
+            "Intel, Core X-series specification update: SKZ4, SKZ17, SKZ18, SKZ19",
+        ],
         conflicts: &[],
     },
     Rule {
@@ -79,12 +87,66 @@ const ALLOCATION: &[Rule] = &[
     },
 ];
 
+/// Why the kernel does not use the cache allocation that the CPUs have, what switches it on and what that costs; `None` where
+/// it does use it. It takes `rdt=!l3cat` for off,
+/// and switches it off itself on the Xeons of model 85 (Skylake, Cascade Lake, Cooper Lake); `rdt=l3cat` overrides both
+/// (arch/x86/kernel/cpu/resctrl/core.c, `__check_quirks_intel`, `rdt_cpu_has`). /proc/cpuinfo has cat_l3 all the same.
+fn switched_off(facts: &Facts) -> Result<Option<[&'static str; 3]>, Skip> {
+    let line = known(&facts.cmdline)?;
+    let asked = |word: &str| line.all("rdt").any(|parameter| parameter.parts().any(|part| part == word));
+    let cpus = &facts.cpus;
+    let has_quirk =
+        cpus.vendor.get() == Some(Vendor::Intel) && cpus.family.get() == Some(6) && *known(&cpus.model)? == 85;
+    if asked("l3cat") {
+        return Ok(None);
+    }
+    if asked("!l3cat") {
+        return Ok(Some([
+            "rdt=!l3cat has switched cache allocation off",
+            "# take !l3cat out of rdt= on the kernel command line; then mount resctrl and divide the ways",
+            "Less cache for all others.",
+        ]));
+    }
+    if !has_quirk {
+        return Ok(None);
+    }
+    // Older ones are in another file (intel_rdt.c), and not all of them do it on all steppings.
+    match *known(&facts.kernel.version)? {
+        version if version >= KernelVersion::new(5, 0) => Ok(Some([
+            "the kernel has switched cache allocation off, as on all Xeons of model 85 without rdt=l3cat",
+            "# decide: rdt=l3cat on the kernel command line switches it on again; then mount resctrl, divide the ways, and \
+                 measure whether they are kept apart",
+            "Overrides the kernel's precaution: by erratum SKZ18 of Skylake, cache allocation may not restrict the lines that are \
+                 allocated under certain conditions. Less cache for all others.",
+        ])),
+        version => {
+            Err(Skip::unknown(format!("whether Linux {version} uses cache allocation on model 85 is not known")))
+        }
+    }
+}
+
 fn available(facts: &Facts, _: &Context) -> Judged {
     let flags = known(&facts.cpus.flags)?;
     if !flags.contains("cat_l3") {
         return Err(Skip::not_applicable("these CPUs have no cache allocation (cat_l3)"));
     }
     let mounted = &facts.resctrl.mounted;
+    // What resctrl shows is the kernel's own word.
+    let groups = facts.resctrl.groups.value().into_iter().flatten();
+    let is_offered = facts.resctrl.l3_mask.is_known()
+        || groups.flat_map(|group| group.schemata.keys()).any(|name| name.starts_with("L3"));
+    if !is_offered && let Some([reason, on, cost]) = switched_off(facts)? {
+        let judgement = Judgement::warn(
+            Subject::Host,
+            format!("{reason}: the application's lines share the last-level cache with all others"),
+        );
+        let judgement = judgement.for_good(on).now("# nothing: it takes a reboot").costs(cost);
+        let judgement = match facts.cpus.model.get() {
+            Some(model) => judgement.see_as(format!("model {model}"), facts.cpus.model.source()),
+            None => judgement,
+        };
+        return see_parameter(judgement, facts, "rdt").see_as("cat_l3", facts.cpus.flags.source()).alone();
+    }
     let judgement = match *known(mounted)? {
         true => Judgement::pass(Subject::Host, "the CPUs have cache allocation, and resctrl is mounted"),
         false => Judgement::warn(
@@ -190,9 +252,50 @@ mod tests {
     use crate::testing::{Case, Host, host};
 
     fn cpu(flags: &str) -> Host {
-        host()
-            .isolated("2-7")
-            .file("/proc/cpuinfo", &format!("processor : 0\nvendor_id : GenuineIntel\nflags : {flags}\n"))
+        of_model(106, flags, "quiet")
+    }
+
+    /// A CPU of this model, and a kernel with this command line.
+    fn of_model(model: u32, flags: &str, line: &str) -> Host {
+        let info = format!(
+            "processor : 0\nvendor_id : GenuineIntel\ncpu family : 6\nmodel : {model}\nstepping : 6\nflags : {flags}\n"
+        );
+        let host = host().isolated("2-7").file("/proc/cpuinfo", &info).cmdline(line);
+        host.file("/proc/sys/kernel/osrelease", "7.0.0-rc1\n")
+    }
+
+    const MOUNTED: &str = "resctrl /sys/fs/resctrl resctrl rw 0 0\n";
+
+    /// clx2s0, skld0, telco-worker1: the flag is there, and the kernel does not use it.
+    #[test]
+    fn allocation_that_the_kernel_has_switched_off_is_not_there() {
+        let judge = |model, line, mounts: &str| {
+            of_model(model, "cat_l3", line).file("/proc/mounts", mounts).judge("rdt.available").remove(0)
+        };
+        for mounts in ["none / ext4 rw 0 0\n", MOUNTED] {
+            let off = judge(85, "quiet", mounts);
+            assert_eq!(off.verdict, crate::Verdict::Warn);
+            assert!(off.found.starts_with("the kernel has switched cache allocation off, as on all Xeons of model 85"));
+            assert!(off.for_good[0].contains("rdt=l3cat") && off.now[0].starts_with("# nothing"), "{off:?}");
+            assert!(off.cost.is_some_and(|cost| cost.contains("SKZ18")));
+            assert!(judge(106, "rdt=cmt,!l3cat", mounts).found.starts_with("rdt=!l3cat has switched"));
+        }
+        for (model, line) in [(85, "rdt=l3cat,mba"), (106, "quiet"), (106, "rdt=!l3cat,l3cat")] {
+            assert_eq!(judge(model, line, MOUNTED).verdict, crate::Verdict::Pass, "{model} {line}");
+            assert!(judge(model, line, "none / ext4 rw 0 0\n").found.ends_with("is not mounted"), "{model} {line}");
+        }
+        // What changes the command line takes a reboot, whoever writes it.
+        let facts = of_model(85, "cat_l3", "quiet").file("/proc/mounts", MOUNTED).facts();
+        let intent = crate::Intent { isolated: Some("2-7".parse().unwrap()), ..Default::default() };
+        let report = crate::audit(&facts, &intent);
+        let finding = report.findings.iter().find(|finding| finding.rule.id == "rdt.available").unwrap();
+        assert!(finding.fix.reboot && finding.fix.risks().contains(&crate::Risk::Reboot), "{:?}", finding.fix);
+        assert!(finding.fix.adds().next().is_none(), "nobody but a person sets aside what the kernel does");
+        // What resctrl shows decides.
+        let shown = of_model(85, "cat_l3", "quiet").file("/sys/fs/resctrl/schemata", "L3:0=7ff\n");
+        assert_eq!(shown.judge("rdt.available")[0].verdict, crate::Verdict::Pass);
+        let old = of_model(85, "cat_l3", "quiet").file("/proc/sys/kernel/osrelease", "4.14.0\n");
+        assert!(old.judge("rdt.available")[0].verdict.reason().is_some());
     }
 
     fn resctrl(default: &str, application: &str) -> Host {
@@ -207,7 +310,7 @@ mod tests {
     }
 
     pub(super) const CASES: &[Case] = &[
-        Case::pass("rdt.available", || cpu("cat_l3").file("/proc/mounts", "resctrl /sys/fs/resctrl resctrl rw 0 0\n")),
+        Case::pass("rdt.available", || cpu("cat_l3").file("/proc/mounts", MOUNTED)),
         Case::warn("rdt.available", || cpu("cat_l3").file("/proc/mounts", "none / ext4 rw 0 0\n")),
         Case::unknown("rdt.available", || host().isolated("2-7")),
         Case::unknown("rdt.available", || {

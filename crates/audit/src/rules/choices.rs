@@ -98,8 +98,8 @@ const POWER: &[Rule] = &[Rule {
     applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
     judge: pstate,
     why: "intel_pstate in active mode leaves the frequency to the hardware within bounds. tuned's profile for partitions disables it, so \
-              that acpi-cpufreq or nothing is left; the node tuning operator keeps it, active or passive. Firmware that forces hardware \
-              control overrides the parameter.",
+              that acpi-cpufreq or nothing is left; the node tuning operator disables it before Ice Lake, leaves it active from there on, \
+              and makes it passive for power management by pod. Firmware that forces hardware control overrides the parameter.",
     magnitude: Magnitude {
         text: "none where the frequency is fixed; up to 500 us for a ramp where it is not",
         effect: crate::Effect::Slower,
@@ -107,8 +107,17 @@ const POWER: &[Rule] = &[Rule {
     },
     fix: Fix::boot("intel_pstate=disable, or intel_pstate=active with equal lowest and highest frequency"),
     cost: "Without the driver there is no preference, and often no turbo.",
-    references: &["tuned profile cpu-partitioning", NTO, PERFSPECT],
-    conflicts: &["disable: tuned", "active or passive: OpenShift node tuning operator, intel/PerfSpect"],
+    references: &[
+        "tuned profile cpu-partitioning",
+        "tuned, intel_recommended_pstate, which the node tuning operator asks",
+        NTO,
+        PERFSPECT,
+    ],
+    conflicts: &[
+        "disable: tuned; before Ice Lake also OpenShift node tuning operator",
+        "active: intel/PerfSpect; from Ice Lake on also OpenShift node tuning operator",
+        "passive: OpenShift node tuning operator with perPodPowerManagement",
+    ],
 }];
 
 /// One side of a choice, and who recommends it.
@@ -250,25 +259,47 @@ fn ring_size(facts: &Facts, context: &Context) -> Judged {
 }
 
 fn pstate(facts: &Facts, context: &Context) -> Judged {
-    const OFF: Side = Side { is: "intel_pstate is not in use", want: "intel_pstate=disable", who: "tuned", of: &[] };
-    const ON: Side = Side {
-        is: "intel_pstate is in use",
-        want: "intel_pstate, active or passive",
-        who: "OpenShift node tuning operator, intel/PerfSpect",
+    use host::facts::Generation::*;
+    // The node tuning operator writes what tuned's intel_recommended_pstate answers to the name of the PMU: disable up to
+    // "skylake", which Cascade Lake and Cooper Lake are called too, active for all others.
+    let (off, active) = match facts.cpus.generation.get() {
+        Some(Haswell | Broadwell | Skylake | CascadeLake | CooperLake) => {
+            ("tuned, OpenShift node tuning operator", "intel/PerfSpect")
+        }
+        Some(IceLake | SapphireRapids | EmeraldRapids | GraniteRapids | SierraForest) => {
+            ("tuned", "OpenShift node tuning operator, intel/PerfSpect")
+        }
+        _ => ("tuned", "intel/PerfSpect"),
+    };
+    let off = Side { is: "intel_pstate is not in use", want: "intel_pstate=disable", who: off, of: &[] };
+    let active =
+        Side { is: "intel_pstate is in use, in active mode", want: "intel_pstate=active", who: active, of: &[] };
+    let passive = Side {
+        is: "intel_pstate is in use, in passive mode",
+        want: "intel_pstate=passive",
+        who: "OpenShift node tuning operator with perPodPowerManagement",
         of: &[],
     };
     let fact = &facts.scaling.intel_pstate;
-    let on = settled(fact)?.is_some_and(|status| status.trim() != "off");
+    let status = settled(fact)?.map(|status| status.trim());
     let fixed = facts.cpus.list.iter().all(|cpu| {
         let range = &cpu.frequency;
         range.scaling_min.is_known() && range.scaling_min.value() == range.scaling_max.value()
     });
     if fixed && !facts.cpus.list.is_empty() {
-        return Judgement::pass(Subject::Host, "the frequency is fixed: which driver does it makes no difference")
-            .see(fact)
-            .alone();
+        return Judgement::pass(Subject::Host, "the frequency is fixed, whichever driver does it").see(fact).alone();
     }
-    choose(context, [&OFF, &ON], usize::from(on)).see(fact).alone()
+    let judgement = match status {
+        None | Some("off") => choose(context, [&off, &active], 0),
+        Some("passive") => choose(context, [&off, &passive], 1),
+        Some(_) => choose(context, [&off, &active], 1),
+    };
+    let generation = &facts.cpus.generation;
+    let judgement = judgement.see(fact);
+    match generation.get() {
+        Some(name) => judgement.see_as(format!("{name:?}"), generation.source()).alone(),
+        None => judgement.alone(),
+    }
 }
 
 #[cfg(test)]
@@ -363,6 +394,29 @@ mod tests {
         assert_eq!(rt.verdict, crate::Verdict::SourcesDisagree, "{rt:?}");
         let driver = host().file(PSTATE, "active\n").judge("choice.pstate-driver").remove(0);
         assert!(!driver.found.contains("--workload"), "{}", driver.found);
+    }
+
+    /// bdwde0, clx2s0, skld0: tuned's intel_recommended_pstate, which the operator asks, answers by generation.
+    #[test]
+    fn the_operator_advises_by_generation() {
+        let found = |generation: fn(&mut Facts), status: &str| {
+            host().file(PSTATE, status).edit(generation).judge("choice.pstate-driver").remove(0).found
+        };
+        let clx = |f: &mut Facts| f.cpus.generation = Fact::known(Generation::CascadeLake, "/proc/cpuinfo");
+        let icx = |f: &mut Facts| f.cpus.generation = Fact::known(Generation::IceLake, "/proc/cpuinfo");
+        assert_eq!(
+            found(clx, "active\n"),
+            "intel_pstate is in use, in active mode (advised by intel/PerfSpect); the opposite advice: intel_pstate=disable \
+             (tuned, OpenShift node tuning operator)"
+        );
+        assert!(found(icx, "active\n").contains("(advised by OpenShift node tuning operator, intel/PerfSpect)"));
+        assert!(found(icx, "off\n").ends_with("intel_pstate=active (OpenShift node tuning operator, intel/PerfSpect)"));
+        let passive = found(clx, "passive\n");
+        assert!(
+            passive.contains("passive mode (advised by OpenShift node tuning operator with perPodPowerManagement)")
+        );
+        let unknown = found(|_| {}, "active\n");
+        assert!(!unknown.contains("OpenShift"), "{unknown}");
     }
 
     /// telco-master (rt, kvm-host), telco-worker1 (poll, interrupt): uses of which no source speaks decide nothing.

@@ -101,7 +101,7 @@ const STATE: &[Rule] = &[
         magnitude: Magnitude {
             text: "not known beforehand: as much as what the updates mend",
             effect: crate::Effect::Unsized,
-            source: "no source gives a size",
+            source: "the references give no size",
         },
         fix: Fix::boot("update the firmware, and compare its settings before and after"),
         cost: "Settings may be reset; test on one host first.",

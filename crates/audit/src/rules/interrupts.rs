@@ -60,7 +60,7 @@ const WHERE: &[Rule] = &[
             "echo {housekeeping-mask} > /proc/irq/default_smp_affinity",
             "irqaffinity={housekeeping}",
         ),
-        cost: "None beyond the load of the housekeeping CPUs.",
+        cost: QUEUES_STAY,
         references: &[AFFINITY, "FlexRAN real-time platform slides (2018)"],
         conflicts: &[],
     },

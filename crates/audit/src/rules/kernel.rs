@@ -66,7 +66,7 @@ const CONFIGURATION: &[Rule] = &[
             source: "Linux Documentation/timers/highres.rst",
         },
         fix: OTHER,
-        cost: "None on today's hardware.",
+        cost: "Another kernel has to be tested, and kept up to date.",
         references: &[
             "Linux Documentation/timers/highres.rst",
             "FlexRAN real-time platform slides (2018): High resolution timer",
@@ -87,7 +87,7 @@ const CONFIGURATION: &[Rule] = &[
             source: "Linux Documentation/admin-guide/cpu-isolation.rst; the time slice: kernel/sched/fair.c, sysctl_sched_base_slice",
         },
         fix: OTHER,
-        cost: "None.",
+        cost: "Another kernel has to be tested, and kept up to date.",
         references: &["Linux Documentation/admin-guide/cpu-isolation.rst"],
         conflicts: &[],
     },
@@ -145,7 +145,7 @@ const RUNNING: &[Rule] = &[
         why: "A kernel without preemption lets a thread that was woken wait until the current system call ends. PREEMPT_RT makes nearly all of the \
               kernel preemptible.",
         magnitude: Magnitude {
-            text: "no source gives its size alone: with all fixes together the longest forwarding delay fell from 418 to 21 us; a real-time kernel costs up to 30 % of throughput",
+            text: "its size alone is not known: with all fixes together the longest forwarding delay fell from 418 to 21 us; a real-time kernel costs up to 30 % of throughput",
             effect: crate::Effect::Unsized,
             source: "Interrupt-mode DPDK slides (2017); the throughput: OpenShift documentation",
         },
@@ -231,7 +231,7 @@ fn debug(facts: &Facts, _: &Context) -> Judged {
     let config = known(fact)?;
     let set: Vec<&str> = COSTLY.into_iter().filter(|option| config.is_set(option)).collect();
     let judgement = match set.as_slice() {
-        [] => Judgement::pass(Subject::Host, "no costly check is built in"),
+        [] => Judgement::pass(Subject::Host, "no check that is known to be costly is built in"),
         set => Judgement::warn(Subject::Host, format!("the kernel is built with {}", set.join(", "))),
     };
     judgement.see_as(listed("set", &set), fact.source()).alone()

@@ -291,8 +291,11 @@ fn owners(facts: &Facts, _: &Context) -> Judged {
     let owners = running(facts, &OWNERS)?;
     let names = owners.join(", ");
     match owners.len() {
-        0 => Judgement::pass(Subject::Host, "no service sets frequencies and limits"),
-        1 => Judgement::pass(Subject::Host, format!("{names} alone sets frequencies and limits")),
+        0 => Judgement::pass(Subject::Host, "no known service sets frequencies and limits"),
+        1 => Judgement::pass(
+            Subject::Host,
+            format!("{names} sets frequencies and limits, and no other known service does"),
+        ),
         n => Judgement::warn(Subject::Host, format!("{n} services set frequencies and limits")),
     }
     .see_as(if names.is_empty() { "none of them".into() } else { names }, facts.services.running.source())

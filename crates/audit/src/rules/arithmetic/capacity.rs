@@ -33,7 +33,7 @@ pub const RULES: &[Rule] = &[
         fix: Fix::boot(
             "another slot (lspci -vv: LnkSta, LnkCap), bifurcation and link speed in the firmware's settings",
         ),
-        cost: "None.",
+        cost: "The host is off while the card moves, and slots are few.",
         references: &[PLATFORM, "PCI Express Base Specification 6.0"],
         conflicts: &[],
     },

@@ -186,12 +186,11 @@ fn receive(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
-/// Adds the terms of a sum, each with its source.
+/// Adds the terms of a sum, each with its source, and what they rest on.
 pub(super) fn see_terms(judgement: Judgement, terms: &Terms) -> Judgement {
-    terms
-        .known
-        .iter()
-        .fold(judgement, |judgement, term| judgement.see_as(format!("{}: {}", term.name, term.time), &term.source))
+    let known = terms.known.iter().map(|term| (format!("{}: {}", term.name, term.time), &term.source));
+    let seen = terms.seen.iter().map(|(value, source)| (value.clone(), source));
+    known.chain(seen).fold(judgement, |judgement, (value, source)| judgement.see_as(value, source))
 }
 
 fn transmit(facts: &Facts, context: &Context) -> Judged {

@@ -1,9 +1,10 @@
 //! The parts of a packet's delay that a host's settings show.
 
 use host::Facts;
-use host::facts::{Fact, Link, Why};
+use host::facts::{Cpu, Fact, Link, Why};
 use units::Nanos;
 
+use crate::rules::common::megahertz;
 use crate::rules::cores;
 use crate::rules::cpu::{frequency, idle};
 use crate::{Context, Skip, known};
@@ -35,6 +36,8 @@ pub(super) struct Terms {
     pub known: Vec<Term>,
     /// Why others are not known.
     pub open: Vec<String>,
+    /// What tells that the frequency may change, and of what generation the core is: value and source.
+    pub seen: Vec<(String, String)>,
 }
 
 impl Terms {
@@ -58,6 +61,20 @@ impl Terms {
         }
         self.known.sort_by_key(|term| std::cmp::Reverse(term.time));
     }
+
+    /// The stop of a core whose frequency changes, and what it rests on.
+    fn add_stop(&mut self, facts: &Facts, context: &Context) {
+        let stop = frequency_stop(facts, context);
+        if !matches!(stop, Ok(None)) {
+            let cpu = cores(facts, &context.critical(facts)).iter().filter_map(|id| facts.cpus.cpu(id)).find(varies);
+            for fact in cpu.iter().flat_map(|cpu| [&cpu.frequency.scaling_min, &cpu.frequency.scaling_max]) {
+                self.seen.extend(fact.get().map(|bound| (megahertz(bound), fact.source().to_string())));
+            }
+            let generation = &facts.cpus.generation;
+            self.seen.extend(generation.get().map(|name| (format!("{name:?}"), generation.source().to_string())));
+        }
+        self.add(stop);
+    }
 }
 
 /// How long the reader of an interface's rings can be away at the worst: nobody looks until the interrupt comes, the CPU
@@ -70,7 +87,7 @@ pub(super) fn absence(facts: &Facts, context: &Context, link: &Link) -> Terms {
         terms.add(idle_exit(facts, context));
         terms.add(thread(facts, link));
     }
-    terms.add(frequency_stop(facts, context));
+    terms.add_stop(facts, context);
     terms.add(smi(facts));
     terms
 }
@@ -82,7 +99,7 @@ pub(super) fn wake_up(facts: &Facts, context: &Context) -> Terms {
     if !context.only_polls() {
         terms.add(idle_exit(facts, context));
     }
-    terms.add(frequency_stop(facts, context));
+    terms.add_stop(facts, context);
     terms.add(smi(facts));
     terms
 }
@@ -150,6 +167,12 @@ fn idle_exit(facts: &Facts, context: &Context) -> Result<Option<Term>, Skip> {
     Ok(longest)
 }
 
+/// May its frequency change?
+fn varies(cpu: &&Cpu) -> bool {
+    let range = &cpu.frequency;
+    range.scaling_min.get().zip(range.scaling_max.get()).is_some_and(|(min, max)| min < max)
+}
+
 /// The stop of a core whose frequency changes, where the part is one that stops and the frequency is not fixed.
 fn frequency_stop(facts: &Facts, context: &Context) -> Result<Option<Term>, Skip> {
     let generation = match &facts.cpus.generation {
@@ -171,7 +194,7 @@ fn frequency_stop(facts: &Facts, context: &Context) -> Result<Option<Term>, Skip
         (false, _) => Ok(None),
         (true, None) => {
             let part = generation.map_or("this processor".to_owned(), |generation| format!("{generation:?}"));
-            Err(Skip::unknown(format!("no source says whether a change of frequency stops a core of {part}")))
+            Err(Skip::unknown(format!("a stop of the core at a change of frequency: {}", frequency::not_named(&part))))
         }
         (true, _) => Ok(Some(Term {
             name: "change of frequency".into(),

@@ -224,7 +224,7 @@ fn services(facts: &Facts, context: &Context) -> Judged {
     let setters: Vec<&str> = setters.map(String::as_str).collect();
     let guest = context.is(Workload::Guest);
     let judgement = match setters.as_slice() {
-        [] if guest => Judgement::pass(Subject::Host, "no service sets the clock: it is the hypervisor's"),
+        [] if guest => Judgement::pass(Subject::Host, "no known service sets the clock: the hypervisor may"),
         [] => Judgement::pass(Subject::Host, "no known service sets the clock"),
         [one] => Judgement::pass(Subject::Host, format!("{one} sets the clock")),
         many => Judgement::warn(Subject::Host, format!("{} set the clock", many.join(" and "))),

@@ -127,7 +127,7 @@ fn audit(facts: &Facts, _: &Context) -> Judged {
         None => match running(facts, &["auditd"])?.first() {
             Some(unit) => Judgement::warn(subject, format!("{unit} runs, and has switched auditing on"))
                 .see_as(unit.as_str(), facts.services.running.source()),
-            None => Judgement::pass(subject, "no audit daemon runs")
+            None => Judgement::pass(subject, "auditd does not run")
                 .see_as("no auditd.service", facts.services.running.source()),
         },
     };
@@ -179,7 +179,7 @@ fn cgroup_memory(facts: &Facts, _: &Context) -> Judged {
     let units = running(facts, &["kubelet", "crio", "containerd", "docker", "podman"])?;
     let judgement = match units.first() {
         Some(unit) => Judgement::fail(subject, format!("{unit} runs, and needs the memory controller")),
-        None => Judgement::pass(subject, "no container service runs"),
+        None => Judgement::pass(subject, "no known container service runs"),
     };
     see_parameter(judgement.see_as(listed("running", &units), facts.services.running.source()), facts, "cgroup_disable")
         .alone()

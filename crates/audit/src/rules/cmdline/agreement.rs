@@ -3,7 +3,8 @@
 use host::Facts;
 use host::facts::CpuSet;
 
-use crate::rules::common::{QUEUES_STAY, cpus_of, enumerated, is_operated, line};
+use crate::remedy::Operator;
+use crate::rules::common::{QUEUES_STAY, cpus_of, enumerated, line};
 use crate::wording::singular;
 use crate::{Applies, Cause, Context, Fix, Group, How, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
@@ -25,7 +26,7 @@ pub const RULES: &[Rule] = &[
         },
         // Each judgement rewrites the settings that differ, and no other.
         fix: Fix::look("grep . /proc/cmdline /proc/irq/default_smp_affinity /sys/devices/virtual/workqueue/cpumask"),
-        cost: "None beyond a reboot.",
+        cost: COST,
         references: &["Linux Documentation/admin-guide/cpu-isolation.rst", "tuned profile cpu-partitioning"],
         conflicts: &[],
     },
@@ -108,6 +109,25 @@ impl Side {
         }
     }
 
+    /// What it costs to mend it; `None` for what the rule says.
+    fn cost(&self) -> Option<&'static str> {
+        match self.name {
+            DEFAULT | "irqaffinity" => Some(QUEUES_STAY),
+            WORKQUEUES => Some("Unbound kernel work runs on the housekeeping CPUs alone."),
+            _ => None,
+        }
+    }
+
+    /// Does it isolate what is meant? The boot CPU cannot be in nohz_full= (kernel/time/tick-sched.c, tick_nohz_init).
+    fn agrees(&self, wanted: &CpuSet, all: &CpuSet) -> bool {
+        let (isolates, wanted) = (self.isolates.intersection(all), wanted.intersection(all));
+        let boot = CpuSet::from([0]);
+        match self.name {
+            "nohz_full" => isolates.difference(&boot) == wanted.difference(&boot),
+            _ => isolates == wanted,
+        }
+    }
+
     /// Lets it isolate the CPUs that are meant: now or from the next boot.
     fn mend(&self, judgement: Judgement, wanted: &CpuSet, all: &CpuSet) -> Judgement {
         let others = all.difference(wanted);
@@ -128,6 +148,8 @@ impl Side {
     }
 }
 
+/// Of words whose own rules say what they cost.
+const COST: &str = "What each setting costs on the CPUs that it gains, its own rule says (cmd.isolcpus, cmd.nohz-full, cmd.rcu-nocbs).";
 const DEFAULT: &str = "default interrupt affinity";
 const WORKQUEUES: &str = "workqueue cpumask";
 
@@ -165,14 +187,12 @@ fn sets_agree(facts: &Facts, context: &Context) -> Judged {
     if sides.is_empty() {
         return Err(Skip::not_applicable("no setting describes isolated CPUs"));
     }
-    let wrong: Vec<&Side> =
-        sides.iter().filter(|side| side.isolates.intersection(&all) != wanted.intersection(&all)).collect();
+    let (agreeing, wrong): (Vec<&Side>, Vec<&Side>) = sides.iter().partition(|side| side.agrees(wanted, &all));
     let judgement = match wrong.as_slice() {
         [] => Judgement::pass(wanted, format!("{} settings describe the isolated CPUs {wanted}", sides.len())),
         wrong => {
             let each: Vec<String> = wrong.iter().map(|side| side.says(&all)).collect();
-            let agreeing = sides.iter().filter(|side| side.isolates.intersection(&all) == wanted.intersection(&all));
-            let agreeing: Vec<String> = agreeing.map(|side| side.called()).collect();
+            let agreeing: Vec<String> = agreeing.iter().map(|side| side.called()).collect();
             let meant = match (wrong.iter().any(|side| side.mask().is_some()), agreeing.as_slice()) {
                 (false, _) => format!(", not {wanted}"),
                 (true, []) => format!("; the isolated CPUs are {wanted}"),
@@ -181,12 +201,14 @@ fn sets_agree(facts: &Facts, context: &Context) -> Judged {
             };
             let judgement = Judgement::warn(wanted, format!("{}{meant}", each.join(", ")));
             let judgement = wrong.iter().fold(judgement, |judgement, side| side.mend(judgement, wanted, &all));
-            // What is written to a running host needs no boot.
-            match judgement.for_good.is_empty() {
-                true if is_operated(facts) && wrong.iter().any(|side| side.name == DEFAULT) => {
-                    judgement.for_good("irqaffinity={housekeeping}").costs(QUEUES_STAY)
-                }
-                true => judgement.costs("None."),
+            let mut costs: Vec<&str> = wrong.iter().map(|side| side.cost().unwrap_or(COST)).collect();
+            costs.sort_unstable();
+            costs.dedup();
+            let judgement = judgement.costs(costs.join(" "));
+            // Of a node of OpenShift its operator's settings last.
+            let is_node = facts.cmdline.value().and_then(Operator::of).is_some();
+            match judgement.for_good.is_empty() && is_node && wrong.iter().any(|side| side.name == DEFAULT) {
+                true => judgement.for_good("irqaffinity={housekeeping}"),
                 false => judgement,
             }
         }
@@ -413,5 +435,36 @@ pub(crate) mod tests {
         // What lasts on a node of OpenShift is what its profile writes.
         let node = found("ostree=/ostree/boot.0/rhcos/1/0 tuned.non_isolcpus=00000003 isolcpus=2-7");
         assert_eq!(node.for_good, ["irqaffinity={housekeeping}"]);
+        // telco-master: of a MachineConfig too.
+        let node = found("ostree=/ostree/boot.0/rhcos/1/0 isolcpus=2-7");
+        assert_eq!(node.for_good, ["irqaffinity={housekeeping}"]);
+    }
+
+    /// The same command has the same cost in each finding.
+    #[test]
+    fn what_moves_interrupts_is_not_for_nothing() {
+        let cost = |line: &str, mask: &str| {
+            let host = iso().cmdline(line).file("/proc/irq/default_smp_affinity", mask);
+            host.judge("cmd.sets-agree").remove(0).cost.unwrap()
+        };
+        assert_eq!(cost("isolcpus=2-7", "ff\n"), super::QUEUES_STAY);
+        assert_eq!(cost("isolcpus=2-7 irqaffinity=0-7", "03\n"), super::QUEUES_STAY);
+        assert_eq!(cost("isolcpus=2-7 nohz_full=2-6", "03\n"), super::COST);
+        let both = cost("isolcpus=2-7 nohz_full=2-6", "ff\n");
+        assert!(both.contains(super::COST) && both.contains(super::QUEUES_STAY), "{both}");
+        let work = iso().cmdline("isolcpus=2-7").file("/sys/devices/virtual/workqueue/cpumask", "ff\n");
+        assert!(work.judge("cmd.sets-agree")[0].cost.as_deref().unwrap().starts_with("Unbound kernel work"));
+    }
+
+    /// telco-master with CPU 0 isolated: nohz_full= cannot name it.
+    #[test]
+    fn the_boot_cpu_is_asked_of_no_nohz_full() {
+        let of = |line: &str| host().isolated("0-3").cmdline(line).judge("cmd.sets-agree").remove(0).verdict;
+        assert_eq!(of("isolcpus=0-3 nohz_full=1-3"), crate::Verdict::Pass);
+        assert_eq!(of("isolcpus=1-3 nohz_full=1-3"), crate::Verdict::Warn);
+        let ticks = host().isolated("0-3").cmdline("nohz_full=1-3").file("/sys/devices/system/cpu/nohz_full", "1-3\n");
+        let judgement = ticks.judge("cmd.nohz-full").remove(0);
+        assert_eq!(judgement.found, "CPU 0 keeps its tick while it is busy: the boot CPU cannot be in nohz_full=");
+        assert_eq!(judgement.for_good, ["leave CPU 0 to housekeeping: rerun with --isolated 1-3"]);
     }
 }

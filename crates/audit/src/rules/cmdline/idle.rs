@@ -137,7 +137,7 @@ pub const RULES: &[Rule] = &[
         judge: skew_tick,
         why: "Without skew_tick=1 all CPUs tick at the same moment and queue at the same locks of timekeeping and RCU.",
         magnitude: Magnitude {
-            text: "grows with the number of CPUs that tick; no size is published",
+            text: "grows with the number of CPUs that tick",
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/kernel-parameters.txt, skew_tick, names the contention",
         },
@@ -162,7 +162,10 @@ fn idle_poll(facts: &Facts, _: &Context) -> Judged {
     }
     let guest = &facts.virtualisation.guest;
     let judgement = match *known(guest)? {
-        true => Judgement::fail(subject, "this guest never idles: it takes its physical CPUs from all others"),
+        true => Judgement::fail(
+            subject,
+            "this guest never idles: it keeps its physical CPUs busy, where others want them too",
+        ),
         false => Judgement::warn(subject, "no CPU of this host ever sleeps, housekeeping included"),
     };
     see_parameter(judgement, facts, "idle").see_whether(guest, "a guest", "no guest").alone()
@@ -233,10 +236,10 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
         _ if asked("nowatchdog") => None,
         _ if asked("watchdog") => Some("tsc=watchdog asks for it"),
         Trust::No(reason) => Some(reason.as_str()),
-        Trust::Yes => None,
+        Trust::Yes(..) => None,
     };
     // The timer for TSC_ADJUST came with the trust.
-    let checked = missing.is_empty() && matches!(trusted, Trust::Yes);
+    let checked = missing.is_empty() && matches!(trusted, Trust::Yes(..));
     let judgement = match (watched, checked) {
         (Some(reason), _) => {
             let text = format!("a timer checks the TSC twice a second, on all CPUs in turn: {reason}");
@@ -253,20 +256,24 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
         }
         (None, true) => Judgement::warn(
             subject,
-            "no watchdog, but a timer checks TSC_ADJUST every 10 minutes, on all CPUs in turn, isolated ones too",
+            "no watchdog, but a timer checks TSC_ADJUST on one CPU after the other, 10 minutes apart, isolated ones too",
         ),
-        (None, false) => Judgement::pass(subject, "tsc=nowatchdog: no timer checks the TSC"),
+        (None, false) => Judgement::pass(subject, "tsc=nowatchdog: the watchdog does not run"),
     };
     let seen = if missing.is_empty() { NEEDED.join(" ") } else { listed("missing", &missing) };
     let judgement =
         judgement.see_as(release.as_str(), facts.kernel.release.source()).see_as(seen, facts.cpus.flags.source());
+    let judgement = match trusted {
+        Trust::Yes(few, source) => judgement.see_as(few, source),
+        Trust::No(_) => judgement,
+    };
     see_parameter(judgement, facts, "tsc").alone()
 }
 
 /// Does a kernel trust an invariant, adjustable TSC without a watchdog?
 enum Trust {
-    /// It does, and checks TSC_ADJUST instead.
-    Yes,
+    /// It does, and checks TSC_ADJUST instead: of so many sockets, and where that is known from.
+    Yes(String, String),
     /// It does not, for this reason.
     No(String),
 }
@@ -293,14 +300,16 @@ fn trusts(facts: &Facts) -> Result<Trust, Skip> {
     if nodes == 0 {
         return Err(Skip::unknown("/sys/devices/system/node: how many NUMA nodes there are is not known"));
     }
-    let (counts, most) = match version {
-        version if version >= KernelVersion::new(6, 12) => (packages, 4),
-        version if version >= KernelVersion::new(6, 3) => (nodes, 4),
-        _ => (nodes, 2),
+    let of_nodes = "/sys/devices/system/node".to_owned();
+    let of_packages = facts.cpus.list.first().map_or_else(String::new, |cpu| cpu.package.source().to_string());
+    let (counts, most, what, source) = match version {
+        version if version >= KernelVersion::new(6, 12) => (packages, 4, "packages", of_packages),
+        version if version >= KernelVersion::new(6, 3) => (nodes, 4, "nodes", of_nodes),
+        _ => (nodes, 2, "nodes", of_nodes),
     };
     Ok(match counts <= most {
-        true => Trust::Yes,
-        false => Trust::No(format!("the host has {counts} nodes, and Linux {version} trusts up to {most}")),
+        true => Trust::Yes(format!("{counts} {what}: at most {most}"), source),
+        false => Trust::No(format!("the host has {counts} {what}, and Linux {version} trusts up to {most}")),
     })
 }
 

@@ -285,6 +285,10 @@ fn nohz_full(facts: &Facts, context: &Context) -> Judged {
         // kernel/time/tick-sched.c, tick_nohz_init: "NO_HZ: Clearing 0 from nohz_full range for timekeeping".
         Judgement::warn(&missing, "nohz_full= asks for CPU 0, and the kernel cleared it: the boot CPU keeps the time")
             .for_good(format!("nohz_full={}", real))
+    } else if missing == CpuSet::from([0]) && wanted.len() > 1 {
+        // What can be done of it is done.
+        Judgement::warn(&missing, "CPU 0 keeps its tick while it is busy: the boot CPU cannot be in nohz_full=")
+            .for_good(format!("leave CPU 0 to housekeeping: rerun with --isolated {}", wanted.difference(&missing)))
     } else if cpus_of(facts, "nohz_full").is_some_and(|asked| missing.is_subset(&asked)) {
         Judgement::fail(&missing, format!("nohz_full= names CPUs {missing}, but the kernel does not stop their tick"))
             .for_good("take a kernel with CONFIG_NO_HZ_FULL=y, and look for NO_HZ in the messages of the boot")

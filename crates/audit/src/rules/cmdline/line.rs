@@ -1,10 +1,12 @@
 //! The line as a text: unknown, doubled, contradictory and missing parameters, and what the next boot brings.
 
 use host::Facts;
-use host::facts::CommandLine;
+use host::facts::{CommandLine, CpuSet};
 
-use crate::cmdline::{Kind, Remark, judge_on, table};
-use crate::rules::common::{is_operated, line, messages, offloads_by_default};
+use crate::cmdline::{Kind, Remark, UNLESS_PARTITION, intended, judge_on, table};
+use crate::rules::common::{
+    enumerated, is_operated, line, messages, offloads_by_default, partitions_known, without_balancing,
+};
 use crate::{
     Applies, Cause, Context, Evidence, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Verdict,
 };
@@ -38,7 +40,7 @@ pub const RULES: &[Rule] = &[
         cost: "None beyond the reboot.",
         references: &[
             PARAMETERS,
-            "FlexRAN real-time platform slides (2018): its guest's line holds tsc=perfect, which no kernel knows",
+            "FlexRAN real-time platform slides (2018): its guest's line holds tsc=perfect, which arch/x86/kernel/tsc.c does not know",
         ],
         conflicts: &[],
     },
@@ -188,7 +190,24 @@ fn duplicates(facts: &Facts, context: &Context) -> Judged {
                 Some("# nothing, where both are of the operator's profiles: no setting takes one of them away".into());
         }
     }
-    each(facts, found, "no parameter is given twice", Judgement::warn)
+    // What may be given several times, or does no harm, is no remark.
+    let line = line(facts)?;
+    let mut names: Vec<String> = Vec::new();
+    for (at, parameter) in line.parameters.iter().enumerate() {
+        let is_same = |name: &str| host::facts::same_name(name, &parameter.name);
+        if line.parameters[..at].iter().any(|other| is_same(&other.name)) && !names.iter().any(|name| is_same(name)) {
+            names.push(parameter.name.clone());
+        }
+    }
+    let well = match names.as_slice() {
+        [] => "no parameter is given twice".to_owned(),
+        [one] => format!("{one} is given more than once, which is not known to be a mistake; no other parameter is"),
+        many => format!(
+            "{} are given more than once, which is not known to be a mistake; no other parameter is",
+            enumerated(many)
+        ),
+    };
+    each(facts, found, &well, Judgement::warn)
 }
 
 fn contradictions(facts: &Facts, context: &Context) -> Judged {
@@ -197,14 +216,30 @@ fn contradictions(facts: &Facts, context: &Context) -> Judged {
 }
 
 fn companions(facts: &Facts, context: &Context) -> Judged {
-    let found = remarks(facts, context, &[Kind::Missing])?;
+    let mut found = remarks(facts, context, &[Kind::Missing])?;
+    // What is recorded beside the line decides.
+    let mask = &facts.irqs.default_affinity;
+    let wanted = intended(line(facts)?, context);
+    let balanced = without_balancing(facts);
+    let is_partitioned = partitions_known(facts) && balanced.is(|set| wanted.is_subset(set)) == Some(true);
+    let stray = mask.value().map(|mask| mask.intersection(&wanted));
+    for remark in &mut found {
+        if let Some(stray) = stray.as_ref().filter(|_| remark.parameter.starts_with("irqaffinity=")) {
+            remark.text = format!("new interrupts may go to CPUs {stray}, which are the application's");
+        }
+        if partitions_known(facts) {
+            remark.text = remark.text.replace(UNLESS_PARTITION, "");
+        }
+    }
     // A kernel that is built without full dynamic ticks takes no such parameter.
     let no_ticks = crate::rules::no_full_ticks(facts);
     let wanted = |remark: &Remark| {
         let is = |name: &str| remark.parameter.starts_with(name);
         // cmd.hugepages judges these for the same uses, and a kernel that offloads by default lacks no rcu_nocbs=.
         let elsewhere = is("default_hugepagesz=") || is("rcu_nocbs=") && offloads_by_default(facts) == Some(true);
-        let is_off = is("nmi_watchdog=") && facts.sysctl_number("kernel.nmi_watchdog").get() == Some(0);
+        let is_off = is("nmi_watchdog=") && facts.sysctl_number("kernel.nmi_watchdog").get() == Some(0)
+            || is("irqaffinity=") && stray.as_ref().is_some_and(CpuSet::is_empty)
+            || is("isolcpus=") && is_partitioned;
         !(elsewhere || is_off || no_ticks && is("nohz_full="))
     };
     let found = found.into_iter().filter(wanted).collect();
@@ -216,6 +251,12 @@ fn companions(facts: &Facts, context: &Context) -> Judged {
             None => judgement,
         }
     })?;
+    let of_interrupts = |judgement: &&mut Judgement| matches!(&judgement.subject, Subject::Parameter(words) if words.starts_with("irqaffinity="));
+    for judgement in judgements.iter_mut().filter(of_interrupts) {
+        if let Some(now) = mask.value() {
+            judgement.evidence.push(Evidence { value: now.to_string(), source: mask.source().to_string() });
+        }
+    }
     let is_detector = |judgement: &&mut Judgement| {
         judgement.verdict == Verdict::Warn && judgement.subject == Subject::Parameter("nmi_watchdog=0".into())
     };
@@ -375,6 +416,40 @@ pub(crate) mod tests {
         assert_eq!(fix("skew_tick=1 skew_tick=1"), ["remove one"]);
         let operated = "ostree=/ostree/boot.1/rhcos/1/0 tuned.non_isolcpus=3 skew_tick=1 skew_tick=1";
         assert!(fix(operated)[0].starts_with("# nothing, where both are"), "{:?}", fix(operated));
+    }
+
+    /// kvm-guest-sno, telco-master: `rw` stands on the line twice.
+    #[test]
+    fn what_is_given_twice_without_harm_is_named() {
+        let found = |line: &str| with(line).judge("cmd.duplicate").remove(0).found;
+        assert_eq!(found("ro quiet"), "no parameter is given twice");
+        assert_eq!(
+            found("rw quiet rw"),
+            "rw is given more than once, which is not known to be a mistake; no other parameter is"
+        );
+        assert!(found("rw console=tty0 rw console=ttyS0").starts_with("rw and console are given more than once"));
+    }
+
+    /// kvm-guest-sno: the mask is recorded, and so nothing is left open; where it keeps the CPUs out, nothing is missing.
+    #[test]
+    fn what_is_recorded_beside_the_line_decides() {
+        let host = || with("isolcpus=managed_irq,domain,2-7 nohz_full=2-7 nmi_watchdog=0").isolated("2-7");
+        let found = |host: Host| host.judge("cmd.companions").remove(0);
+        let masked = |mask: &str| found(host().file("/proc/irq/default_smp_affinity", mask));
+        let open = masked("ff\n");
+        assert_eq!(open.found, "missing: new interrupts may go to CPUs 2-7, which are the application's");
+        assert!(open.evidence.iter().any(|seen| seen.source.ends_with("default_smp_affinity") && seen.value == "0-7"));
+        assert_eq!(masked("03\n").verdict, crate::Verdict::Pass);
+        assert!(found(host()).found.contains("unless a service has changed"));
+        // The same of partitions.
+        let line = || with("nohz_full=2-7 irqaffinity=0-1 nmi_watchdog=0").isolated("2-7");
+        assert!(found(line()).found.ends_with(", unless a cpuset partition, which is not recorded, keeps it away"));
+        let counted = |isolated: &str| {
+            let host = line().file("/proc/sys/kernel/osrelease", "6.12.0\n");
+            found(host.file("/sys/devices/system/cpu/isolated", isolated))
+        };
+        assert!(counted("\n").found.ends_with("balances other work onto the application's CPUs"));
+        assert_eq!(counted("2-7\n").verdict, crate::Verdict::Pass);
     }
 
     #[test]

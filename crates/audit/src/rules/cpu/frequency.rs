@@ -8,7 +8,7 @@ use crate::remedy::steady;
 use crate::rules::choices::{Side, choose};
 use crate::rules::common::{PREFERENCE, by_cpu, megahertz};
 use crate::rules::{cores, one_frequency};
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Verdict, known};
 
 const GUIDE: &str = "Intel P-state guide 637284-001US";
 
@@ -66,7 +66,7 @@ pub const RULES: &[Rule] = &[
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
         judge: transition,
         why: "On the 2nd generation of Xeon Scalable (Cascade Lake) a core stops while its frequency changes; on the 3rd (Ice \
-              Lake) it stops for less than a microsecond. No source says what older and later generations do.",
+              Lake) it stops for less than a microsecond. The guide names no other generation.",
         magnitude: Magnitude {
             text: "about 12 us on Cascade Lake servers, some hundred nanoseconds on those of Ice Lake",
             effect: crate::Effect::Late(STOP),
@@ -87,7 +87,7 @@ pub const RULES: &[Rule] = &[
         why: "With hardware-controlled states the preference decides how fast the hardware raises the frequency, and how deep it lets it fall. It biases \
               the uncore's frequency too.",
         magnitude: Magnitude {
-            text: "nothing waits: the clock rises later and less, and until then work takes longer; no size is published",
+            text: "the clock rises later and less, and until then work takes longer; the sources give no size",
             effect: crate::Effect::Slower,
             source: "Linux Documentation/admin-guide/pm/intel_pstate.rst, Energy vs Performance Hints; amd-pstate.rst, energy_performance_preference",
         },
@@ -110,7 +110,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "slower ramps of the uncore and of turbo",
             effect: crate::Effect::Slower,
-            source: "Intel SDM volume 3, section 15.3.4, IA32_ENERGY_PERF_BIAS; no size is published",
+            source: "Intel SDM volume 3, section 15.3.4, IA32_ENERGY_PERF_BIAS, which gives no size",
         },
         fix: Fix::both(
             "x86_energy_perf_policy --cpu {core} --epb 0",
@@ -146,7 +146,7 @@ pub const RULES: &[Rule] = &[
             "rigtorp.se, Low latency tuning guide",
         ],
         conflicts: &[
-            "off: older editions of the DPDK guide; the FlexRAN slides ask for one fixed P-state",
+            "off: older editions of the DPDK guide; the FlexRAN slides ask for a fixed P-state where power management must stay on",
             "on: OpenShift vDU, DPDK guide, rigtorp.se",
         ],
     },
@@ -158,7 +158,7 @@ pub const RULES: &[Rule] = &[
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
         judge: dynamic_boost,
         why: "With hwp_dynamic_boost the driver raises the lowest frequency for a moment after a task has waited for I/O, and lowers it again: two changes \
-              for each burst. Where a change stops the core, both are late packets; elsewhere the boost costs nothing.",
+              for each burst. Where a change stops the core for long (Cascade Lake), both are late packets.",
         magnitude: Magnitude {
             text: "two changes of frequency a burst, about 12 us each on Cascade Lake servers",
             effect: crate::Effect::Late(STOP),
@@ -212,6 +212,22 @@ fn cost(facts: &Facts, context: &Context, cpu: &Cpu) -> &'static str {
     }
 }
 
+/// Says in the costs which CPUs a fix of whole cores changes beside those of the finding.
+pub(super) fn of_whole_cores(facts: &Facts, judged: Judged, cost: &str) -> Judged {
+    let named = |judgement: Judgement| {
+        let Subject::Cpus(cpus) = &judgement.subject else { return judgement };
+        let others = cores(facts, cpus).difference(cpus);
+        if others.is_empty() || judgement.verdict == Verdict::Pass || judgement.verdict.reason().is_some() {
+            return judgement;
+        }
+        let share = if others.len() == 1 { "which shares a core with them" } else { "which share these cores" };
+        let cost = judgement.cost.as_deref().unwrap_or(cost);
+        let cost = format!("{cost} Also changes {}, {share}.", Subject::from(&others));
+        judgement.costs(cost)
+    };
+    judged.map(|judgements| judgements.into_iter().map(named).collect())
+}
+
 /// Does the hardware go above the driver's highest frequency?
 fn boosts(facts: &Facts, cpu: &Cpu) -> bool {
     cpu.frequency.driver.is(|driver| driver == "acpi-cpufreq") == Some(true) && facts.scaling.boost.get() == Some(true)
@@ -230,7 +246,7 @@ fn may_fall(cpu: &Cpu) -> String {
 }
 
 fn governor(facts: &Facts, context: &Context) -> Judged {
-    by_cpu(facts, &context.critical(facts), |cpu| {
+    let judged = by_cpu(facts, &context.critical(facts), |cpu| {
         let (governor, low) = (&cpu.frequency.governor, &cpu.frequency.scaling_min);
         let judgement = match known(governor)?.as_str() {
             "performance" => Judgement::pass(Subject::Host, "the governor is performance"),
@@ -247,7 +263,8 @@ fn governor(facts: &Facts, context: &Context) -> Judged {
             Some(lowest) => judgement.see_as(megahertz(lowest), low.source()),
             None => judgement,
         })
-    })
+    });
+    of_whole_cores(facts, judged, POWER)
 }
 
 /// The CPUs whose frequency must not change for these not to stop: where one frequency is wanted, all threads of their
@@ -257,12 +274,12 @@ fn clocked(facts: &Facts, context: &Context, cpus: &CpuSet) -> CpuSet {
 }
 
 fn span(facts: &Facts, context: &Context) -> Judged {
-    by_cpu(facts, &clocked(facts, context, &context.isolated.value), |cpu| {
+    let judged = by_cpu(facts, &clocked(facts, context, &context.isolated.value), |cpu| {
         let (low, high) = (&cpu.frequency.scaling_min, &cpu.frequency.scaling_max);
         let (min, max) = (*known(low)?, *known(high)?);
         let floor = steady(facts, cpu.id).filter(|_| !one_frequency(facts, context));
         let above = cpu.frequency.hardware_max.get().filter(|most| *most > max);
-        let up_to = |most| format!(", up to {}", megahertz(most));
+        let up_to = |most| format!(", up to about {}", megahertz(most));
         let judgement = match min == max {
             true if boosts(facts, cpu) && cpu.frequency.hardware_max.get() == Some(max) => Judgement::pass(
                 Subject::Host,
@@ -277,6 +294,7 @@ fn span(facts: &Facts, context: &Context) -> Judged {
             false => {
                 // cpufreq's `boost` raises the frequency above the bounds of acpi-cpufreq.
                 let (verb, boost) = match boosts(facts, cpu) {
+                    // Of acpi-cpufreq the highest is worked out from the ratio that CPPC states.
                     true => ("be set", format!("; boost goes above{}", above.map(up_to).unwrap_or_default())),
                     false => ("change", String::new()),
                 };
@@ -299,7 +317,8 @@ fn span(facts: &Facts, context: &Context) -> Judged {
         };
         let judgement = judgement.costs(cost(facts, context, cpu));
         Ok(judgement.see_as(megahertz(min), low.source()).see_as(megahertz(max), high.source()))
-    })
+    });
+    of_whole_cores(facts, judged, FLOOR)
 }
 
 /// Does a change of frequency stop the core for about 12 us? The guide (section 4 and its figures) names the 2nd generation
@@ -330,9 +349,14 @@ fn stops_here(facts: &Facts) -> Result<(bool, String), Skip> {
     let generation = &facts.cpus.generation;
     let value = *known(generation)?;
     let name = format!("{value:?}");
-    let stops =
-        stops(value).ok_or_else(|| Skip::unknown(format!("no source says whether a change stops a core of {name}")))?;
-    Ok((stops, name))
+    let open =
+        || Skip::unknown(format!("whether a change of frequency stops the core is not known: {}", not_named(&name)));
+    Ok((stops(value).ok_or_else(open)?, name))
+}
+
+/// What the source says of a generation for which `stops` is `None`.
+pub(crate) fn not_named(part: &str) -> String {
+    format!("the Intel P-state guide names Cascade Lake and Ice Lake, not {part}")
 }
 
 fn transition(facts: &Facts, context: &Context) -> Judged {
@@ -370,7 +394,7 @@ fn transition(facts: &Facts, context: &Context) -> Judged {
 }
 
 fn epp(facts: &Facts, context: &Context) -> Judged {
-    by_cpu(facts, &context.critical(facts), |cpu| {
+    let judged = by_cpu(facts, &context.critical(facts), |cpu| {
         let epp = &cpu.frequency.epp;
         let judgement = match known(epp)?.as_str() {
             "performance" | "0" => Judgement::pass(Subject::Host, "the energy preference is performance"),
@@ -381,11 +405,12 @@ fn epp(facts: &Facts, context: &Context) -> Judged {
             other => Judgement::warn(Subject::Host, format!("the energy preference is {other}, not performance")),
         };
         Ok(judgement.see(epp))
-    })
+    });
+    of_whole_cores(facts, judged, POWER)
 }
 
 fn epb(facts: &Facts, context: &Context) -> Judged {
-    by_cpu(facts, &context.critical(facts), |cpu| {
+    let judged = by_cpu(facts, &context.critical(facts), |cpu| {
         if let Some(epp) = cpu.frequency.epp.value() {
             return Err(Skip::not_applicable(format!(
                 "the energy preference ({epp}) decides where there is one: cpu.epp judges it"
@@ -397,7 +422,8 @@ fn epb(facts: &Facts, context: &Context) -> Judged {
             n => Judgement::warn(Subject::Host, format!("the energy bias is {n}, and 0 is performance (of 0 to 15)")),
         };
         Ok(judgement.see(bias))
-    })
+    });
+    of_whole_cores(facts, judged, POWER)
 }
 
 fn turbo(facts: &Facts, context: &Context) -> Judged {
@@ -406,7 +432,7 @@ fn turbo(facts: &Facts, context: &Context) -> Judged {
     const OFF: Side = Side {
         is: "turbo is off",
         want: "turbo off",
-        who: "older editions of the DPDK guide; the FlexRAN slides ask for one fixed P-state",
+        who: "older editions of the DPDK guide; the FlexRAN slides ask for a fixed P-state where power management must stay on",
         of: &[],
     };
     const ON: Side = Side {
@@ -432,7 +458,7 @@ fn turbo(facts: &Facts, context: &Context) -> Judged {
 fn dynamic_boost(facts: &Facts, context: &Context) -> Judged {
     let fact = &facts.scaling.hwp_dynamic_boost;
     if !*known(fact)? {
-        return Judgement::pass(Subject::Host, "the driver does not boost after waits for I/O")
+        return Judgement::pass(Subject::Host, "the driver does not raise the lowest frequency after waits for I/O")
             .see_whether(fact, "on", "off")
             .alone();
     }
@@ -452,16 +478,22 @@ fn dynamic_boost(facts: &Facts, context: &Context) -> Judged {
     let judgement = match stops {
         true => Judgement::warn(
             Subject::Host,
-            format!("the driver raises the frequency after waits for I/O, and each change stops a core of {name}"),
+            format!(
+                "the driver raises the lowest frequency for a moment after waits for I/O, and each change stops a core of {name}"
+            ),
         ),
         false => Judgement::pass(
             Subject::Host,
             format!(
-                "the driver raises the frequency after waits for I/O; a change stops a core of {name} for less than 1 us"
+                "the driver raises the lowest frequency for a moment after waits for I/O; a change stops a core of {name} for \
+                 less than 1 us"
             ),
         ),
     };
-    judgement.see_whether(fact, "on", "off").see_as(name, facts.cpus.generation.source()).alone()
+    let judgement = judgement.see_whether(fact, "on", "off").see_as(name, facts.cpus.generation.source());
+    // It is not for CPUs of the governor performance.
+    let moved = critical.iter().filter_map(|id| facts.cpus.cpu(id)).find(|cpu| !is_idle(cpu));
+    judgement.see_if(moved.map(|cpu| &cpu.frequency.governor)).alone()
 }
 
 /// Below the frequency by more than this, something holds the CPU back (mlnx_tune).
@@ -650,6 +682,24 @@ pub(crate) mod tests {
         // For a floor the own request is enough; the fix names whole cores all the same.
         let floor = based(ice_lake(), "2200000").isolated("2-3");
         assert_eq!(floor.judge("cpu.freq-span")[0].subject.to_string(), "CPUs 2-3");
+        // gnr0: CPUs 44-64 of housekeeping are the other threads of 300-320.
+        let cost = |host: Host, id: &str| host.judge(id)[0].cost.clone().unwrap_or_default();
+        let threads = |host: Host| {
+            (0..8).fold(host, |host, n| {
+                let place = format!("/sys/devices/system/cpu/cpu{n}/topology/thread_siblings_list");
+                host.file(&place, &format!("{},{}", n % 4, n % 4 + 4))
+            })
+        };
+        let also = " Also changes CPUs 6-7, which share these cores.";
+        assert_eq!(cost(threads(floor.clone()), "cpu.freq-span"), format!("{}{also}", super::FLOOR));
+        let saving = policies(threads(floor.clone()), "energy_performance_preference", "power\n");
+        let saving = policies(saving, "scaling_governor", "powersave\n");
+        for id in ["cpu.governor", "cpu.epp"] {
+            assert_eq!(cost(saving.clone(), id), format!("{}{also}", super::POWER), "{id}");
+        }
+        let one = threads(floor.clone()).isolated("2-3,6");
+        assert!(cost(one, "cpu.freq-span").ends_with("Also changes CPU 7, which shares a core with them."));
+        assert_eq!(cost(threads(floor.clone()).isolated("2-3,6-7"), "cpu.freq-span"), super::FLOOR);
         let intent = crate::Intent { isolated: Some("2-3".parse().unwrap()), ..crate::Intent::default() };
         let facts = policies(host("800000", "800000"), "energy_performance_preference", "power\n").facts();
         let report = crate::audit(&facts, &intent);
@@ -703,9 +753,9 @@ pub(crate) mod tests {
         assert_eq!((spans(ice_lake()), spans(bounds("800000", "2200000"))), (None, None));
     }
 
-    /// skld0, a Xeon D-2146NT: no source says that a change stops its core, so nothing takes its turbo away.
+    /// skld0, a Xeon D-2146NT: the guide does not name it, so nothing takes its turbo away.
     #[test]
-    fn no_stop_is_claimed_of_a_generation_that_no_source_names() {
+    fn no_stop_is_claimed_of_a_generation_that_the_guide_does_not_name() {
         // The guide names the 2nd and the 3rd generation of Xeon Scalable alone.
         for other in [super::Generation::Skylake, super::Generation::EmeraldRapids, super::Generation::SierraForest] {
             assert_eq!(super::stops(other), None, "{other:?}");
@@ -715,7 +765,13 @@ pub(crate) mod tests {
         assert_eq!(judgement.found, "the frequency may change between 800 MHz and 2200 MHz");
         assert_eq!((judgement.effect, judgement.cost.as_deref()), (None, Some(super::FLOOR)));
         let unknown = skylake().judge("cpu.pstate-transition-gen").remove(0).verdict;
-        assert_eq!(unknown.reason(), Some("no source says whether a change stops a core of Skylake"));
+        assert_eq!(
+            unknown.reason(),
+            Some(
+                "whether a change of frequency stops the core is not known: the Intel P-state guide names Cascade Lake and Ice \
+                 Lake, not Skylake"
+            )
+        );
         let intent = crate::Intent { isolated: Some("2-3".parse().unwrap()), ..crate::Intent::default() };
         let report = crate::audit(&skylake().facts(), &intent);
         let span = report.findings.iter().find(|finding| finding.rule.id == "cpu.freq-span").unwrap();

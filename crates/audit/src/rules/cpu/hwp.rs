@@ -6,7 +6,7 @@ use host::Facts;
 use host::facts::{Cpu, CpuSet, IdleState, Vendor, bits};
 use units::Nanos;
 
-use super::frequency::at_each_change;
+use super::frequency::{at_each_change, of_whole_cores};
 use super::idle;
 use crate::remedy::steady;
 use crate::rules::common::{HWP, by_cpu};
@@ -47,11 +47,11 @@ pub const RULES: &[Rule] = &[
         applies: INTEL,
         judge: efficient_turbo,
         why: "With energy-efficient turbo the hardware grants turbo only after it has judged that the work profits from it. Linux knows bit 19 of MSR \
-              0x1FC as its switch on Kaby Lake and Coffee Lake desktops alone; what it means on other models no public document says.",
+              0x1FC as its switch on Kaby Lake and Coffee Lake desktops alone.",
         magnitude: Magnitude {
-            text: "a later turbo; no size is published",
+            text: "turbo comes later; the source gives no size",
             effect: crate::Effect::Slower,
-            source: "Linux drivers/cpufreq/intel_pstate.c, MSR_IA32_POWER_CTL_BIT_EE; no size is published",
+            source: "Linux drivers/cpufreq/intel_pstate.c, MSR_IA32_POWER_CTL_BIT_EE",
         },
         fix: Fix::boot("firmware setting Energy Efficient Turbo: disabled"),
         cost: "Some power.",
@@ -109,9 +109,9 @@ pub const RULES: &[Rule] = &[
         judge: package,
         why: "When all cores of a socket sleep deeply the uncore may too: mesh, memory controllers and links. The way out of it comes on top of the core's.",
         magnitude: Magnitude {
-            text: "on top of the core's own exit; no size is published",
+            text: "on top of the core's own exit; the source gives no size",
             effect: crate::Effect::Unsized,
-            source: "Intel SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL, holds the limit; no size is published",
+            source: "Intel SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL, holds the limit",
         },
         fix: Fix::boot("firmware setting Package C State: C0/C1"),
         cost: "Tens of watts on an idle socket.",
@@ -129,7 +129,8 @@ pub const RULES: &[Rule] = &[
         title: "C1 is not promoted to C1E",
         applies: INTEL,
         judge: c1e,
-        why: "With bit 1 of MSR 0x1FC set the hardware turns C1 into C1E, which lowers frequency and voltage too, though the kernel asked for C1.",
+        why: "With bit 1 of MSR 0x1FC set the hardware turns C1 into C1E, which lowers frequency and voltage too, though the kernel asked for C1. \
+              On Alder Lake and Meteor Lake the bit decides for both: set, they are C1E; clear, they are C1.",
         magnitude: Magnitude {
             text: "4 us instead of 1 us on Ice Lake",
             effect: crate::Effect::Late(Nanos::from_micros(3)),
@@ -140,7 +141,13 @@ pub const RULES: &[Rule] = &[
             "firmware setting Enhanced Halt State (C1E): disabled",
         ),
         cost: "Idle cores keep their voltage.",
-        references: &[SDM, "intel/pepc, C1E autopromote", "OpenShift vDU reference configuration, host firmware"],
+        references: &[
+            SDM,
+            "Linux drivers/idle/intel_idle.c, adl_cstates",
+            "Linux commit 9edf3c0ffef0 (intel_idle: add SPR support): C1, C1E and the bit before Sapphire Rapids",
+            "intel/pepc, C1E autopromote",
+            "OpenShift vDU reference configuration, host firmware",
+        ],
         conflicts: &[],
     },
     Rule {
@@ -161,11 +168,13 @@ pub const RULES: &[Rule] = &[
             "pepc cstates config --cpus {core} --c1-demotion off --c1-undemotion off",
             "firmware setting C1 auto demotion: disabled",
         ),
-        cost: "With C6 enabled, wake-ups come from C6 more often: disable C6 too.",
+        cost: DEMOTION_COST,
         references: &[SDM, "intel/pepc, C1 demotion"],
         conflicts: &[],
     },
 ];
+
+const DEMOTION_COST: &str = "With C6 enabled, wake-ups come from C6 more often: disable C6 too.";
 
 fn hwp_request(facts: &Facts, context: &Context) -> Judged {
     let enabled = facts.msrs.register(0x770);
@@ -174,7 +183,7 @@ fn hwp_request(facts: &Facts, context: &Context) -> Judged {
     // (drivers/cpufreq/intel_pstate.c, hybrid_get_cpu_scaling).
     let servers = facts.cpus.generation.is_known();
     let level = |level: u64| if servers { format!("{} MHz", level * 100) } else { format!("level {level}") };
-    by_cpu(facts, &context.critical(facts), |cpu| {
+    let judged = by_cpu(facts, &context.critical(facts), |cpu| {
         if off(cpu.id) {
             return Err(Skip::not_applicable("hardware-controlled states are off (MSR 0x770 bit 0)"));
         }
@@ -206,7 +215,8 @@ fn hwp_request(facts: &Facts, context: &Context) -> Judged {
             true => judgement.see_as("bit 0 is set", "MSR 0x770"),
             false => judgement,
         })
-    })
+    });
+    of_whole_cores(facts, judged, super::frequency::POWER)
 }
 
 /// One field of a register of every CPU: wrong where the test says so.
@@ -230,7 +240,9 @@ fn efficient_turbo(facts: &Facts, context: &Context) -> Judged {
     const NAMED: u32 = 0x9E;
     let model = *known(&facts.cpus.model)?;
     if model != NAMED {
-        return Err(Skip::unknown(format!("no public document says what bit 19 of MSR 0x1FC is on model 0x{model:x}")));
+        return Err(Skip::unknown(format!(
+            "Linux knows bit 19 of MSR 0x1FC as its switch on model 0x{NAMED:x}, not on model 0x{model:x}"
+        )));
     }
     field(facts, context, 0x1FC, (19, 19), |disabled| match disabled {
         0 => Judgement::warn(Subject::Host, "energy-efficient turbo is on"),
@@ -341,7 +353,43 @@ fn package(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
+/// What a request for C1E enters, as bit 1 of MSR 0x1FC is set or not.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Promotion {
+    /// C1E either way (commit 9edf3c0ffef0, of the Xeons before Sapphire Rapids).
+    OfC1,
+    /// C1E with the bit, C1 without it: the two cannot be enabled at the same time (intel_idle.c, above adl_cstates; commit
+    /// eeae55e, intel_idle: Add Meteorlake support).
+    OfBoth,
+    /// Which of them is not known: Sapphire Rapids changed with its firmware (commit 1548fac47a11).
+    Unknown,
+}
+
+impl Promotion {
+    fn of(facts: &Facts) -> Self {
+        use host::facts::Generation::*;
+        match (facts.cpus.generation.get(), facts.cpus.model.get()) {
+            (Some(Haswell | Broadwell | Skylake | CascadeLake | CooperLake | IceLake), _) => Self::OfC1,
+            // Alder Lake, its mobile parts, those of E-cores alone, Meteor Lake.
+            (_, Some(0x97 | 0x9A | 0xBE | 0xAA)) => Self::OfBoth,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// What promotion does where the kernel's first state is C1E, and C1 is not requested.
+    fn of_c1e(self, exit: &str) -> String {
+        match self {
+            Self::OfC1 => format!("promotion of C1 to C1E is on, but the kernel requests C1E, not C1{exit}"),
+            Self::OfBoth => format!(
+                "promotion of C1 to C1E is on, and makes C1E{exit} of the kernel's first state: without it, it is C1"
+            ),
+            Self::Unknown => format!("promotion of C1 to C1E is on; the kernel's first state is C1E{exit}"),
+        }
+    }
+}
+
 fn c1e(facts: &Facts, context: &Context) -> Judged {
+    let (promotion, budget) = (Promotion::of(facts), context.budget());
     by_cpu(facts, &context.critical(facts), |cpu| {
         let fact = facts.msrs.of(0x1FC, cpu.id);
         let value = *known(&fact)?;
@@ -354,18 +402,36 @@ fn c1e(facts: &Facts, context: &Context) -> Judged {
         let state = |wanted: &str| states().find(|state| is(state, wanted))?.exit_latency.get();
         let deeper = states().find(|state| state.name.is(|name| name.starts_with('C')) == Some(true));
         let judgement = match bits(value, 1, 1) {
+            0 if promotion == Promotion::OfBoth && states().any(|state| is(state, "C1E")) => Judgement::pass(
+                Subject::Host,
+                "C1 is not promoted to C1E, and the kernel's C1E is C1: of the two there is one on this model",
+            ),
             0 => Judgement::pass(Subject::Host, "C1 is not promoted to C1E"),
             // Without any state of its own the kernel halts, which is C1.
             _ if let Some(first) = deeper
                 && !states().any(|state| is(state, "C1")) =>
             {
-                let exit = first.exit_latency.get().map(|exit| format!(" ({exit})")).unwrap_or_default();
-                let already = if is(first, "C1E") { " already" } else { "" };
-                let text = format!(
-                    "promotion of C1 to C1E is on and does nothing here: the kernel's first state is {}{already}{exit}",
-                    idle::name(first)
-                );
-                Judgement::pass(Subject::Host, text).see(&first.name)
+                let late = first.exit_latency.get();
+                let exit = late.map(|exit| format!(" ({exit})")).unwrap_or_default();
+                let is_c1e = is(first, "C1E");
+                let text = match is_c1e {
+                    true => promotion.of_c1e(&exit),
+                    false => format!(
+                        "promotion of C1 to C1E is on, but the kernel's first state is {}{exit}",
+                        idle::name(first)
+                    ),
+                };
+                let judgement = match late.filter(|late| *late > budget) {
+                    Some(late) if is_c1e && promotion == Promotion::OfBoth => {
+                        Judgement::warn(Subject::Host, text).takes(late)
+                    }
+                    _ => Judgement::pass(Subject::Host, text),
+                };
+                let judgement = judgement.see(&first.name);
+                match facts.cpus.model.get() {
+                    Some(model) => judgement.see_as(format!("model {model}"), facts.cpus.model.source()),
+                    None => judgement,
+                }
             }
             _ => {
                 let judgement = Judgement::warn(Subject::Host, "the hardware makes C1E of each C1");
@@ -382,7 +448,7 @@ fn c1e(facts: &Facts, context: &Context) -> Judged {
 fn demotion(facts: &Facts, context: &Context) -> Judged {
     const BITS: [(u32, &str); 4] =
         [(25, "C3 demotion"), (26, "C1 demotion"), (27, "C3 undemotion"), (28, "C1 undemotion")];
-    by_cpu(facts, &context.critical(facts), |cpu| {
+    let judged = by_cpu(facts, &context.critical(facts), |cpu| {
         let fact = facts.msrs.of(0xE2, cpu.id);
         let value = *known(&fact)?;
         let on: Vec<&str> =
@@ -402,8 +468,10 @@ fn demotion(facts: &Facts, context: &Context) -> Judged {
                 format!("{} {verb} on: the hardware may override the kernel's choice of idle state", on.join(" and ")),
             ),
         };
-        Ok(judgement.see_as(format!("0x{value:x}"), format!("{}, bits 28:25", fact.source())))
-    })
+        let four = format!("0x{value:x}, of which bits 28:25 are {:04b}", bits(value, 28, 25));
+        Ok(judgement.see_as(four, fact.source()))
+    });
+    of_whole_cores(facts, judged, DEMOTION_COST)
 }
 
 #[cfg(test)]
@@ -464,7 +532,7 @@ pub(crate) mod tests {
         Case::unknown("idle.pkg-cstate", host),
         Case::pass("idle.c1e", || msr("0x1fc", "0x0")),
         Case::warn("idle.c1e", || msr("0x1fc", "0x2")),
-        Case::pass("idle.c1e", || with_states(msr("0x1fc", "0x2"), &[("C1E", "2"), ("C6", "170")])),
+        Case::pass("idle.c1e", || with_states(of_model(154, "0x1fc", "0x2"), &[("C1E", "2"), ("C6", "170")])),
         Case::unknown("idle.c1e", host),
         Case::pass("idle.c1-demotion", || msr("0xe2", "0x8000")),
         Case::warn("idle.c1-demotion", || msr("0xe2", "0x14000000")),
@@ -517,16 +585,31 @@ pub(crate) mod tests {
         assert_eq!(judgements[0].effect, Some(crate::Effect::Late(units::Nanos::from_micros(3))));
     }
 
-    /// adl0 has no C1; where intel_idle takes the firmware's states, C1 is called C1_ACPI.
+    /// adl0 has no C1: there the bit makes C1E what it is. Where intel_idle takes the firmware's states, C1 is called C1_ACPI.
     #[test]
-    fn promotion_does_nothing_only_where_the_kernel_requests_no_c1() {
-        let of = |states: &[(&str, &str)]| with_states(msr("0x1fc", "0x2"), states).judge("idle.c1e").remove(0);
-        let found = of(&[("POLL", "0"), ("C1E", "2"), ("C6", "170")]).found;
+    fn what_promotion_does_without_a_c1_is_of_the_model() {
+        let of = |model, value, states: &[(&str, &str)]| {
+            with_states(of_model(model, "0x1fc", value), states).judge("idle.c1e").remove(0)
+        };
+        let first: &[(&str, &str)] = &[("POLL", "0"), ("C1E", "2"), ("C6", "170")];
+        let found = |model, value| of(model, value, first).found;
         assert_eq!(
-            found,
-            "promotion of C1 to C1E is on and does nothing here: the kernel's first state is C1E already (2us)"
+            found(154, "0x2"),
+            "promotion of C1 to C1E is on, and makes C1E (2us) of the kernel's first state: without it, it is C1"
         );
-        assert_eq!(of(&[("POLL", "0"), ("C1_ACPI", "1"), ("C2_ACPI", "41")]).verdict, crate::Verdict::Warn);
+        assert_eq!(
+            found(154, "0x0"),
+            "C1 is not promoted to C1E, and the kernel's C1E is C1: of the two there is one on this model"
+        );
+        assert_eq!(found(106, "0x2"), "promotion of C1 to C1E is on, but the kernel requests C1E, not C1 (2us)");
+        for other in [143, 1] {
+            assert_eq!(found(other, "0x2"), "promotion of C1 to C1E is on; the kernel's first state is C1E (2us)");
+        }
+        let deep = of(154, "0x2", &[("C6", "170")]);
+        assert_eq!(deep.found, "promotion of C1 to C1E is on, but the kernel's first state is C6 (170us)");
+        let slow = of(154, "0x2", &[("C1E", "12"), ("C6", "170")]);
+        assert_eq!(slow.effect, Some(crate::Effect::Late(units::Nanos::from_micros(12))));
+        assert_eq!(of(106, "0x2", &[("POLL", "0"), ("C1_ACPI", "1"), ("C2_ACPI", "41")]).verdict, crate::Verdict::Warn);
     }
 
     /// pepc(1), cstates: without --cpus all CPUs of the host are changed; the register is a core's, 0x1fc a package's.

@@ -171,9 +171,7 @@ fn states(facts: &Facts, context: &Context) -> Judged {
         let judgement = match exit <= budget {
             true => Judgement::pass(Subject::Host, text),
             // DPDK's guide has deep states off for an application that polls, though only one that pauses enters them.
-            false if context.only_polls() => {
-                Judgement::warn(Subject::Host, format!("{text}; a thread that polls without a pause does not enter it"))
-            }
+            false if context.only_polls() => Judgement::warn(Subject::Host, format!("{text}{NOT_ENTERED}")),
             // Ten times the budget of an intent is no matter of taste; without one deep states may be what is wanted.
             false if context.has_intent() && exit.as_nanos() / 10 >= budget.as_nanos() => {
                 Judgement::fail(Subject::Host, text).takes(exit)
@@ -187,6 +185,9 @@ fn states(facts: &Facts, context: &Context) -> Judged {
             .see(&facts.idle.dma_latency))
     })
 }
+
+/// Of deep states, where the application polls.
+const NOT_ENTERED: &str = "; a thread that polls without a pause does not enter it";
 
 /// What a wake-up is compared with, in words.
 fn bound(context: &Context) -> String {
@@ -267,7 +268,7 @@ fn driver(facts: &Facts, _: &Context) -> Judged {
         }
         "acpi_idle" if facts.cpus.vendor.get() == Some(host::facts::Vendor::Amd) => Judgement::pass(
             Subject::Host,
-            "the driver is acpi_idle, the only one for AMD: states and latencies are the firmware's word",
+            "the driver is acpi_idle, as usual on AMD: states and latencies are the firmware's word",
         ),
         "none" => Judgement::pass(Subject::Host, "there is no driver: idle CPUs halt or poll"),
         driver => Judgement::pass(Subject::Host, format!("the driver is {driver}")),
@@ -296,22 +297,28 @@ fn global(facts: &Facts, context: &Context) -> Judged {
             }
             Ok(Some((state, exit))) if exit <= budget => Judgement::pass(
                 Subject::Host,
-                format!("there is no limit, and none is needed: the deepest state, {}, takes {exit}", name(state)),
+                format!(
+                    "there is no limit{}: the deepest state, {}, takes {exit}; {}",
+                    if exit <= budget / 2 { ", and none is needed" } else { "" },
+                    name(state),
+                    bound(context)
+                ),
             )
             .see(&state.exit_latency),
             Ok(Some((state, exit))) => Judgement::warn(
                 Subject::Host,
                 format!(
-                    "nothing limits wake-up times: the deepest state, {}, takes {exit}; {}",
+                    "no limit on wake-up times holds for all CPUs: the deepest state, {}, takes {exit}; {}",
                     name(state),
                     bound(context)
                 ),
             )
             .with_effect(wait(context, exit))
             .see(&state.exit_latency),
-            Err(Skip::Unknown { .. }) => {
-                Judgement::warn(Subject::Host, format!("nothing limits wake-up times; {}", bound(context)))
-            }
+            Err(Skip::Unknown { .. }) => Judgement::warn(
+                Subject::Host,
+                format!("no limit on wake-up times holds for all CPUs; {}", bound(context)),
+            ),
         }
     };
     let judgement = judgement.costs(cost(context, &critical)).see(limit);
@@ -361,7 +368,8 @@ fn unlimited(facts: &Facts, context: &Context, cpu: &Cpu) -> Judgement {
         Ok(Some((state, exit))) if exit <= context.budget() => Judgement::pass(
             Subject::Host,
             format!(
-                "they have no limit of their own, and need none: the deepest state, {}, takes {exit} to wake up; {}",
+                "they have no limit of their own{}: the deepest state, {}, takes {exit} to wake up; {}",
+                if exit <= context.budget() / 2 { ", and need none" } else { "" },
                 name(state),
                 bound(context)
             ),
@@ -369,7 +377,12 @@ fn unlimited(facts: &Facts, context: &Context, cpu: &Cpu) -> Judgement {
         .see(&state.exit_latency),
         Ok(Some((state, exit))) => Judgement::warn(
             Subject::Host,
-            format!("they have no limit of their own: {} takes {exit} to wake up; {}", name(state), bound(context)),
+            format!(
+                "they have no limit of their own: {} takes {exit} to wake up; {}{}",
+                name(state),
+                bound(context),
+                if context.only_polls() { NOT_ENTERED } else { "" }
+            ),
         )
         .with_effect(wait(context, exit))
         .see(&state.exit_latency),
@@ -458,6 +471,25 @@ pub(crate) mod tests {
         assert_eq!((judgement.verdict, judgement.effect), (crate::Verdict::Warn, None));
         let own = poll(with_usage(own("0\n"), "0", "", "5")).judge("idle.pmqos-percpu").remove(0);
         assert_eq!(own.effect, Some(Effect::Unsized), "{own:?}");
+        assert!(own.found.ends_with("a thread that polls without a pause does not enter it"), "{}", own.found);
+    }
+
+    /// rome0, emr0: of a goal of 400 us C2 takes 400, C6 290. No need is denied where more than half is gone.
+    #[test]
+    fn no_limit_is_called_needless_where_a_state_takes_most_of_the_goal() {
+        let found = |goal, id: &str| {
+            let host = with_usage(own("0\n"), "0", "", "5").file("/commands/cpu_dma_latency", "2000000000\n");
+            let judgement = host.goal(Nanos::from_micros(goal)).judge(id).remove(0);
+            assert_eq!(judgement.verdict, crate::Verdict::Pass);
+            judgement.found
+        };
+        assert_eq!(
+            found(133, "idle.pmqos-percpu"),
+            "they have no limit of their own: the deepest state, C6, takes 133us to wake up; the goal is 133us"
+        );
+        assert!(found(266, "idle.pmqos-percpu").starts_with("they have no limit of their own, and need none: "));
+        assert!(found(133, "idle.pmqos-global").starts_with("there is no limit: "));
+        assert!(found(266, "idle.pmqos-global").starts_with("there is no limit, and none is needed: "));
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "as much as a power limit or an energy preference",
             effect: crate::Effect::Slower,
-            source: "Linux Documentation/userspace-api/sysfs-platform_profile.rst; no size is published",
+            source: "Linux Documentation/userspace-api/sysfs-platform_profile.rst, which gives no size",
         },
         fix: Fix::runtime("echo performance > /sys/firmware/acpi/platform_profile"),
         cost: "More power and noise.",
@@ -112,7 +112,7 @@ fn throttles(facts: &Facts, _: &Context) -> Judged {
     if let Some((all, length)) = during {
         let (cpus, sum) = hit(all);
         let judgement = match sum {
-            0 => Judgement::pass(Subject::Host, format!("nothing was throttled during {length}")),
+            0 => Judgement::pass(Subject::Host, format!("no CPU was throttled for heat during {length}")),
             n => Judgement::fail(&cpus, format!("throttled {n} times during {length}")),
         };
         return judgement.see_as(format!("{sum} events during {length}"), PLACE).alone();
@@ -122,7 +122,7 @@ fn throttles(facts: &Facts, _: &Context) -> Judged {
     }
     let (cpus, sum) = hit(&facts.counters.throttles);
     let judgement = match sum {
-        0 => Judgement::pass(Subject::Host, "nothing was throttled since boot"),
+        0 => Judgement::pass(Subject::Host, "no CPU was throttled for heat since boot"),
         n => Judgement::warn(&cpus, format!("throttled {n} times since boot; --interval shows whether it continues")),
     };
     judgement.see_as(format!("{sum} events since boot"), PLACE).alone()

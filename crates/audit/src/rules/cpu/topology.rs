@@ -22,7 +22,7 @@ pub const RULES: &[Rule] = &[
         judge: smt,
         why: "Two threads of a core share its execution ports, its first caches and its idle states.",
         magnitude: Magnitude {
-            text: "up to half of the core's throughput while the sibling is busy; nothing while it is idle or offline",
+            text: "up to half of the core's throughput while the sibling is busy",
             effect: crate::Effect::Slower,
             source: "FlexRAN real-time platform slides (2018), which find like latency with the sibling disabled; the size is general knowledge",
         },
@@ -36,7 +36,10 @@ pub const RULES: &[Rule] = &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
             "FlexRAN real-time platform slides (2018), Processor Optimizations",
         ],
-        conflicts: &["off: FlexRAN slides, rigtorp.se", "on: OpenShift vDU reference configuration, intel/PerfSpect"],
+        conflicts: &[
+            "off: FlexRAN slides, cpu-isolation.rst, rigtorp.se",
+            "on: OpenShift vDU reference configuration, intel/PerfSpect",
+        ],
     },
     Rule {
         id: "topo.snc",
@@ -102,7 +105,7 @@ fn smt(facts: &Facts, context: &Context) -> Judged {
             const OFF: Side = Side {
                 is: "each core runs one thread",
                 want: "one thread per core",
-                who: "FlexRAN slides, cpu-isolation.rst",
+                who: "FlexRAN slides, cpu-isolation.rst, rigtorp.se",
                 of: &[Workload::Poll],
             };
             const ON: Side = Side {

@@ -114,7 +114,7 @@ pub const RULES: &[Rule] = &[
             source: "Interrupt-mode DPDK slides (2017): DPDK patch 19855; the typical value is an estimate",
         },
         fix: Fix::boot("a newer igb_uio, or vfio-pci; no threadirqs on the command line"),
-        cost: "None.",
+        cost: "The device stops while its driver is replaced.",
         references: &[SLIDES],
         conflicts: &[],
     },

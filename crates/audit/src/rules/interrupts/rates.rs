@@ -89,7 +89,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux kernel/irq/spurious.c, POLL_SPURIOUS_IRQ_INTERVAL and note_interrupt",
         },
         fix: Fix::boot("update or unload the driver whose handler is named").after("dmesg | grep -A20 'nobody cared'"),
-        cost: "None.",
+        cost: "The device stops while its driver is replaced; without one it does nothing.",
         references: &["Linux kernel/irq/spurious.c"],
         conflicts: &[],
     },
@@ -286,7 +286,9 @@ fn storm(facts: &Facts, _: &Context) -> Judged {
     let (found, count) = messages(facts, &["nobody cared", "disabling irq #"])?;
     let source = facts.kernel.messages.source();
     if count == 0 {
-        return Judgement::pass(Subject::Host, "the kernel has switched none off").see_as("no message", source).alone();
+        return Judgement::pass(Subject::Host, "no message says that the kernel has switched an interrupt off")
+            .see_as("no message", source)
+            .alone();
     }
     let judgement = Judgement::fail(Subject::Host, format!("{count} messages say that an interrupt was switched off"));
     found.into_iter().fold(judgement, |judgement, line| judgement.see_as(line, source)).alone()

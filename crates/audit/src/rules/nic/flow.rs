@@ -127,7 +127,7 @@ fn pause(facts: &Facts, context: &Context) -> Judged {
         let word = |on: bool| if on { "on" } else { "off" };
         let longest = link.speed.get().map(|speed| on_wire(LONGEST_PAUSE, speed));
         let judgement = match (said.rx, said.tx) {
-            (false, false) => Judgement::pass(Subject::Host, "nobody is stopped by pause frames"),
+            (false, false) => Judgement::pass(Subject::Host, "it neither obeys nor sends pause frames"),
             (rx, tx) => {
                 let who = match (rx, tx) {
                     (true, true) => "it obeys pause frames, and sends them",
@@ -188,8 +188,10 @@ fn drops(facts: &Facts, context: &Context) -> Judged {
         });
         let span = span(during);
         Ok(match (found.is_empty(), during) {
-            (true, _) => Judgement::pass(Subject::Host, format!("nothing was lost for want of buffers {span}"))
-                .see_as("all 0", source(link)),
+            (true, _) => {
+                Judgement::pass(Subject::Host, format!("no counter shows a frame lost for want of buffers {span}"))
+                    .see_as("all 0", source(link))
+            }
             (false, Some(_)) => see(Judgement::fail(Subject::Host, format!("frames were lost {span}")), &found, link),
             (false, None) => see(Judgement::warn(Subject::Host, format!("frames were lost {span}")), &found, link),
         })

@@ -147,7 +147,11 @@ fn node(facts: &Facts, context: &Context) -> Judged {
         let near: CpuSet = context.isolated.value.iter().filter(near).collect();
         let judgement = match near.is_empty() {
             true => Judgement::warn(Subject::Host, format!("none of the isolated CPUs is on its node {at}")),
-            false => Judgement::pass(Subject::Host, format!("isolated CPUs {near} are on its node {at}")),
+            false => {
+                let far = context.isolated.value.difference(&near);
+                let others = if far.is_empty() { String::new() } else { format!(", {far} on others") };
+                Judgement::pass(Subject::Host, format!("isolated CPUs {near} are on its node {at}{others}"))
+            }
         };
         Ok(judgement.see_as(at.to_string(), device.node.source()))
     })
@@ -364,6 +368,10 @@ pub(crate) mod tests {
         let far = "0000:98:00.0 warn none of the isolated CPUs is on its node 1";
         assert_eq!(said(two_cards().nic("ens3f0")), [format!("{near}; it is the card of ens3f0")]);
         assert_eq!(said(two_cards().nic("ens6f0")), [format!("{far}; it is the card of ens6f0")]);
+        // Some of the CPUs are near: the others are named.
+        assert!(
+            said(two_cards().nic("ens3f0").isolated("2-4"))[0].contains("2-3 are on its node 0, 4 on others; it is")
+        );
         let judgement = two_cards().nic("ens3f0").judge("pci.numa-node").remove(0);
         let seen = judgement.evidence.iter().map(|seen| (seen.value.as_str(), seen.source.as_str()));
         assert!(

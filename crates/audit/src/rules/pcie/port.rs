@@ -22,7 +22,7 @@ pub const RULES: &[Rule] = &[
             source: "IEEE 802.3, 4.2.3.2.5 (truncated binary exponential backoff)",
         },
         fix: Fix::runtime("ip link set {nic} up").after("ethtool -m {nic} # cable, transceiver and the other end"),
-        cost: "None.",
+        cost: "A port that is up takes frames and interrupts.",
         references: &["ethtool(8)", "Mellanox mlnx-tools, mlnx_tune"],
         conflicts: &[],
     },
@@ -41,7 +41,7 @@ pub const RULES: &[Rule] = &[
         },
         fix: Fix::for_good("replace cable or transceiver, or mend the other end")
             .after("ethtool -m {nic}; dmesg | grep {nic}"),
-        cost: "None.",
+        cost: "The parts, and the link is down meanwhile.",
         references: &[
             "Linux Documentation/ABI/testing/sysfs-class-net, carrier_changes",
             "Mellanox mlnx-tools, mlnx_tune",

@@ -29,7 +29,7 @@ pub const RULES: &[Rule] = &[
         fix: Fix::for_good(
             "take away the reason that cpuset.cpus.partition of the group names, then write isolated to it again",
         ),
-        cost: "None.",
+        cost: "Nothing is balanced onto these CPUs any more: each thread must be placed there by hand.",
         references: &[CGROUP, "Linux Documentation/admin-guide/cpu-isolation.rst"],
         conflicts: &[],
     },

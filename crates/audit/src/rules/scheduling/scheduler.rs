@@ -69,7 +69,7 @@ pub const RULES: &[Rule] = &[
         fix: Fix::boot(
             "isolcpus=managed_irq,domain,{isolated} # leave the knobs as they are, and isolate CPUs instead",
         ),
-        cost: "None.",
+        cost: "Nothing is balanced onto these CPUs any more: each thread must be placed there by hand.",
         references: &[
             "Linux commit 8a99b6833c88 (sched: Move SCHED_DEBUG sysctl to debugfs)",
             "clr-power-tweaks issue 24",

@@ -74,7 +74,7 @@ pub const RULES: &[Rule] = &[
         fix: Fix::for_good(
             "load modules before the application starts; keep its processes from unmapping (mallopt, huge pages)",
         ),
-        cost: "None.",
+        cost: "Processes keep memory that they no longer use.",
         references: &["Linux Documentation/timers/no_hz.rst", ISOLATION],
         conflicts: &[],
     },

@@ -245,12 +245,11 @@ fn one(page: &mut String, finding: &Finding, subject: &str) {
     if !risks.is_empty() {
         let _ = writeln!(page, "<dt>Risk</dt><dd>{}</dd>", escaped(&risks));
     }
-    let _ = writeln!(
-        page,
-        "<dt>Cost</dt><dd>{}</dd><dt>References</dt><dd>{}</dd></dl></article>",
-        escaped(&finding.cost),
-        escaped(&finding.references.join("; "))
-    );
+    if !finding.cost.is_empty() {
+        let _ = writeln!(page, "<dt>Cost</dt><dd>{}</dd>", escaped(&finding.cost));
+    }
+    let references = escaped(&finding.references.join("; "));
+    let _ = writeln!(page, "<dt>References</dt><dd>{references}</dd></dl></article>");
 }
 
 /// Text in HTML, also within quotes.
