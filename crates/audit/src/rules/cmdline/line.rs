@@ -201,9 +201,11 @@ fn duplicates(facts: &Facts, context: &Context) -> Judged {
     }
     let well = match names.as_slice() {
         [] => "no parameter is given twice".to_owned(),
-        [one] => format!("{one} is given more than once, which is not known to be a mistake; no other parameter is"),
+        [one] => {
+            format!("{one} is given more than once, which does no known harm; every other parameter is given once")
+        }
         many => format!(
-            "{} are given more than once, which is not known to be a mistake; no other parameter is",
+            "{} are given more than once, which does no known harm; every other parameter is given once",
             enumerated(many)
         ),
     };
@@ -418,14 +420,14 @@ pub(crate) mod tests {
         assert!(fix(operated)[0].starts_with("# nothing, where both are"), "{:?}", fix(operated));
     }
 
-    /// kvm-guest-sno, telco-master: `rw` stands on the line twice.
+    /// kvm-guest-sno, telco-master: the command line has `rw` twice.
     #[test]
     fn what_is_given_twice_without_harm_is_named() {
         let found = |line: &str| with(line).judge("cmd.duplicate").remove(0).found;
         assert_eq!(found("ro quiet"), "no parameter is given twice");
         assert_eq!(
             found("rw quiet rw"),
-            "rw is given more than once, which is not known to be a mistake; no other parameter is"
+            "rw is given more than once, which does no known harm; every other parameter is given once"
         );
         assert!(found("rw console=tty0 rw console=ttyS0").starts_with("rw and console are given more than once"));
     }
