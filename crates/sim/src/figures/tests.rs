@@ -53,7 +53,7 @@ fn a_figure_says_what_the_world_says() {
     let text = "machine = \"xeon-e5-2699v3\"\nnic = \"x540\"\nwarm_up = \"0s\"\nduration = \"2s\"\n\
                 [[traffic]]\nkind = \"slots\"\nperiod = \"350us\"\njitter = \"350ns\"\nstart = \"100us\"\n\
                 [worker]\ndriver = \"user\"\nwait = \"hybrid300\"\n[moderation]\npolicy = \"off\"\n\
-                [idle]\ndeepest = \"C1\"\n[frequency]\npolicy = \"fixed\"\nat = \"2.3GHz\"\n";
+                [scheduler]\nnohz_full = false\n[idle]\ndeepest = \"C1\"\n[frequency]\npolicy = \"fixed\"\nat = \"2.3GHz\"\n";
     let scenario = setup::scenario(text, &Tuning::NONE).unwrap();
     let outcome = crate::world::run(&scenario, Some(1)).unwrap();
     let expected = setup::mean(&outcome.latency) + 2.0 * 2.147;

@@ -2,13 +2,42 @@
 
 use units::Nanos;
 
+use crate::At;
+
+/// The scheduler's tick on a core that goes idle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tick {
+    /// `nohz_full=`: it was stopped while the thread ran alone, and so it is when the core goes idle.
+    Stopped,
+    /// Otherwise it comes so often, until a period is expected to last longer than that.
+    Every(Nanos),
+}
+
+impl Tick {
+    /// `CONFIG_HZ=250`, the default of Linux `kernel/Kconfig.hz`.
+    pub const PERIOD: Nanos = Nanos::from_millis(4);
+}
+
+/// For how long the menu governor expects a core to be idle, and whether the tick ends that earlier.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Prediction {
+    /// What the state is chosen by.
+    pub idle: Nanos,
+    /// Whether the tick goes on, since a shorter period than its own is expected.
+    pub ticks: bool,
+}
+
 /// The prediction of cpuidle's menu governor, as far as it decides between states.
 ///
 /// The next timer bounds the period; a factor learnt per magnitude says which share of that bound the
-/// periods really last; and eight recent periods that resemble each other overrule both. Source:
-/// `drivers/cpuidle/governors/menu.c` (Linux 6.1), its opening comment and `get_typical_interval()`.
+/// periods really last; and eight recent periods that resemble each other overrule both. Where that is shorter than a tick
+/// and the tick is stopped, nothing would end a longer period, so that the next timer alone counts: on such a core each wait for
+/// a device is as deep as its timer allows. Where the tick is not stopped, it ends the period, which then counts as a long one.
+/// Source: `drivers/cpuidle/governors/menu.c` (Linux 6.1), its opening comment, `get_typical_interval()`, `menu_select()` (commits
+/// 87c9fe6ee495 and 5ef499cd571c) and `menu_update()`.
 #[derive(Clone, Debug)]
 pub struct Menu {
+    tick: Tick,
     /// Recent idle periods, in microseconds.
     recent: [u64; INTERVALS],
     next: usize,
@@ -18,6 +47,8 @@ pub struct Menu {
     bound: Nanos,
 }
 
+/// A period that the tick ended counts as so long: 9/10 of `MAX_INTERESTING`.
+const TICKED: Nanos = Nanos::from_millis(45);
 const INTERVALS: usize = 8;
 const BUCKETS: usize = 6;
 /// `RESOLUTION * DECAY`.
@@ -27,17 +58,40 @@ const DECAY: u64 = 8;
 
 impl Menu {
     /// Nothing learnt: as the kernel's zeroed array says, the first periods are taken for short.
-    pub const fn new() -> Self {
-        Self { recent: [0; INTERVALS], next: 0, factors: [UNITY; BUCKETS], bucket: 0, bound: Nanos::ZERO }
+    pub const fn new(tick: Tick) -> Self {
+        Self { tick, recent: [0; INTERVALS], next: 0, factors: [UNITY; BUCKETS], bucket: 0, bound: Nanos::ZERO }
     }
 
-    /// How long the idle period that begins now will last, if the next timer is `next_timer` away.
-    pub fn predict(&mut self, next_timer: Nanos) -> Nanos {
+    /// How long the idle period that begins now will last, if the next timer is `next_timer` away, and the next tick, if it goes on,
+    /// `next_tick`.
+    pub fn predict(&mut self, next_timer: Nanos, next_tick: Nanos) -> Prediction {
+        let idle = self.expect(next_timer);
+        match self.tick {
+            Tick::Stopped if idle < Tick::PERIOD => Prediction { idle: next_timer, ticks: false },
+            Tick::Every(period) if idle < period => Prediction { idle: idle.min(next_tick), ticks: true },
+            _ => Prediction { idle, ticks: false },
+        }
+    }
+
+    fn expect(&mut self, next_timer: Nanos) -> Nanos {
         self.bound = next_timer;
         self.bucket = bucket(next_timer);
         let corrected = next_timer.scale(self.factors[self.bucket], UNITY);
         let typical = typical(&self.recent, corrected.as_micros_floor());
         typical.map_or(corrected, |us| corrected.min(Nanos::from_micros(us)))
+    }
+
+    /// The tick ended the period: it could have been long.
+    pub fn ticked(&mut self) {
+        self.observe(TICKED.min(self.bound));
+    }
+
+    /// How far the next tick is away, if it goes on.
+    pub fn next_tick(&self, now: At) -> Nanos {
+        match self.tick {
+            Tick::Stopped => Nanos::MAX,
+            Tick::Every(period) => Nanos::from_nanos(period.as_nanos() - now.as_nanos() % period.as_nanos()),
+        }
     }
 
     /// The period lasted `idle`, its exit not included.
@@ -50,12 +104,6 @@ impl Menu {
         *factor = (*factor - *factor / DECAY + share).max(1);
         self.recent[self.next] = idle.as_micros_floor();
         self.next = (self.next + 1) % INTERVALS;
-    }
-}
-
-impl Default for Menu {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -155,15 +203,46 @@ mod tests {
 
     #[test]
     fn a_steady_period_is_predicted_against_a_far_timer() {
-        let mut menu = Menu::new();
+        let mut menu = Menu::new(Tick::Every(Tick::PERIOD));
         // Eight periods of no length: nothing is known yet, and shallow is safe.
-        assert_eq!(menu.predict(us(10_000)), us(0));
+        assert_eq!(menu.expect(us(10_000)), us(0));
         for _ in 0..8 {
-            menu.predict(us(10_000));
+            menu.expect(us(10_000));
             menu.observe(us(45));
         }
-        assert_eq!(menu.predict(us(10_000)), us(45));
-        assert_eq!(menu.predict(us(30)), us(30));
+        assert_eq!(menu.expect(us(10_000)), us(45));
+        assert_eq!(menu.expect(us(30)), us(30));
+    }
+
+    #[test]
+    fn with_the_tick_stopped_the_next_timer_decides() {
+        let (mut full, mut idle) = (Menu::new(Tick::Stopped), Menu::new(Tick::Every(Tick::PERIOD)));
+        for menu in [&mut full, &mut idle] {
+            for _ in 0..8 {
+                menu.predict(us(100_000), us(3_000));
+                menu.observe(us(45));
+            }
+        }
+        assert_eq!(full.predict(us(100_000), Nanos::MAX), Prediction { idle: us(100_000), ticks: false });
+        assert_eq!(full.predict(us(30), Nanos::MAX).idle, us(30));
+        assert_eq!(idle.predict(us(100_000), us(3_000)), Prediction { idle: us(45), ticks: true });
+        assert_eq!(idle.predict(us(100_000), us(20)).idle, us(20), "the tick comes before");
+    }
+
+    #[test]
+    fn a_silence_after_short_periods_is_known_for_one_after_some_ticks() {
+        let mut menu = Menu::new(Tick::Every(Tick::PERIOD));
+        for _ in 0..8 {
+            menu.predict(us(100_000), us(3_000));
+            menu.observe(us(45));
+        }
+        let ticks = (0..16).take_while(|_| {
+            let ticks = menu.predict(us(100_000), us(4_000)).ticks;
+            menu.ticked();
+            ticks
+        });
+        // As long as one is left of periods that were all the same.
+        assert_eq!(ticks.count(), 8);
     }
 
     #[test]
@@ -190,10 +269,10 @@ mod tests {
     proptest! {
         #[test]
         fn predictions_never_exceed_the_timer(steps in prop::collection::vec((0u64..200_000, 0u64..200_000), 1..60)) {
-            let (mut menu, mut poll) = (Menu::new(), HaltPoll::new(HaltPollModel::GUEST));
+            let (mut menu, mut poll) = (Menu::new(Tick::Every(Tick::PERIOD)), HaltPoll::new(HaltPollModel::GUEST));
             for (bound, idle) in steps {
                 // The correction may say "later than the timer" only by its own rounding.
-                prop_assert!(menu.predict(us(bound)) <= us(bound));
+                prop_assert!(menu.predict(us(bound), us(1_000)).idle <= us(bound));
                 menu.observe(us(idle));
                 poll.observe(us(idle));
                 prop_assert!(poll.span() <= HaltPollModel::GUEST.most);

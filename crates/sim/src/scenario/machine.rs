@@ -7,7 +7,7 @@ use units::{Hertz, Nanos};
 
 use super::Load;
 use crate::hw::aspm::AspmModel;
-use crate::hw::governor::HaltPollModel;
+use crate::hw::governor::{HaltPollModel, Tick};
 use crate::hw::interrupt::{Affinity, Handling};
 use crate::hw::nic::NicModel;
 use crate::hw::scheduler::{Class, SchedulerModel, UNTUNED};
@@ -36,6 +36,8 @@ pub struct Host {
     pub scheduler: SchedulerModel,
     /// Timers of that thread.
     pub timer: TimerModel,
+    /// The scheduler's tick where the core goes idle.
+    pub tick: Tick,
     /// What takes the core away now and then.
     pub disturbance: Option<Disturbance>,
     /// Who handles the NIC's interrupts...
@@ -84,7 +86,7 @@ pub(super) fn read(root: &mut Section, load: Load<'_>) -> Result<Host, Error> {
         }
         section.finish()?;
     }
-    let (scheduler, timer, disturbance) = scheduler(root, &processor)?;
+    let (scheduler, timer, tick, disturbance) = scheduler(root, &processor)?;
     let (handling, affinity) = interrupt(root)?;
     let vcpu = root.section("vm")?.map(|section| vm(section, processor.vcpu)).transpose()?;
     // As after a boot, until `[frequency]` says otherwise.
@@ -98,6 +100,7 @@ pub(super) fn read(root: &mut Section, load: Load<'_>) -> Result<Host, Error> {
         aspm,
         scheduler,
         timer,
+        tick,
         disturbance,
         handling,
         affinity,
@@ -134,16 +137,17 @@ fn built_in(name: &str) -> Result<Machine, MachineError> {
     Ok(machine)
 }
 
-/// `[scheduler]`: alone on its core at FIFO priority, if nothing else is said.
+/// `[scheduler]`: alone on its core, which is in `nohz_full=`, at FIFO priority, if nothing else is said.
 fn scheduler(
     root: &mut Section,
     processor: &Processor,
-) -> Result<(SchedulerModel, TimerModel, Option<Disturbance>), Error> {
+) -> Result<(SchedulerModel, TimerModel, Tick, Option<Disturbance>), Error> {
     let kernel = Spread::exactly(Nanos::ZERO);
     let mut scheduler =
         SchedulerModel { class: Class::Fifo, switch: processor.switch, kernel, background: None, throttle: None };
     let mut timer = TimerModel { slack: Nanos::ZERO, ..processor.timer };
     let mut disturbance = Some(processor.disturbance);
+    let mut tick = Tick::Stopped;
     if let Some(mut section) = root.section("scheduler")? {
         if let Some(class) = section.choice("class", &[("fifo", Class::Fifo), ("fair", Class::Fair)])? {
             scheduler.class = class.value;
@@ -167,12 +171,16 @@ fn scheduler(
             }
             scheduler.throttle = Some(processor.throttle);
         }
+        if section.flag("nohz_full")?.is_some_and(|spot| !spot.value) {
+            tick = Tick::Every(Tick::PERIOD);
+            disturbance = disturbance.map(|disturbance| Disturbance { every: Tick::PERIOD, ..disturbance });
+        }
         if section.flag("disturbance")?.is_some_and(|spot| !spot.value) {
             disturbance = None;
         }
         section.finish()?;
     }
-    Ok((scheduler, timer, disturbance))
+    Ok((scheduler, timer, tick, disturbance))
 }
 
 /// `[interrupt]`: handled at once, on the right CPU, if nothing else is said.

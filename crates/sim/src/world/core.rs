@@ -12,7 +12,7 @@ use super::ledger::{Activity, Book, Drawn, Ledger};
 use super::tally::Shares;
 use crate::At;
 use crate::hw::cstate::{CState, Wakeup};
-use crate::hw::governor::Menu;
+use crate::hw::governor::{Menu, Tick};
 use crate::hw::interrupt::{Affinity, DeliveryModel, Handling};
 use crate::hw::pstate::PState;
 use crate::hw::scheduler::Scheduler;
@@ -22,6 +22,11 @@ use crate::machine::Disturbance;
 use crate::outcome::Term;
 use crate::random::Random;
 
+/// What the tick of an idle core executes: an estimate.
+const TICK_WORK: Cycles = Cycles::new(5_000);
+/// What that and the way out of the idle state take at most. A tick as shortly before the end of an idle period counts as part of
+/// the end.
+const TICK_TAKES: Nanos = Nanos::from_micros(200);
 /// When nothing will happen.
 const NEVER: At = At::from_nanos(u64::MAX);
 
@@ -83,6 +88,7 @@ pub struct Parts {
     pub affinity: Affinity,
     /// The longest stated exit latency that an idle state may have (PM QoS).
     pub latency_limit: Nanos,
+    pub tick: Tick,
     pub ledger: Ledger,
     /// What takes the core away now and then.
     pub disturbance: Option<Disturbance>,
@@ -116,7 +122,7 @@ impl Core {
     pub fn new(parts: Parts) -> Self {
         let frequency = parts.pstate.frequency();
         let mut core = Self {
-            menu: Menu::new(),
+            menu: Menu::new(parts.tick),
             rest: None,
             frequency,
             cycle: cycle(frequency),
@@ -341,20 +347,42 @@ impl Core {
     fn account_rest(&mut self, told: At, asleep_at: Hertz, change: Option<At>) {
         let Some(rest) = self.rest else { return };
         let activity = match rest.idle_from.filter(|from| *from < told) {
-            Some(from) => {
-                let predicted = self.menu.predict(rest.bound);
-                let index = self.parts.cstate.enter(from, predicted, self.parts.latency_limit);
-                self.parts.ledger.set(from, Activity::Idle(index), asleep_at);
-                let idle = told.since(from).unwrap_or(Nanos::ZERO);
-                self.idle += idle;
-                self.menu.observe(idle);
-                Activity::Idle(index)
-            }
+            Some(from) => self.idled(from, rest.from + rest.bound, told, (asleep_at, change)),
             None if rest.idle_from.is_some() => Activity::Polling,
             None => Activity::Other,
         };
         if let Some(at) = change {
             self.parts.ledger.set(at, activity, self.frequency);
+        }
+    }
+
+    /// The core was idle from `from` until it was told at `told`, and its next timer was due at `due`: as its governor chose, and
+    /// again after each tick that it had not stopped. Returns what it did last.
+    fn idled(&mut self, mut from: At, due: At, told: At, (asleep_at, change): (Hertz, Option<At>)) -> Activity {
+        let now_at = self.frequency;
+        let frequency = |at: At| if change.is_some_and(|change| change <= at) { now_at } else { asleep_at };
+        loop {
+            let next_tick = self.menu.next_tick(from);
+            let predicted = self.menu.predict(due.since(from).unwrap_or(Nanos::ZERO), next_tick);
+            let index = self.parts.cstate.enter(from, predicted.idle, self.parts.latency_limit);
+            let activity = Activity::Idle(index);
+            self.parts.ledger.set(from, activity, frequency(from));
+            let ticks = predicted.ticks && from + next_tick + TICK_TAKES < told;
+            let until = if ticks { from + next_tick } else { told };
+            let idle = until.since(from).unwrap_or(Nanos::ZERO);
+            self.idle += idle;
+            if !ticks {
+                self.menu.observe(idle);
+                return activity;
+            }
+            self.menu.ticked();
+            if let Some(at) = change.filter(|at| (from..until).contains(at)) {
+                self.parts.ledger.set(at, activity, now_at);
+            }
+            self.parts.ledger.set(until, Activity::Waking, frequency(until));
+            let awake = until + self.parts.cstate.wake(until, Wakeup::Timer, &mut self.parts.random);
+            self.parts.ledger.set(awake, Activity::Working, frequency(awake));
+            from = awake + TICK_WORK / frequency(awake);
         }
     }
 

@@ -371,6 +371,7 @@ fn worker(
         handling: host.handling,
         affinity: host.affinity,
         latency_limit: host.latency_limit,
+        tick: host.tick,
         ledger,
         disturbance: host.disturbance,
         random,
@@ -440,20 +441,24 @@ fn frequency_policy(scenario: &Scenario, goal: Option<Goal>) -> Option<Frequency
                 Platform { pstates: range, power: Some(power), sequencing: pstates.period, stall: pstates.block };
             let peak_is_stated = scenario.goal.is_some_and(|goal| goal.peak.is_some());
             let config = GoalFrequencyConfig { goal, platform, loss: Some(loss_bound(scenario)), peak_is_stated };
-            Frequency::Goal(GoalFrequency::new(config).with_unseen(unseen(scenario)))
+            let rest_of_burst = scenario.host.nic.link.spacing(longest_frame(scenario)) * (user::BURST as u64 / 2);
+            Frequency::Goal(GoalFrequency::new(config).with_unseen(unseen(scenario) + rest_of_burst))
         }
         FrequencyPlan::Governor(..) | FrequencyPlan::Toggle { .. } => return None,
     })
 }
 
-/// What a packet meets between the worker and the wire, as one knows it of a NIC: the controller's fetch, and the rest
-/// of its burst.
+/// What a packet meets between the worker and the end of its frame on the wire, as one knows it of a NIC: the controller's
+/// fetch and the frame itself. Those before it in its burst came earlier by as much as they are ahead of it on the wire.
 fn unseen(scenario: &Scenario) -> Nanos {
     let nic = &scenario.host.nic;
+    let octets = longest_frame(scenario);
+    nic.transmit + nic.bus_time(octets) + nic.link.spacing(octets)
+}
+
+fn longest_frame(scenario: &Scenario) -> u64 {
     let longest = scenario.traffic.iter().flat_map(|s| s.traffic.sizes.octets()).max().copied();
-    let octets = u64::from(longest.unwrap_or(crate::traffic::SHORTEST_FRAME));
-    let burst = nic.link.rate.frames_of(octets).time_for(user::BURST as u64 / 2);
-    nic.transmit + nic.jitter / 2 + nic.bus_time(octets) + burst
+    u64::from(longest.unwrap_or(crate::traffic::SHORTEST_FRAME))
 }
 
 fn wait_policy(scenario: &Scenario, wait: Wait, goal: Option<Goal>, interrupts: bool) -> Policy<Simulated> {

@@ -64,7 +64,8 @@ fn share_at(outcome: &Outcome, frequency: u64) -> f64 {
     at.map(|entry| entry.time.as_nanos()).sum::<u64>() as f64 / outcome.duration.as_nanos() as f64
 }
 
-const FAIR: &str = "[scheduler]\nclass = \"fair\"";
+/// A kernel as distributions configure it.
+const FAIR: &str = "[scheduler]\nclass = \"fair\"\nnohz_full = false";
 
 #[test]
 fn governors_are_what_the_kernel_makes_of_them() {

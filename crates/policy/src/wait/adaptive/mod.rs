@@ -210,10 +210,10 @@ impl<C> Adaptive<C> {
         self.plan.forget();
     }
 
-    /// Reckons with this from the end of the worker's work to a packet's departure, where the reserve for what the
-    /// worker cannot see is less.
+    /// Reckons with this from the end of the worker's work to a packet's departure, instead of with a reserve for what the
+    /// worker cannot see.
     pub fn with_unseen(mut self, unseen: Nanos) -> Self {
-        self.target = self.target.min(self.goal.latency.saturating_sub(unseen));
+        self.target = self.goal.latency.saturating_sub(unseen);
         self.plan.target = self.target.as_nanos();
         self.plan.forget();
         self
