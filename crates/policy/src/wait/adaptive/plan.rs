@@ -28,6 +28,8 @@ const FORECASTS: u64 = 16;
 const DOUBTS: u8 = 12;
 /// ...and so many times less after a late one.
 const DISPROVED: u8 = 4;
+/// No busy period is longer than so many times what it began with: of a core that has more to do than it can, no wait is over.
+const MOST_BUSY: u64 = 64;
 /// Late packets are counted in millionths.
 const ONE: u64 = 1_000_000;
 /// What was seen at another frequency makes the model as wrong as so many late packets did.
@@ -409,9 +411,19 @@ impl Plan {
         self.cell(BLOCK, wait, away, price, packets, late, slower)
     }
 
+    /// So many packets, and those that come while the ones before them are worked on, until none is left: the busy period of a
+    /// queue that so many have gathered in (L. Kleinrock, "Queueing Systems", volume 1, 1975, section 5.8).
+    fn until_drained(&self, packets: u64, each: u64) -> u64 {
+        let gap = self.gaps.mean();
+        let rest = gap.saturating_sub(each).max(gap / MOST_BUSY).max(1);
+        (u128::from(packets) * u128::from(gap) / u128::from(rest)) as u64
+    }
+
     #[expect(clippy::too_many_arguments)] // what a cell is made of
     fn cell(&self, slot: usize, wait: u64, away: u64, price: u64, packets: u64, late: u64, slower: Slower) -> Cell {
-        let work = (u128::from(packets) * u128::from(self.work * slower.work / SAME) / 1_000_000) as u64;
+        let each = self.work * slower.work / SAME;
+        let packets = self.until_drained(packets, each);
+        let work = (u128::from(packets) * u128::from(each) / 1_000_000) as u64;
         let share = (u128::from(late) * u128::from(ONE) / u128::from(packets.max(1))) as u64;
         let late = self.corrected(slot, packets, late, slower);
         Cell { wait, lasts: away + work, costs: price + work, weight: self.weight(late), late: share.min(ONE), packets }
