@@ -36,6 +36,42 @@ pub(super) struct Gaps {
     span: u64,
 }
 
+/// How long a frame takes from its arrival until a poll can find it: the device writes it into memory meanwhile. In nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OnTheWay {
+    /// The least of the polls of late, and of those before them.
+    least: [u64; 2],
+    polls: u32,
+}
+
+impl OnTheWay {
+    /// Polls with frames after which those before them count no longer.
+    const POLLS: u32 = 256;
+
+    pub(super) const fn new() -> Self {
+        Self { least: [u64::MAX; 2], polls: 0 }
+    }
+
+    /// The last frame that a poll found had arrived so long before.
+    #[inline]
+    pub(super) fn add(&mut self, before: u64) {
+        self.polls += 1;
+        if self.polls > Self::POLLS {
+            *self = Self { least: [u64::MAX, self.least[0]], polls: 1 };
+        }
+        self.least[0] = self.least[0].min(before);
+    }
+
+    /// The least of late; 0 if nothing was found yet.
+    #[inline]
+    pub(super) fn least(&self) -> u64 {
+        match self.least[0].min(self.least[1]) {
+            u64::MAX => 0,
+            least => least,
+        }
+    }
+}
+
 /// The octave of a silence.
 pub(super) fn octave(nanos: u64) -> usize {
     (((nanos >> 8) + 1).ilog2() as usize).min(OCTAVES - 1)
@@ -218,6 +254,17 @@ fn exp_neg(x: u64) -> u64 {
 mod tests {
     extern crate std;
     use super::*;
+
+    #[test]
+    fn what_is_on_the_way_is_the_least_of_late() {
+        let mut on_the_way = OnTheWay::new();
+        assert_eq!(on_the_way.least(), 0);
+        [9_000, 2_500, 40_000].into_iter().for_each(|before| on_the_way.add(before));
+        assert_eq!(on_the_way.least(), 2_500);
+        // Another path, or other stamps: after two rounds at most.
+        (0..2 * OnTheWay::POLLS).for_each(|_| on_the_way.add(3_000));
+        assert_eq!(on_the_way.least(), 3_000);
+    }
 
     fn poisson(mean: f64, seed: u64) -> Gaps {
         let (mut gaps, mut state) = (Gaps::new(), seed);

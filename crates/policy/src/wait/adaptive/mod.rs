@@ -125,7 +125,7 @@ pub struct Adaptive<C> {
     plan: Plan,
     period: Period<C>,
     last_arrival: Option<Instant<C>>,
-    on_the_way: OnTheWay,
+    on_the_way: arrivals::OnTheWay,
     /// How long frames took to depart, but for what they waited before the core began to work.
     service: Tail,
     /// When it began, as long as each poll brings frames.
@@ -154,40 +154,6 @@ pub struct Paid {
     saved: i64,
     /// Late packets less those that are aimed at, in millionths.
     late: i64,
-}
-
-/// How long a frame takes from its arrival until a poll finds it, at least: the device writes it into memory meanwhile.
-#[derive(Clone, Copy, Debug)]
-struct OnTheWay {
-    /// The least of the polls of late, and of those before them.
-    least: [Nanos; 2],
-    polls: u32,
-}
-
-impl OnTheWay {
-    /// Polls with frames after which those before them count no longer.
-    const POLLS: u32 = 256;
-
-    const fn new() -> Self {
-        Self { least: [Nanos::MAX; 2], polls: 0 }
-    }
-
-    /// The last frame that a poll found had arrived so long before.
-    #[inline]
-    fn add(&mut self, before: Nanos) {
-        self.polls += 1;
-        if self.polls > Self::POLLS {
-            *self = Self { least: [Nanos::MAX, self.least[0]], polls: 1 };
-        }
-        self.least[0] = self.least[0].min(before);
-    }
-
-    fn least(&self) -> Nanos {
-        match self.least[0].min(self.least[1]) {
-            Nanos::MAX => Nanos::ZERO,
-            least => least,
-        }
-    }
 }
 
 /// A wait, what it costs with its late packets, and how long it lasts.
@@ -219,7 +185,7 @@ impl<C> Adaptive<C> {
             plan: Plan::new(aim, longest, ring, owed.share(), config.interrupts),
             period: Period::new(),
             last_arrival: None,
-            on_the_way: OnTheWay::new(),
+            on_the_way: arrivals::OnTheWay::new(),
             service: Tail::new(),
             busy_since: None,
             until_service_sample: 0,
@@ -386,7 +352,7 @@ impl<C> Adaptive<C> {
             let spread = arrivals.last.since(arrivals.first).unwrap_or(Nanos::ZERO).as_nanos();
             self.plan.gaps.add(spread / (frames - 1), frames - 1);
         }
-        self.on_the_way.add(arrivals.picked_up.since(arrivals.last).unwrap_or(Nanos::ZERO));
+        self.on_the_way.add(arrivals.picked_up.since(arrivals.last).unwrap_or(Nanos::ZERO).as_nanos());
         self.last_arrival = Some(self.last_arrival.map_or(arrivals.last, |last| last.max(arrivals.last)));
         self.period.arrived(arrivals.first, arrivals.last);
     }
@@ -402,7 +368,7 @@ impl<C> Adaptive<C> {
     /// What to do after a poll that left nothing in the rings; `polled` is when it looked, and `traffic` whether it
     /// brought frames.
     fn decide_drained(&mut self, now: Instant<C>, polled: Instant<C>, traffic: bool) -> Decision<C> {
-        let on_the_way = self.on_the_way.least();
+        let on_the_way = Nanos::from_nanos(self.on_the_way.least());
         // Of what has arrived since the rings were looked at, or was then on its way into them, nothing is known.
         let silence = self.last_arrival.map(|last| polled.since(last + on_the_way).unwrap_or(Nanos::ZERO));
         let idle = silence.is_none_or(|silence| silence >= IDLE_AFTER) || self.plan.gaps.mean() >= SPARSE;
@@ -475,7 +441,8 @@ impl<C> Adaptive<C> {
         let multiplier = self.owed.multiplier();
         let forecast = self.period.forecast(now).filter(|forecast| now >= forecast.last_ends)?;
         // Not at its time: it may be lost. A late one ends the wait, the next one is waited for.
-        let due = if now > forecast.to { forecast.next } else { forecast.from } + self.on_the_way.least();
+        let due = if now > forecast.to { forecast.next } else { forecast.from };
+        let due = due + Nanos::from_nanos(self.on_the_way.least());
         // Within its time nothing is known of it but that it comes soon.
         let ahead = due.since(now).map(Nanos::as_nanos).filter(|ahead| *ahead > 0)?;
         let polling = forecast.to.since(forecast.from).unwrap_or(Nanos::ZERO).as_nanos() / 2;

@@ -422,8 +422,7 @@ impl Plan {
     #[expect(clippy::too_many_arguments)] // what a cell is made of
     fn cell(&self, slot: usize, wait: u64, away: u64, price: u64, packets: u64, late: u64, slower: Slower) -> Cell {
         let each = self.work * slower.work / SAME;
-        let packets = self.until_drained(packets, each);
-        let work = (u128::from(packets) * u128::from(each) / 1_000_000) as u64;
+        let work = (u128::from(self.until_drained(packets, each)) * u128::from(each) / 1_000_000) as u64;
         let share = (u128::from(late) * u128::from(ONE) / u128::from(packets.max(1))) as u64;
         let late = self.corrected(slot, packets, late, slower);
         Cell { wait, lasts: away + work, costs: price + work, weight: self.weight(late), late: share.min(ONE), packets }
@@ -599,6 +598,24 @@ mod tests {
         assert_eq!(plan.block(100 * US, half).late, ONE);
         plan.change(half);
         assert_eq!(plan.block(100 * US, Slower::NOT).late, ONE);
+    }
+
+    /// A packet each 134 ns that takes 100 ns: after a sleep of 80 us the core works for three times as long, and not for 60 us.
+    #[test]
+    fn a_wait_lasts_until_what_came_during_the_work_is_served() {
+        let mut plan = Plan::new(100 * US, 100 * US, u64::MAX, 750, true);
+        (0..1_000).for_each(|_| plan.gaps.add(134, 1));
+        (plan.service, plan.work) = (2 * US, 100);
+        (0..100).for_each(|_| {
+            plan.ended(Kind::Timer, 80 * US, Nanos::from_micros(1), 0);
+            plan.spent(Kind::Timer, 80 * US, 2 * US, 0);
+        });
+        let cell = plan.sleep(0, 0, 80 * US, Slower::NOT);
+        let share = cell.costs as f64 / cell.lasts as f64;
+        assert!((0.74..0.80).contains(&share), "{cell:?}: {share}");
+        // At two thirds of the frequency it has more to do than it can: no wait saves anything.
+        let slower = Slower { work: SAME * 3 / 2, ..Slower::NOT };
+        assert!(plan.outlook(slower) > (1 << 16) * 95 / 100, "{}", plan.outlook(slower));
     }
 
     #[test]
