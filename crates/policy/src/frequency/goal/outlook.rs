@@ -47,6 +47,8 @@ pub(super) struct Outlook<C> {
     hoped: u64,
     /// At this P-state waits made too many packets late, so at lower ones they will...
     failed: Option<usize>,
+    /// What it cost over what it was expected to cost, in 256ths: what is expected of others is taken to be as wrong...
+    wrong: u64,
     /// ...for so many windows.
     remembered: u16,
     /// How often that has come out.
@@ -65,6 +67,7 @@ impl<C> Outlook<C> {
             since: None,
             hoped: 0,
             failed: None,
+            wrong: SAME,
             remembered: 0,
             failures: 0,
         }
@@ -100,14 +103,14 @@ impl<C> Outlook<C> {
         let gap = waiting.mean_gap().as_nanos().max(1);
         if gap > self.gap * 3 / 2 || self.gap > gap * 3 / 2 {
             (self.gap, self.trusted) = (gap, [0; PStates::MOST]);
-            (self.failed, self.failures) = (None, 0);
+            (self.failed, self.wrong, self.failures) = (None, SAME, 0);
         }
         for left in &mut self.trusted {
             *left = left.saturating_sub(1);
         }
         self.remembered = self.remembered.saturating_sub(1);
         if self.remembered == 0 {
-            self.failed = None;
+            (self.failed, self.wrong) = (None, SAME);
         }
         self.settled = self.settled.saturating_add(1);
         self.judge(now, platform, waiting, state);
@@ -118,7 +121,7 @@ impl<C> Outlook<C> {
             }
             let share = match self.failed {
                 Some(failed) if self.next <= failed => POLLS,
-                _ => waiting.outlook(self.slower(platform, state, self.next)),
+                _ => (waiting.outlook(self.slower(platform, state, self.next)) * self.wrong / SAME).min(POLLS),
             };
             self.costs[self.next] = platform.power(self.next) * share;
         }
@@ -149,6 +152,7 @@ impl<C> Outlook<C> {
         self.trusted[state] = self.trusted[state].max(self.settled.saturating_mul(TRUSTED));
         if self.hoped > 0 && much_more(self.hoped, cost) && self.failed.is_none_or(|failed| failed < state) {
             self.failed = Some(state);
+            self.wrong = self.wrong.max(cost.saturating_mul(SAME) / self.hoped);
             self.remembered = REMEMBERED << self.failures.min(6);
             self.failures = self.failures.saturating_add(1);
             self.hoped = 0;
@@ -251,9 +255,10 @@ mod tests {
         for below in 0..5 {
             assert_eq!(outlook.costs[below], platform.power(below) * POLLS, "at {below} it would poll");
         }
+        assert_eq!(outlook.wrong, 4 * SAME * platform.power(5) / platform.power(0), "so much more than was hoped");
         // Not for ever, and not if the traffic changes.
         (12..12 + u64::from(REMEMBERED)).for_each(|window| outlook.look(at(window), &platform, &waiting, 5));
-        assert_eq!(outlook.failed, None);
+        assert_eq!((outlook.failed, outlook.wrong), (None, SAME));
     }
 
     #[test]
