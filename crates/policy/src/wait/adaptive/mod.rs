@@ -137,6 +137,9 @@ pub struct Adaptive<C> {
     chosen: usize,
     /// The share of its packets that the model expects to be late, in millionths.
     expected: u64,
+    /// How long a wait for the device was expected to be. What was learned is asked for by that, so it is learned by that: how
+    /// long it was in the end depends on how late it ended.
+    planned: u64,
     charged: bool,
     /// Whether any wait has said what it cost.
     measured: bool,
@@ -192,6 +195,7 @@ impl<C> Adaptive<C> {
             worked: (0, 0),
             chosen: BLOCK,
             expected: 0,
+            planned: 0,
             charged: false,
             measured: false,
             paid: Paid::default(),
@@ -328,7 +332,7 @@ impl<C> Adaptive<C> {
                 let first = seen.queues.iter().filter_map(|queue| queue.arrivals.as_ref()).next();
                 // What came before the wait began did not wait for the device.
                 let late = |came: &Arrivals<C>| came.picked_up.since(came.first.max(wait.began)).unwrap_or(Nanos::ZERO);
-                (Kind::Device, lasted, first.map(late))
+                (Kind::Device, self.planned, first.map(late))
             }
         };
         let stalled = late.is_some_and(|late| self.plan.ended(kind, length, late, self.stalls_ppm));
@@ -373,7 +377,7 @@ impl<C> Adaptive<C> {
         let silence = self.last_arrival.map(|last| polled.since(last + on_the_way).unwrap_or(Nanos::ZERO));
         let idle = silence.is_none_or(|silence| silence >= IDLE_AFTER) || self.plan.gaps.mean() >= SPARSE;
         if self.interrupts && idle {
-            (self.chosen, self.expected) = (BLOCK, 0);
+            (self.chosen, self.expected, self.planned) = (BLOCK, 0, silence.map_or(0, Nanos::as_nanos));
             return Decision { action: Action::BlockUntil(None), reason: Reason::Idle };
         }
         if self.learned.is_none_or(|at| now.since(at).is_some_and(|since| since >= DOUBT_AFTER)) {
@@ -409,11 +413,11 @@ impl<C> Adaptive<C> {
                 Decision { action: Action::Poll, reason }
             }
             BLOCK => {
-                (self.chosen, self.expected) = (BLOCK, best.late);
+                (self.chosen, self.expected, self.planned) = (BLOCK, best.late, best.wait);
                 Decision { action: Action::BlockUntil(None), reason: Reason::Interrupt }
             }
             slot @ UNTIL.. => {
-                (self.chosen, self.expected) = (slot, best.late);
+                (self.chosen, self.expected, self.planned) = (slot, best.late, best.wait);
                 let until = now + Nanos::from_nanos(best.wait);
                 let action = if self.interrupts {
                     Action::BlockUntil(Some(until))
