@@ -19,6 +19,8 @@ const TRUSTED: u8 = 16;
 /// Windows for which what was known of a frequency stands when it is in force again. After them, what has been paid is no longer
 /// for what was late at another.
 const AGAIN: u8 = 16;
+/// What frequencies cost is taken to be no less than this, in 256ths of what is expected of them.
+const LEAST: u64 = SAME / 4;
 /// Windows for which a failure is remembered at first; then twice as many, each time.
 const REMEMBERED: u16 = 64;
 /// What a core that polls costs, as a share of that, in 2^-16.
@@ -47,6 +49,8 @@ pub(super) struct Outlook<C> {
     hoped: u64,
     /// At this P-state waits made too many packets late, so at lower ones they will...
     failed: Option<usize>,
+    /// What the frequency in force costs over what is expected of it, in 256ths, where it costs less: others will, too.
+    less: u64,
     /// What it cost over what it was expected to cost, in 256ths: what is expected of others is taken to be as wrong...
     wrong: u64,
     /// ...for so many windows.
@@ -67,6 +71,7 @@ impl<C> Outlook<C> {
             since: None,
             hoped: 0,
             failed: None,
+            less: SAME,
             wrong: SAME,
             remembered: 0,
             failures: 0,
@@ -121,7 +126,10 @@ impl<C> Outlook<C> {
             }
             let share = match self.failed {
                 Some(failed) if self.next <= failed => POLLS,
-                _ => (waiting.outlook(self.slower(platform, state, self.next)) * self.wrong / SAME).min(POLLS),
+                _ => {
+                    let expected = waiting.outlook(self.slower(platform, state, self.next));
+                    (expected * self.less / SAME * self.wrong / SAME).min(POLLS)
+                }
             };
             self.costs[self.next] = platform.power(self.next) * share;
         }
@@ -138,7 +146,10 @@ impl<C> Outlook<C> {
         // What was known of it when it was in force before, is better known than what was learned at another since.
         let known = self.trusted[state] > 0 && self.settled < AGAIN;
         let expected = if known { self.costs[state] } else { platform.power(state) * waiting.outlook(Slower::NOT) };
-        let least = if self.settled < SETTLES { expected } else { expected.min(paid) };
+        if self.settled >= SETTLES && !known {
+            self.less = (paid.min(expected) * SAME / expected.max(1)).max(LEAST);
+        }
+        let least = if known { expected } else { expected * self.less / SAME };
         // A few late packets are no share of late packets, and older debts are paid at last.
         let cost = match self.settled {
             AGAIN.. if much_more(least, with_late) => with_late,
@@ -152,7 +163,13 @@ impl<C> Outlook<C> {
         self.trusted[state] = self.trusted[state].max(self.settled.saturating_mul(TRUSTED));
         if self.hoped > 0 && much_more(self.hoped, cost) && self.failed.is_none_or(|failed| failed < state) {
             self.failed = Some(state);
-            self.wrong = self.wrong.max(cost.saturating_mul(SAME) / self.hoped);
+            let wrong = cost.saturating_mul(SAME) / self.hoped;
+            self.wrong = self.wrong.max(wrong);
+            for other in (0..platform.pstates.as_slice().len()).filter(|other| *other != state) {
+                if self.trusted[other] == 0 {
+                    self.costs[other] = (self.costs[other] * wrong / SAME).min(platform.power(other) * POLLS);
+                }
+            }
             self.remembered = REMEMBERED << self.failures.min(6);
             self.failures = self.failures.saturating_add(1);
             self.hoped = 0;
