@@ -449,7 +449,7 @@ fn frequency_policy(scenario: &Scenario, goal: Option<Goal>) -> Option<Frequency
 }
 
 /// What a packet meets between the worker and the end of its frame on the wire, as one knows it of a NIC: the controller's
-/// fetch and the frame itself. Those before it in its burst came earlier by as much as they are ahead of it on the wire.
+/// fetch and the frame itself.
 fn unseen(scenario: &Scenario) -> Nanos {
     let nic = &scenario.host.nic;
     let octets = longest_frame(scenario);
@@ -471,7 +471,9 @@ fn wait_policy(scenario: &Scenario, wait: Wait, goal: Option<Goal>, interrupts: 
         Wait::Hybrid300 => Policy::Hybrid300(Hybrid300::new()),
         Wait::Adaptive => {
             let policy = Adaptive::new(AdaptiveConfig { goal, loss, interrupts });
-            Policy::Adaptive(policy.with_unseen(unseen(scenario)))
+            Policy::Adaptive(
+                policy.with_unseen(unseen(scenario), scenario.host.nic.link.spacing(longest_frame(scenario))),
+            )
         }
     }
 }

@@ -119,6 +119,8 @@ pub struct Adaptive<C> {
     longest_sleep: Nanos,
     /// The goal less the reserve: arrival to departure, as the worker sees it.
     target: Nanos,
+    /// How far frames of a burst depart from each other at least.
+    spacing: Nanos,
     /// Stalls of the machine are put up with as long as they make up a quarter of what the goal allows.
     stalls_ppm: u32,
     owed: Owed,
@@ -183,6 +185,7 @@ impl<C> Adaptive<C> {
             interrupts: config.interrupts,
             longest_sleep,
             target,
+            spacing: Nanos::ZERO,
             stalls_ppm: goal.quantile.above_ppm() / 4,
             owed,
             plan: Plan::new(aim, longest, ring, owed.share(), config.interrupts),
@@ -216,11 +219,13 @@ impl<C> Adaptive<C> {
         self.plan.forget();
     }
 
-    /// Reckons with this from the end of the worker's work to a packet's departure, instead of with a reserve for what the
-    /// worker cannot see.
-    pub fn with_unseen(mut self, unseen: Nanos) -> Self {
+    /// Reckons with this from the end of the worker's work to the departure of the first packet, and with so much between packets,
+    /// instead of with a reserve for what the worker cannot see.
+    pub fn with_unseen(mut self, unseen: Nanos, spacing: Nanos) -> Self {
         self.target = self.goal.latency.saturating_sub(unseen);
+        self.spacing = spacing;
         self.plan.target = self.target.as_nanos();
+        self.plan.spacing = spacing.as_nanos();
         self.plan.forget();
         self
     }
@@ -275,9 +280,8 @@ impl<C> Adaptive<C> {
             self.busy_since = None;
         }
         self.busy_since = self.busy_since.or(picked_up(seen));
-        let (mut received, mut late, mut drained) = (0, 0, true);
+        let (mut received, mut late) = (0, 0);
         for queue in seen.queues {
-            drained &= queue.received >= queue.fill;
             let (Some(arrivals), frames) = (&queue.arrivals, u64::from(queue.received)) else { continue };
             received += frames;
             self.learn_arrivals(arrivals, frames);
@@ -312,8 +316,8 @@ impl<C> Adaptive<C> {
             if !stalled {
                 self.plan.saw(self.chosen, received, late, self.expected);
             }
-            // What came during the wait may take several polls.
-            self.charged = !stalled && !drained;
+            // What came during the wait may take several polls, and so does what comes meanwhile.
+            self.charged = !stalled && received > 0;
         }
     }
 
@@ -361,11 +365,13 @@ impl<C> Adaptive<C> {
         self.period.arrived(arrivals.first, arrivals.last);
     }
 
-    /// Of the frames of a poll, taken to have come evenly, those that are later than the target.
+    /// Of the frames of a poll, taken to have come evenly, those that are later than the target. What each waits less than the one
+    /// before it, it waits in part for that one to depart.
     fn late(&self, now: Instant<C>, arrivals: &Arrivals<C>, frames: u64) -> u64 {
         let latest = now.before(self.target).unwrap_or(Instant::ORIGIN);
         let Some(over) = latest.since(arrivals.first).filter(|over| *over > Nanos::ZERO) else { return 0 };
-        let spread = arrivals.last.since(arrivals.first).unwrap_or(Nanos::ZERO).max(over);
+        let spread = arrivals.last.since(arrivals.first).unwrap_or(Nanos::ZERO);
+        let spread = spread.saturating_sub(self.spacing * (frames.max(1) - 1)).max(over);
         1 + (frames.max(1) - 1) * over.as_nanos() / spread.as_nanos()
     }
 
@@ -492,7 +498,7 @@ impl<C> WaitPolicy<C> for Adaptive<C> {
             self.learn(seen);
         }
         if received == 0 {
-            self.busy_since = None;
+            (self.busy_since, self.charged) = (None, false);
             return self.decide_drained(seen.now, seen.now, false);
         }
         let drained = seen.queues.iter().all(|queue| queue.received == queue.fill);

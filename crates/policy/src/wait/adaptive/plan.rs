@@ -169,6 +169,8 @@ pub(super) struct Plan {
     last: usize,
     /// From arrival to departure, as the worker sees it: the goal less the reserve.
     pub(super) target: u64,
+    /// How far packets of a burst depart from each other at least.
+    pub(super) spacing: u64,
     /// No timed sleep is longer.
     longest: u64,
     ring: u64,
@@ -202,6 +204,7 @@ impl Plan {
             turn: 0,
             last: 0,
             target,
+            spacing: 0,
             longest,
             ring,
             share: share.max(1),
@@ -412,7 +415,8 @@ impl Plan {
     }
 
     /// So many packets, and those that come while the ones before them are worked on, until none is left: the busy period of a
-    /// queue that so many have gathered in (L. Kleinrock, "Queueing Systems", volume 1, 1975, section 5.8).
+    /// queue that so many have gathered in (L. Kleinrock, "Queueing Systems", volume 1, 1975, section 5.8). The delay falls the more
+    /// slowly, so that as many times more are late.
     fn until_drained(&self, packets: u64, each: u64) -> u64 {
         let gap = self.gaps.mean();
         let rest = gap.saturating_sub(each).max(gap / MOST_BUSY).max(1);
@@ -422,7 +426,9 @@ impl Plan {
     #[expect(clippy::too_many_arguments)] // what a cell is made of
     fn cell(&self, slot: usize, wait: u64, away: u64, price: u64, packets: u64, late: u64, slower: Slower) -> Cell {
         let each = self.work * slower.work / SAME;
-        let work = (u128::from(self.until_drained(packets, each)) * u128::from(each) / 1_000_000) as u64;
+        let late = self.until_drained(late, each.max(self.spacing)).min(self.until_drained(packets, each));
+        let packets = self.until_drained(packets, each);
+        let work = (u128::from(packets) * u128::from(each) / 1_000_000) as u64;
         let share = (u128::from(late) * u128::from(ONE) / u128::from(packets.max(1))) as u64;
         let late = self.corrected(slot, packets, late, slower);
         Cell { wait, lasts: away + work, costs: price + work, weight: self.weight(late), late: share.min(ONE), packets }
