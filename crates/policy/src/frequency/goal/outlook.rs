@@ -161,19 +161,26 @@ impl<C> Outlook<C> {
             return;
         }
         self.trusted[state] = self.trusted[state].max(self.settled.saturating_mul(TRUSTED));
-        if self.hoped > 0 && much_more(self.hoped, cost) && self.failed.is_none_or(|failed| failed < state) {
-            self.failed = Some(state);
-            let wrong = cost.saturating_mul(SAME) / self.hoped;
-            self.wrong = self.wrong.max(wrong);
-            for other in (0..platform.pstates.as_slice().len()).filter(|other| *other != state) {
-                if self.trusted[other] == 0 {
-                    self.costs[other] = (self.costs[other] * wrong / SAME).min(platform.power(other) * POLLS);
-                }
+        if self.hoped > 0 && cost > self.hoped + self.hoped / 8 {
+            if much_more(self.hoped, cost) && self.failed.is_none_or(|failed| failed < state) {
+                self.failed = Some(state);
             }
-            self.remembered = REMEMBERED << self.failures.min(6);
-            self.failures = self.failures.saturating_add(1);
-            self.hoped = 0;
+            self.disappointed(platform, state, cost);
         }
+    }
+
+    /// What was hoped for of the frequency in force was wrong: so it is taken to be of the others that are not known.
+    fn disappointed(&mut self, platform: &Platform, state: usize, cost: u64) {
+        let wrong = (cost.saturating_mul(SAME) / self.hoped).max(self.wrong);
+        for other in (0..platform.pstates.as_slice().len()).filter(|other| *other != state) {
+            if self.trusted[other] == 0 {
+                self.costs[other] = (self.costs[other] * wrong / self.wrong).min(platform.power(other) * POLLS);
+            }
+        }
+        self.wrong = wrong;
+        self.remembered = REMEMBERED << self.failures.min(6);
+        self.failures = self.failures.saturating_add(1);
+        self.hoped = cost;
     }
 
     /// Another frequency was asked for.
