@@ -404,7 +404,10 @@ pub(crate) mod tests {
         // Nodes of CPUs 0-3 and 4-7; 32 GB on one of them, 64 GB on both.
         let (now, boot) = fix("quiet", "6.1.0", "5-7", "67108864", "33554432");
         assert!(now.starts_with("echo 2048 > /sys/devices/system/node/node1/hugepages/hugepages-2048kB"), "{now}");
-        assert!(boot.starts_with("default_hugepagesz=1G hugepagesz=1G hugepages=1:8 # or at boot, 8 GB"), "{boot}");
+        assert!(
+            boot.starts_with("default_hugepagesz=1G hugepagesz=1G hugepages=1:8 # or at boot, 8 of the 32 GB"),
+            "{boot}"
+        );
         let (_, boot) = fix("quiet", "5.14.0", "5-7", "67108864", "33554432");
         assert!(boot.contains("hugepages=16 ") && boot.contains("shares them out over 2 nodes"), "{boot}");
         let (now, boot) = fix("quiet", "6.1.0", "2-7", "8388608", "4194304");

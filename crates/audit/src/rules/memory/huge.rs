@@ -150,12 +150,15 @@ impl Proposal {
             None => of_host(),
         };
         let gib = memory.as_ref().map_or(UNKNOWN, |(bytes, _)| (bytes >> 32).clamp(1, MOST));
-        let share = match &memory {
-            Some((bytes, _)) => format!("of {} GB", bytes >> 30),
-            None => "the memory is not recorded".to_owned(),
+        let at = node.map(|node| format!(" of node {node}")).unwrap_or_default();
+        let note = match &memory {
+            Some((bytes, _)) => {
+                format!("{gib} of the {} GB{at}, in pages of 1 GB: fit it to the application", bytes >> 30)
+            }
+            None => format!(
+                "{gib} GB{at} in pages of 1 GB: fit it to the application and to the memory, which is not recorded"
+            ),
         };
-        let at = node.map(|node| format!(" on node {node}")).unwrap_or_default();
-        let note = format!("{gib} GB in pages of 1 GB{at}, {share}: fit it to the application");
         Self { node, gib, note, memory }
     }
 
@@ -179,8 +182,8 @@ impl Proposal {
             let node = node.map(|node| format!(", node: {node}")).unwrap_or_default();
             // The kubelet counts them when it starts.
             return judgement.now("# nothing: the kubelet counts huge pages when it starts").for_good(format!(
-                "PerformanceProfile of OpenShift: spec.hugepages: {{defaultHugepagesSize: 1G, pages: [{{size: 1G, count: \
-                 {gib}{node}}}]}} # {note}"
+                "PerformanceProfile of OpenShift, spec.hugepages: defaultHugepagesSize: 1G, and under pages, size: 1G, count: \
+                 {gib}{node} # {note}"
             ));
         }
         let folder = match node {
