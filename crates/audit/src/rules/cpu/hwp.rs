@@ -606,7 +606,7 @@ pub(crate) mod tests {
         let found = |model, value| of(model, value, first).found;
         assert_eq!(
             found(154, "0x2"),
-            "promotion of C1 to C1E is on, and makes C1E (2us) of the kernel's first state: without it, it is C1"
+            "the kernel's first idle state is C1E (2us): promotion of C1 to C1E is on, and without it C1E would be C1"
         );
         assert_eq!(
             found(154, "0x0"),
