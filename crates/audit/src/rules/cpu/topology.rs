@@ -200,10 +200,11 @@ fn clusters(facts: &Facts, context: &Context) -> Judged {
             let long = places.iter().any(|(cpus, _)| cpus.to_string().len() > 24);
             let place = |(cpus, node): &(CpuSet, u32)| match long {
                 true => format!("{} CPUs on node {node}", cpus.len()),
-                false => format!("{} on node {node}", Subject::from(cpus)),
+                false => format!("{cpus} on node {node}"),
             };
-            let text =
-                format!("{each}; the application has {}", enumerated(&places.iter().map(place).collect::<Vec<_>>()));
+            let what = if long { "" } else { "CPUs " };
+            let places: Vec<String> = places.iter().map(place).collect();
+            let text = format!("{each}; the application has {what}{}", enumerated(&places));
             Judgement::pass(isolated, text)
         }
         Some((package, nodes)) => {
