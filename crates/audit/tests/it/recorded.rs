@@ -226,7 +226,7 @@ fn the_package_limit_has_its_name() {
         ("emr0", "limit is C6 with retention, not locked:"),
         ("spr1", "limit is C6 with retention, not locked:"),
         ("gnr0", "limit is C6 without retention, not locked:"),
-        ("icx2s0", "limit is C6:"),
+        ("icx2s0", "limit is C6, not locked:"),
         ("icx2s3", "locked by the firmware"),
         ("clx2s0", "limit is C0/C1:"),
     ] {
