@@ -68,6 +68,20 @@ impl Finding {
         self.judgement.cost.as_deref().unwrap_or(self.rule.cost)
     }
 
+    /// How much its mechanism takes on this host, and who says so.
+    pub fn magnitude(&self) -> (String, String) {
+        let general = &self.rule.magnitude;
+        match self.judgement.also {
+            Some((text, source)) => (format!("{}; {text}", general.text), format!("{}; {source}", general.source)),
+            None => (general.text.to_owned(), general.source.to_owned()),
+        }
+    }
+
+    /// Who asks for the opposite, on every host and on this one.
+    pub fn conflicts(&self) -> impl Iterator<Item = &'static str> {
+        self.rule.conflicts.iter().copied().chain(self.judgement.against)
+    }
+
     /// What names it from one audit to the next: rule and subject. A line of a baseline, whatever the subject is called.
     pub fn key(&self) -> String {
         format!("{} {}", self.rule.id, self.judgement.subject)
@@ -126,6 +140,28 @@ mod tests {
             }
         }
         assert!(seen.0 > 100 && seen.1 > 100, "{seen:?}");
+    }
+
+    /// clx2s0: `cpu.hwp-request` took up to 1500 MHz without a word.
+    #[test]
+    fn a_ceiling_names_turbo_in_its_cost() {
+        let mut ceilings = 0;
+        for case in rules::cases().flatten() {
+            let host = (case.host)().workload(crate::Workload::Rt).isolated("2-7");
+            let intent = Intent {
+                isolated: Some("2-7".parse().unwrap()),
+                workloads: Some(vec![crate::Workload::Rt]),
+                ..Intent::default()
+            };
+            for finding in audit(&host.facts(), &intent).findings {
+                if finding.fix.steps().any(|step| step.to_string().contains(" -u ")) {
+                    ceilings += 1;
+                    let cost = finding.cost().to_lowercase();
+                    assert!(cost.contains("turbo"), "{}: {cost}", finding.rule.id);
+                }
+            }
+        }
+        assert!(ceilings > 5, "{ceilings}");
     }
 
     #[test]

@@ -80,6 +80,10 @@ pub struct Judgement {
     pub cause: Option<Cause>,
     /// What the fix costs here; `None` takes what the rule says.
     pub cost: Option<String>,
+    /// What it does on this host beside what the rule says ([`crate::Rule::magnitude`]), and who says so.
+    pub also: Option<(&'static str, &'static str)>,
+    /// Who asks for the opposite on this host, and not on every one ([`crate::Rule::conflicts`]).
+    pub against: Option<&'static str>,
 }
 
 impl Judgement {
@@ -124,6 +128,8 @@ impl Judgement {
             effect: None,
             cause: None,
             cost: None,
+            also: None,
+            against: None,
         }
     }
 
@@ -195,6 +201,18 @@ impl Judgement {
     /// The fix costs something else here than the rule says.
     pub fn costs(mut self, cost: impl Into<String>) -> Self {
         self.cost = Some(cost.into());
+        self
+    }
+
+    /// What it does on this host beside what the rule says, and who says so.
+    pub fn also(mut self, text: &'static str, source: &'static str) -> Self {
+        self.also = Some((text, source));
+        self
+    }
+
+    /// Who asks for the opposite on this host.
+    pub fn against(mut self, source: &'static str) -> Self {
+        self.against = Some(source);
         self
     }
 

@@ -86,7 +86,7 @@ pub fn audit_with(facts: &Facts, intent: &Intent, selection: &Selection) -> Repo
     report.sort();
     remedy::agree(&mut report.findings, report.line.as_ref(), !rules::no_full_ticks(facts));
     remedy::name_needs(&mut report.findings, facts);
-    remedy::name_boot_cpu(&mut report.findings);
+    remedy::name_boot_cpu(&mut report.findings, facts);
     report
 }
 

@@ -84,7 +84,8 @@ pub fn suggest(intent: &Context, cpus: &CpuSet) -> Suggestion {
     } else {
         suggestion.add(
             "tsc=reliable",
-            "no watchdog timer that goes round the CPUs; only if the TSC is invariant (constant_tsc nonstop_tsc)",
+            "no watchdog timer that goes round the CPUs; only if the TSC is invariant (constant_tsc nonstop_tsc). Where the CPUs \
+             have no tsc_adjust, tsc=nowatchdog does as much, and keeps the checks at boot",
         );
     }
     suggestion.note("idle states: limit them per CPU with pm_qos_resume_latency_us instead of idle=poll or max_cstate, which heat all CPUs");

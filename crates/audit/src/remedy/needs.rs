@@ -31,11 +31,16 @@ pub(crate) fn name_needs(findings: &mut [Finding], facts: &Facts) {
 /// What the kernel makes of words for CPU 0, which boots the host: it adds it to `irqaffinity=`, until somebody writes the
 /// mask anew (kernel/irq/irqdesc.c, irq_affinity_setup), which is said, and takes it out of `nohz_full=`, where it is then
 /// not named (kernel-parameters.txt: "The boot CPU will be forced outside the range to maintain the timekeeping").
-pub(crate) fn name_boot_cpu(findings: &mut [Finding]) {
+pub(crate) fn name_boot_cpu(findings: &mut [Finding], facts: &Facts) {
+    let all = facts.cpus.all();
     for step in findings.iter_mut().flat_map(|finding| &mut finding.fix.persistent) {
         let Action::Arguments { add, remove } = &mut step.action else { continue };
         let mut notes = Vec::new();
         for word in add.iter_mut() {
+            // isolcpus= has flags before its list.
+            if same_name(&word.name, "isolcpus") && word.cpu_set(&all).is_ok_and(|cpus| cpus.contains(0)) {
+                notes.push("CPU 0 boots the host: leave it to housekeeping (cmd.hk-per-node)");
+            }
             let Some(mut cpus) = word.value.as_deref().and_then(|value| value.parse::<CpuSet>().ok()) else { continue };
             if same_name(&word.name, "irqaffinity") && !cpus.contains(0) {
                 notes.push(
@@ -128,19 +133,24 @@ mod tests {
             let intent = Intent { isolated: Some(isolated.parse().unwrap()), ..Intent::default() };
             let report = audit(&host.facts(), &intent);
             let of = |id: &str| report.findings.iter().find(|finding| finding.rule.id == id).unwrap().fix.clone();
-            ["cmd.irqaffinity", "cmd.nohz-full"]
+            ["cmd.irqaffinity", "cmd.nohz-full", "cmd.isolcpus"]
                 .map(|id| of(id).persistent.iter().map(ToString::to_string).collect::<String>())
         };
-        let [affinity, ticks] = fix("0-1");
+        let [affinity, ticks, domains] = fix("0-1");
+        assert!(
+            domains.starts_with("isolcpus=managed_irq,domain,0-1 #") && domains.contains("CPU 0 boots the host"),
+            "{domains}"
+        );
         assert!(affinity.starts_with("irqaffinity=2-7 # the kernel adds CPU 0"), "{affinity}");
         assert!(
             ticks.starts_with("nohz_full=1 rcu_nocbs=0-1 ")
                 && ticks.contains("CPU 0 boots the host and keeps its tick"),
             "{ticks}"
         );
-        let [_, ticks] = fix("0");
+        let [_, ticks, _] = fix("0");
         assert!(ticks.starts_with("rcu_nocbs=0 "), "{ticks}");
-        let [affinity, ticks] = fix("2-7");
+        let [affinity, ticks, domains] = fix("2-7");
         assert!(affinity == "irqaffinity=0-1" && !ticks.contains("CPU 0"), "{affinity} {ticks}");
+        assert!(!domains.contains("CPU 0"), "{domains}");
     }
 }

@@ -65,8 +65,11 @@ impl Operator {
 /// Sends a step that writes what the node tuning operator writes to the operator's own settings, and says of others where
 /// an operator takes them from.
 pub(super) fn keep(step: &mut Step, facts: &Facts) {
-    let Action::Arguments { add, .. } = &step.action else { return };
     let Some(operator) = facts.cmdline.value().and_then(Operator::of) else { return };
+    if let Action::Advise(text) = &mut step.action {
+        *text = of_files(text);
+    }
+    let Action::Arguments { add, .. } = &step.action else { return };
     let of_cpus = add.iter().any(|word| OF_CPUS.iter().any(|name| host::facts::same_name(name, &word.name)));
     if of_cpus && operator == Operator::PerformanceProfile {
         let has = |names: &[&str]| {
@@ -86,6 +89,20 @@ pub(super) fn keep(step: &mut Step, facts: &Facts) {
     let place = if add.is_empty() { source } else { place };
     let note = std::mem::take(&mut step.note);
     step.note = if note.is_empty() { format!("in {place}") } else { format!("in {place}; {note}") };
+}
+
+/// Files of /etc are the machine config operator's: what is written there by hand, a node that is installed anew lacks.
+fn of_files(text: &str) -> String {
+    const UNIT: &str = "as a systemd mount unit of a MachineConfig of OpenShift";
+    match text.contains("/etc/fstab") {
+        true => text
+            .replace("in /etc/fstab", UNIT)
+            .replace("from /etc/fstab", "by a MachineConfig of OpenShift (the unit or the line that adds it)"),
+        false if text.contains("/etc/") && !text.contains("MachineConfig") => {
+            format!("{text} (as a file of a MachineConfig of OpenShift)")
+        }
+        false => text.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -164,6 +181,35 @@ mod tests {
         keep(&mut both, &host.facts());
         assert!(both.to_string().contains("spec.cpu.isolated") && both.to_string().contains("globallyDisable"));
     }
+
+    /// telco-master, telco-worker1: what lasts on a node stands in a MachineConfig, not in a file that somebody edits.
+    #[test]
+    fn files_of_a_node_are_written_by_its_operator() {
+        let fix = |line: &str| {
+            let host =
+                host().cmdline(line).workload(crate::Workload::Poll).file("/proc/mounts", "none / ext4 rw 0 0\n");
+            let host = host.file("/proc/filesystems", "nodev\tresctrl\n").file("/proc/swaps", SWAP);
+            let intent = Intent {
+                isolated: Some("2-7".parse().unwrap()),
+                workloads: Some(vec![crate::Workload::Poll]),
+                ..Intent::default()
+            };
+            let report = audit(&host.facts(), &intent);
+            let steps = report.findings.iter().flat_map(|finding| &finding.fix.persistent);
+            steps.map(ToString::to_string).collect::<Vec<String>>()
+        };
+        let (node, bare) = (fix(NODE), fix("quiet"));
+        assert!(bare.iter().any(|step| step.contains("/etc/fstab")), "{bare:?}");
+        assert!(!node.iter().any(|step| step.contains("fstab")), "{node:?}");
+        assert!(node.iter().any(|step| step.contains("MachineConfig of OpenShift")), "{node:?}");
+        assert_eq!(
+            of_files("the same in /etc/fstab"),
+            "the same as a systemd mount unit of a MachineConfig of OpenShift"
+        );
+        assert!(of_files("x in /etc/sysctl.d").ends_with("(as a file of a MachineConfig of OpenShift)"));
+    }
+
+    const SWAP: &str = "Filename Type Size Used Priority\n/dev/sda2 partition 8388604 0 -2\n";
 
     #[test]
     fn other_hosts_have_no_operator() {

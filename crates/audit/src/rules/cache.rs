@@ -35,7 +35,7 @@ const ALLOCATION: &[Rule] = &[
             "mount -t resctrl resctrl /sys/fs/resctrl\nmkdir /sys/fs/resctrl/application\n\
              echo {isolated} > /sys/fs/resctrl/application/cpus_list\n\
              # then divide the ways: some into the L3 line of /sys/fs/resctrl/application/schemata, the others into that of /sys/fs/resctrl/schemata",
-            "resctrl /sys/fs/resctrl resctrl defaults 0 0 in /etc/fstab",
+            "mount it at boot: resctrl /sys/fs/resctrl resctrl defaults 0 0 in /etc/fstab",
         ),
         cost: "Less cache for all others; the groups are gone after a reboot.",
         references: &[

@@ -98,8 +98,8 @@ const POWER: &[Rule] = &[Rule {
     applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
     judge: pstate,
     why: "intel_pstate in active mode leaves the frequency to the hardware within bounds. tuned's profile for partitions disables it, so \
-              that acpi-cpufreq or nothing is left; the node tuning operator disables it before Ice Lake, leaves it active from there on, \
-              and makes it passive for power management by pod. Firmware that forces hardware control overrides the parameter.",
+              that acpi-cpufreq or nothing is left; the node tuning operator disables it before Ice Lake and on hybrid parts, leaves it \
+              active on Xeons from Ice Lake on, and makes it passive for power management by pod. Firmware that forces hardware control overrides the parameter.",
     magnitude: Magnitude {
         text: "none where the frequency is fixed; up to 500 us for a ramp where it is not",
         effect: crate::Effect::Slower,
@@ -114,8 +114,8 @@ const POWER: &[Rule] = &[Rule {
         PERFSPECT,
     ],
     conflicts: &[
-        "disable: tuned; before Ice Lake also OpenShift node tuning operator",
-        "active: intel/PerfSpect; from Ice Lake on also OpenShift node tuning operator",
+        "disable: tuned; before Ice Lake and on hybrid parts also OpenShift node tuning operator",
+        "active: intel/PerfSpect; on Xeons from Ice Lake on also OpenShift node tuning operator",
         "passive: OpenShift node tuning operator with perPodPowerManagement",
     ],
 }];
@@ -261,7 +261,8 @@ fn ring_size(facts: &Facts, context: &Context) -> Judged {
 fn pstate(facts: &Facts, context: &Context) -> Judged {
     use host::facts::Generation::*;
     // The node tuning operator writes what tuned's intel_recommended_pstate answers to the name of the PMU: disable up to
-    // "skylake", which Cascade Lake and Cooper Lake are called too, active for all others.
+    // "skylake", which Cascade Lake and Cooper Lake are called too, and where there is no PMU named cpu, as on hybrid parts
+    // (cpu_core and cpu_atom; arch/x86/events/intel/core.c); active for all others.
     let (off, active) = match facts.cpus.generation.get() {
         Some(Haswell | Broadwell | Skylake | CascadeLake | CooperLake) => {
             ("tuned, OpenShift node tuning operator", "intel/PerfSpect")

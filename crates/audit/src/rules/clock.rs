@@ -29,7 +29,7 @@ const SOURCE: &[Rule] = &[Rule {
         "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource",
         "clocksource=tsc tsc=reliable",
     ),
-    cost: "tsc=reliable switches off the watchdog that would notice a TSC that is wrong.",
+    cost: "tsc=reliable switches off what would notice a wrong TSC: the watchdog, and the comparison of the CPUs' TSCs at boot.",
     references: &[
         "Linux Documentation/admin-guide/cpu-isolation.rst",
         "FlexRAN real-time platform slides (2018), kernel command line",

@@ -190,47 +190,75 @@ fn softirq_hits(facts: &Facts, context: &Context) -> Judged {
         hit.kind == HitKind::Softirq && OF_DEVICES.contains(&hit.label.as_str())
     });
     let Some(hits) = hits(facts, &context.isolated.value) else { return judged };
-    let is_of_network = |hit: &&Hit| hit.kind == HitKind::Softirq && hit.label.starts_with("NET_");
-    let softirqs: u64 = hits.list.iter().filter(is_of_network).map(|hit| hit.total).sum();
+    let count = |label: &str| -> u64 {
+        let of = hits.list.iter().filter(|hit| hit.kind == HitKind::Softirq && hit.label == label);
+        of.map(|hit| hit.total).sum()
+    };
+    let (received, sent) = (count("NET_RX"), count("NET_TX"));
     // Interrupts of network devices; none are counted as long as one may be of such a device or not.
     let devices = hits.list.iter().filter(|hit| hit.kind == HitKind::Device);
     let interrupts = devices.map(|hit| sends_packets(facts, hit).map(|yes| if yes { hit.total } else { 0 }));
     let interrupts: Option<u64> = interrupts.sum();
     let mend = |judgement: Judgement| match interrupts {
-        Some(0) if softirqs > 0 => without_device(judgement),
-        Some(n) if softirqs / MORE > n => with_others(judgement, n),
+        Some(0) if received > 0 => without_device(judgement),
+        Some(0) if sent > 0 => sent_here(judgement),
+        Some(n) if received / MORE > n => with_others(judgement, n),
         _ => judgement,
     };
     judged.map(|judgements| judgements.into_iter().map(mend).collect())
 }
 
-/// An interrupt of a network device raises one softirq; so many times as many are not of interrupts alone.
+/// An interrupt of a network device raises one NET_RX; so many times as many are not of interrupts alone.
 const MORE: u64 = 2;
 
-/// Softirqs of the network that are more than the interrupts of network devices: a poll that spends its budget raises the
-/// next one (net/core/dev.c, net_rx_action), and [`without_device`] names the others.
+const RPS: &str = "grep . /sys/class/net/*/queues/rx-*/rps_cpus";
+/// What keeps packets away that no device brings.
+const SENDERS: &str =
+    "# keep threads that send to virtual interfaces (veth, bridges, lo) off these CPUs, and these CPUs out of rps_cpus";
+const PINNED: &str = "The scheduler balances no thread onto these CPUs: the application pins its own.";
+
+/// NET_RX that are more than the interrupts of network devices: a poll that spends its budget raises the next one
+/// (net/core/dev.c, net_rx_action), and [`without_device`] names the others. An interrupt that was freed is counted no more
+/// (kernel/irq/irqdesc.c, free_desc), so what is counted is the least.
 fn with_others(mut judgement: Judgement, interrupts: u64) -> Judgement {
     judgement.found.push_str(&format!(
-        "; {interrupts} interrupts of network devices came there: the other NET softirqs are of further polls, virtual interfaces or RPS"
+        "; interrupts of the network devices that are there now counted {interrupts}: most NET_RX did not come from these, but \
+         from further polls, virtual interfaces or RPS"
     ));
     judgement
         .see_as(format!("{interrupts} of network devices on these CPUs"), "/proc/interrupts")
-        .look("grep . /sys/class/net/*/queues/rx-*/rps_cpus")
+        .look(RPS)
+        .now(ALL_TO_HOUSEKEEPING)
+        .now(SENDERS)
+        .costs(format!("{QUEUES_STAY} {PINNED}"))
 }
 
-/// Softirqs of the network where no network device interrupts, so that moving interrupts moves none: those who send to virtual interfaces raise them
+/// NET_RX where no network device interrupts, so that moving interrupts moves none: those who send to virtual interfaces raise them
 /// (drivers/net/veth.c, veth_xmit; net/core/dev.c, netif_rx), or other CPUs over RPS (networking/scaling.rst).
 fn without_device(mut judgement: Judgement) -> Judgement {
     judgement.found.push_str(
-        "; no interrupt of a network device came there: those of the network are of virtual interfaces, or RPS sent them",
+        "; interrupts of the network devices that are there now counted none: most NET_RX are of virtual interfaces, or RPS \
+         sent them",
     );
     judgement
         .see_as("no count of a network device on these CPUs", "/proc/interrupts")
         .because(Cause::SchedulerIsolation)
-        .look("grep . /sys/class/net/*/queues/rx-*/rps_cpus")
-        .now("# keep threads that send to virtual interfaces (veth, bridges, lo) off these CPUs, and these CPUs out of rps_cpus")
+        .look(RPS)
+        .now(SENDERS)
         .for_good("isolcpus=managed_irq,domain,{isolated}")
-        .costs("The scheduler balances no thread onto these CPUs: the application pins its own.")
+        .costs(PINNED)
+}
+
+/// NET_TX alone: a sender that spends its quota, or whose queueing discipline waits, raises it on its own CPU
+/// (net/core/dev.c, __netif_reschedule; net/sched/sch_generic.c, __qdisc_run).
+fn sent_here(mut judgement: Judgement) -> Judgement {
+    judgement.found.push_str("; no NET_RX among them: the NET_TX are of packets that were sent from these CPUs");
+    judgement
+        .see_as("no count of a network device on these CPUs", "/proc/interrupts")
+        .because(Cause::SchedulerIsolation)
+        .now("# keep threads that send packets through the kernel off these CPUs")
+        .for_good("isolcpus=managed_irq,domain,{isolated}")
+        .costs(PINNED)
 }
 
 /// Is it an interrupt of a network device? By the class of its PCI device; where that is not known, by users that are
@@ -429,7 +457,7 @@ mod tests {
                 .remove(0)
         };
         let counts = "32623 NET_RX, 19 BLOCK and 4 NET_TX softirqs hit the isolated CPUs since boot";
-        let no_nic = "; no interrupt of a network device came there: those of the network are of virtual interfaces, or RPS sent them";
+        let no_nic = "; interrupts of the network devices that are there now counted none: most NET_RX are of virtual interfaces, or RPS sent them";
         // A NIC that interrupts elsewhere, and a disk that interrupts here.
         for (on_3, class) in [("0", "0x020000"), ("5", "0x010802")] {
             let judgement = of(on_3, class);
@@ -442,8 +470,29 @@ mod tests {
             let judgement = of(on_3, class);
             assert_eq!((judgement.found.as_str(), judgement.now.len()), (counts, 0));
         }
-        let others = "; 5 interrupts of network devices came there: the other NET softirqs are of further polls, virtual interfaces or RPS";
-        assert_eq!(of("5", "0x020000").found, format!("{counts}{others}"));
+        let others = "; interrupts of the network devices that are there now counted 5: most NET_RX did not come from these, but from further polls, virtual interfaces or RPS";
+        let judgement = of("5", "0x020000");
+        assert_eq!(judgement.found, format!("{counts}{others}"));
+        // What no device brings stays where its interrupts leave.
+        let (now, cost) = (judgement.now.join("\n"), judgement.cost.unwrap_or_default());
+        assert!(now.contains("smp_affinity_list") && now.contains("rps_cpus"), "{now}");
+        assert!(cost.contains("housekeeping CPUs carry all interrupts") && cost.contains("pins its own"), "{cost}");
+    }
+
+    /// telco-master: NET_TX is raised by senders of any interface, and no interrupt brings it.
+    #[test]
+    fn sent_packets_are_not_counted_as_received_ones() {
+        let of = |on_3: &str, received: u64, sent: u64| {
+            let table = format!("     CPU0 CPU1 CPU2 CPU3\nNET_TX: 0 0 0 {sent}\nNET_RX: 9 0 0 {received}\n");
+            let rows = format!("     CPU0 CPU1 CPU2 CPU3\n 55: 7 0 0 {on_3} PCI-MSIX-0000:04:00.0 3-edge x\n");
+            let host = irq("0", 7).file("/sys/bus/pci/devices/0000:04:00.0/class", "0x020000");
+            host.file("/proc/interrupts", &rows).file("/proc/softirqs", &table).judge("irq.softirq-iso").remove(0)
+        };
+        let only = of("0", 0, 90);
+        assert!(only.found.ends_with("the NET_TX are of packets that were sent from these CPUs"), "{}", only.found);
+        assert!(!only.now.concat().contains("rps_cpus") && !only.found.contains("RPS"), "{only:?}");
+        let enough = of("5", 6, 90);
+        assert!(!enough.found.contains("NET_RX did not come") && !enough.found.contains("NET_RX are"), "{enough:?}");
     }
 
     /// telco-worker1: 11 directories of /proc/irq have no handler, and nothing comes by them.

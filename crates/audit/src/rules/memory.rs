@@ -6,6 +6,8 @@ mod paging;
 
 use crate::Rule;
 
+pub(in crate::rules) use huge::{Proposal, bytes};
+
 /// The tables of this group.
 pub const RULES: &[&[Rule]] = &[hardware::RULES, huge::RULES, paging::RULES];
 

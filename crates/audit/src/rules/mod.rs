@@ -87,6 +87,12 @@ pub(crate) fn cores(facts: &host::Facts, cpus: &host::facts::CpuSet) -> host::fa
     cpus.iter().filter_map(siblings).fold(cpus.clone(), |all, threads| all.union(&threads.intersection(&online)))
 }
 
+/// Can these CPUs, the other threads of the application's cores, do nothing, or be the application's too? Not the boot CPU,
+/// and not where nothing else is left for housekeeping.
+pub(crate) fn can_spare(facts: &host::Facts, context: &crate::Context, siblings: &host::facts::CpuSet) -> bool {
+    !siblings.contains(0) && !free(facts, context).is_subset(siblings)
+}
+
 /// The cases of all groups.
 #[cfg(test)]
 pub(crate) fn cases() -> impl Iterator<Item = &'static [crate::testing::Case]> {

@@ -224,6 +224,68 @@ fn no_ceiling_takes_turbo_where_sources_disagree_on_it() {
     });
 }
 
+/// clx2s0, adl0: whoever gives up turbo is told so.
+#[test]
+fn a_ceiling_says_that_it_takes_turbo() {
+    let mut ceilings = 0;
+    each(|about, _, report| {
+        for finding in report.at_least(Level::Choice) {
+            let holds = finding.fix.steps().any(|step| step.to_string().contains(" -u "));
+            ceilings += usize::from(holds);
+            assert!(
+                !holds || finding.cost().to_lowercase().contains("turbo"),
+                "{about}: {}: {}",
+                finding.rule.id,
+                finding.cost()
+            );
+        }
+    });
+    assert!(ceilings > 20, "{ceilings}");
+}
+
+/// skld0, genoa0: what the guide says of other processors is not printed of these.
+#[test]
+fn what_a_source_says_of_one_generation_is_not_said_of_others() {
+    use host::facts::Generation::{CascadeLake, IceLake};
+    let mut said = (0, 0);
+    each(|about, facts, report| {
+        let generation = facts.cpus.generation.get();
+        for finding in report.at_least(Level::Choice) {
+            let (stops, fine) = (
+                finding.magnitude().0.contains("core of Cascade Lake"),
+                finding.conflicts().any(|text| text.contains("frequency scaling is fine")),
+            );
+            said = (said.0 + usize::from(stops), said.1 + usize::from(fine));
+            assert!(!stops || generation == Some(CascadeLake), "{about}: {}", finding.rule.id);
+            assert!(!fine || generation == Some(IceLake), "{about}: {}", finding.rule.id);
+        }
+    });
+    assert!(said.0 > 0 && said.1 > 0, "{said:?}");
+}
+
+/// bdwde0, icx2s3: CPUs that housekeeping needs are neither kept idle nor given away.
+#[test]
+fn nobody_keeps_the_boot_cpu_or_all_of_housekeeping_idle() {
+    let mut offered = (0, 0);
+    each(|about, facts, report| {
+        for id in ["smt.state", "cmd.smt-siblings-split"] {
+            for step in of(report, id).flat_map(|finding| finding.fix.steps()) {
+                let text = step.to_string();
+                let Some((_, list)) = text.split_once("keep CPU") else {
+                    offered.0 += 1;
+                    continue;
+                };
+                let list = list.trim_start_matches('s').trim_start().split(' ').next().unwrap_or_default();
+                let idle: host::facts::CpuSet = list.trim_end_matches(',').parse().unwrap();
+                let left = facts.cpus.all().difference(&report.context.isolated.value).difference(&idle);
+                assert!(!idle.contains(0) && !left.is_empty(), "{about}: {id}: {text}");
+                offered.1 += 1;
+            }
+        }
+    });
+    assert!(offered.0 > 0, "{offered:?}");
+}
+
 /// skld0: the guide says of one generation that a change of frequency stops its core, and no finding says it of another.
 #[test]
 fn a_stop_is_said_of_the_generation_that_the_source_names() {

@@ -188,7 +188,7 @@ pub(crate) mod tests {
         assert_eq!(
             reason,
             Some(
-                "a stop of the core at a change of frequency: the Intel P-state guide names Cascade Lake and Ice Lake, not Skylake"
+                "a stop of the core at a change of frequency: the Intel P-state guide is about the 2nd and 3rd generation of Xeon Scalable (Cascade Lake, Ice Lake), not Skylake"
             )
         );
         // The bounds and the generation are what it rests on.

@@ -5,6 +5,7 @@ use host::facts::CpuSet;
 
 use crate::remedy::Operator;
 use crate::rules::common::{QUEUES_STAY, cpus_of, enumerated, line};
+use crate::rules::{can_spare, free};
 use crate::wording::singular;
 use crate::{Applies, Cause, Context, Fix, Group, How, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
@@ -244,19 +245,43 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
             let others = split.iter().fold(CpuSet::new(), |all, (_, others)| all.union(others));
             // Never the other way round: a sibling that is taken offline may be all that housekeeping has.
             let whole = isolated.difference(&cpus);
-            let fix = match whole.is_empty() {
-                true => format!(
-                    "isolate whole cores: rerun with --isolated {}, or keep CPUs {others} idle",
-                    cores(split, isolated.len())
-                ),
-                false => format!(
-                    "isolate whole cores: rerun with --isolated {whole}, which leaves CPUs {cpus} to housekeeping, or move \
-                     what runs on CPUs {others} to whole cores"
-                ),
+            let spare = can_spare(facts, context, &others);
+            let fix = match (whole.is_empty(), spare) {
+                (true, _) => {
+                    let idle = if spare { format!(", or keep CPUs {others} idle") } else { String::new() };
+                    match cores(facts, split, context) {
+                        cores if cores.is_empty() => {
+                            format!("isolate whole cores, and not the boot CPU's: this host has no other{idle}")
+                        }
+                        cores => format!("isolate whole cores: rerun with --isolated {cores}{idle}"),
+                    }
+                }
+                (false, spare) => {
+                    let moved = match spare {
+                        true => format!(", or move what runs on CPUs {others} to whole cores"),
+                        false => String::new(),
+                    };
+                    format!(
+                        "isolate whole cores: rerun with --isolated {whole}, which leaves CPUs {cpus} to housekeeping{moved}"
+                    )
+                }
             };
-            Judgement::fail(&cpus, format!("CPUs {cpus} share their cores with CPUs {others}, which are not isolated"))
-                .see_as(format!("siblings of CPU {}: {}", split[0].0, split[0].1), source)
-                .for_good(singular(&fix))
+            let found = format!("CPUs {cpus} share their cores with CPUs {others}, which are not isolated");
+            let of_each = |judgement: Judgement, (cpu, others): &(u32, CpuSet)| {
+                let source =
+                    facts.cpus.cpu(*cpu).map_or_else(|| source.to_string(), |cpu| cpu.siblings.source().to_string());
+                judgement.see_as(format!("siblings of CPU {cpu}: {others}"), source)
+            };
+            let judgement = split.iter().take(NAMED).fold(Judgement::fail(&cpus, found), of_each);
+            let judgement = match split.len() > NAMED {
+                true => {
+                    let rest: Vec<String> =
+                        split[NAMED..].iter().map(|(cpu, others)| format!("{cpu}: {others}")).collect();
+                    judgement.see_as(format!("and of the others: {}", rest.join("; ")), "the same files of these CPUs")
+                }
+                false => judgement,
+            };
+            judgement.for_good(singular(&fix))
         }
     };
     judgement.alone()
@@ -270,12 +295,21 @@ fn source_of(context: &Context) -> String {
     }
 }
 
-/// As many whole cores, in order, as hold this many CPUs, so that housekeeping keeps as many CPUs as it has; one at least,
-/// and without that of CPU 0 as far as there are others.
-fn cores(split: &[(u32, CpuSet)], most: usize) -> CpuSet {
+/// The siblings of so many CPUs have a line of evidence each.
+const NAMED: usize = 2;
+
+/// As many whole cores, in order, as hold as many CPUs as are isolated, so that housekeeping keeps as many as it has; one at
+/// least, never the boot CPU's: where that is the only one, the first of the host's other cores that are free.
+fn cores(facts: &Facts, split: &[(u32, CpuSet)], context: &Context) -> CpuSet {
     let whole = split.iter().map(|(cpu, others)| others.union(&[*cpu].into()));
-    let (with_0, others): (Vec<CpuSet>, Vec<CpuSet>) = whole.partition(|core| core.contains(0));
-    others.iter().chain(&with_0).fold(CpuSet::new(), |all, core| {
+    let others = free(facts, context);
+    let free = others.iter().map(|cpu| crate::rules::cores(facts, &[cpu].into())).find(|core| !core.contains(0));
+    let mut own: Vec<CpuSet> = whole.filter(|core| !core.contains(0)).collect();
+    if own.is_empty() {
+        own.extend(free);
+    }
+    let most = context.isolated.value.len();
+    own.iter().fold(CpuSet::new(), |all, core| {
         let more = all.union(core);
         if all.is_empty() || more.len() <= most { more } else { all }
     })
@@ -398,9 +432,29 @@ pub(crate) mod tests {
             fix(&[(2, "2,6"), (3, "3,7")], "2-3").starts_with("isolate whole cores: rerun with --isolated 2,6, or")
         );
         assert!(fix(&[(2, "2,6")], "2").starts_with("isolate whole cores: rerun with --isolated 2,6, or"));
-        assert!(
-            fix(&[(4, "0,4"), (5, "1,5")], "4-5").starts_with("isolate whole cores: rerun with --isolated 1,5, or")
-        );
+        assert!(fix(&[(4, "0,4"), (5, "1,5")], "4-5").starts_with("isolate whole cores: rerun with --isolated 1,5"));
+    }
+
+    /// bdwde0 with CPUs 8-15, icx2s3 with 2-17: the other threads are all that housekeeping has, the boot CPU among them.
+    #[test]
+    fn siblings_that_housekeeping_needs_are_not_kept_idle() {
+        let fix = |isolated: &str, present: &str, step: u32| {
+            let cpus = 2 * step;
+            let file = |host: Host, cpu: u32| {
+                let pair = format!("{},{}", cpu % step, cpu % step + step);
+                host.file(&format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"), &pair)
+            };
+            let host = host().file("/sys/devices/system/cpu/present", present);
+            let host = host.file("/sys/devices/system/cpu/online", present).isolated(isolated);
+            (0..cpus).fold(host, file).judge("cmd.smt-siblings-split").remove(0)
+        };
+        let all = fix("2-3", "0-3", 2);
+        assert_eq!(all.for_good, ["isolate whole cores: rerun with --isolated 1,3"]);
+        let seen: Vec<&str> = all.evidence.iter().map(|seen| seen.value.as_str()).collect();
+        assert_eq!(seen, ["siblings of CPU 2: 0", "siblings of CPU 3: 1"]);
+        // The boot CPU's core is no way out.
+        assert_eq!(fix("4", "0-7", 4).for_good, ["isolate whole cores: rerun with --isolated 1,5"]);
+        assert_eq!(fix("5", "0-7", 4).for_good, ["isolate whole cores: rerun with --isolated 1,5, or keep CPU 1 idle"]);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use host::Facts;
 use units::Nanos;
 
 use crate::rules::common::{given, line, see_parameter};
+use crate::rules::memory::{Proposal, bytes};
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms";
@@ -26,8 +27,9 @@ pub const RULES: &[Rule] = &[
             source: "general knowledge of page walks; DPDK asks for 1 GB pages (Getting Started for Linux)",
         },
         fix: Fix::runtime_or_boot(
-            "echo 4096 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages # now, 8 GB in pages of 2 MB: fit it to the application",
-            "default_hugepagesz=1G hugepagesz=1G hugepages=16 # or at boot, 16 GB in pages of 1 GB: fit it to the application",
+            // The judge knows the memory and the node.
+            "echo 2048 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages # now, 4 GB in pages of 2 MB: fit it to the application",
+            "default_hugepagesz=1G hugepagesz=1G hugepages=4 # or at boot, 4 GB in pages of 1 GB: fit it to the application",
         )
         .decided(),
         cost: "Nothing else can use the reserved memory.",
@@ -168,25 +170,26 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-fn hugepages(facts: &Facts, _: &Context) -> Judged {
+fn hugepages(facts: &Facts, context: &Context) -> Judged {
     let line = line(facts)?;
     let pool = gib_pages(facts);
     let subject = Subject::Parameter("hugepages".into());
     // What is asked for of pages of 1 GB: the counts that follow a size of 1G, or the default size of 1G.
-    let is_gib = |value: Option<&str>| matches!(value, Some("1G" | "1g" | "1024M"));
+    let is_gib = |value: Option<&str>| value.and_then(bytes) == Some(GIB);
     let mut size_is_gib = is_gib(line.value("default_hugepagesz"));
     let mut asked: Option<u64> = None;
-    let mut word = "no hugepages= of 1 GB".to_owned();
+    let mut word = if line.has("hugepages") { "no hugepages= of 1 GB" } else { "no hugepages=" }.to_owned();
     for parameter in &line.parameters {
         match parameter.name.as_str() {
             "hugepagesz" => size_is_gib = is_gib(parameter.value.as_deref()),
             "hugepages" if size_is_gib => {
-                asked = parameter.value.as_deref().and_then(|value| value.parse().ok()).or(asked);
+                asked = parameter.value.as_deref().and_then(pages).or(asked);
                 word = format!("{parameter} of 1 GB");
             }
             _ => {}
         }
     }
+    let propose = |judgement: Judgement| Proposal::of_cpus(facts, context).fixes(facts, judgement);
     let judgement = match (asked, pool) {
         (Some(asked), None) if asked > 0 => {
             return Err(Skip::unknown("/sys/kernel/mm/hugepages/hugepages-1048576kB: not recorded"));
@@ -197,19 +200,30 @@ fn hugepages(facts: &Facts, _: &Context) -> Judged {
                 subject,
                 format!("the command line reserves {asked} pages of 1 GB, and {total} are there"),
             )
+            .look("dmesg | grep -i hugetlb")
+            .now(format!(
+                "echo {asked} > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages # finds what is free in one piece"
+            ))
+            .for_good("reserve no more than the memory of each node holds in one piece at boot")
             .see(&pool),
         },
         (_, pool) => match pool.as_ref().and_then(host::Fact::get) {
-            Some(0) => Judgement::warn(subject, "no pages of 1 GB are reserved"),
+            Some(0) => propose(Judgement::warn(subject, "no pages of 1 GB are reserved")),
             Some(total) => Judgement::pass(subject, format!("{total} pages of 1 GB are there, reserved after boot")),
-            None => Judgement::warn(
+            None => propose(Judgement::warn(
                 subject,
                 "the command line reserves no pages of 1 GB; whether a service does is not recorded",
-            ),
+            )),
         }
         .see_if(pool.as_ref()),
     };
     judgement.see_as(word, facts.cmdline.source()).alone()
+}
+
+/// `16`, or `0:8,1:8` of the nodes (kernel-parameters.txt, hugepages).
+fn pages(value: &str) -> Option<u64> {
+    let count = |part: &str| part.rsplit(':').next()?.parse::<u64>().ok();
+    value.split(',').map(count).sum()
 }
 
 /// How many pages of 1 GB there are: as the kernel counts them for the host, or else for all of its nodes.
@@ -375,6 +389,35 @@ pub(crate) mod tests {
         assert!(open.found.contains("not recorded") && open.evidence.len() == 1, "{open:?}");
     }
 
+    /// gnr0: of 16 pages over two nodes, 8 are of no use to an application on one. telco-worker1: the profile has them.
+    #[test]
+    fn pages_are_asked_for_in_proportion_and_where_they_are_used() {
+        let fix = |line: &str, release: &str, isolated: &str, total: &str, node: &str| {
+            let host =
+                on_nodes(poll(line), "0\n", "0\n").isolated(isolated).file("/proc/sys/kernel/osrelease", release);
+            let host = host.file("/proc/meminfo", &format!("MemTotal: {total} kB\n"));
+            let place = "/sys/devices/system/node/node1/meminfo";
+            let mut judgement =
+                host.file(place, &format!("Node 1 MemTotal: {node} kB\n")).judge("cmd.hugepages").remove(0);
+            (judgement.now.remove(0), judgement.for_good.remove(0))
+        };
+        // Nodes of CPUs 0-3 and 4-7; 32 GB on one of them, 64 GB on both.
+        let (now, boot) = fix("quiet", "6.1.0", "5-7", "67108864", "33554432");
+        assert!(now.starts_with("echo 2048 > /sys/devices/system/node/node1/hugepages/hugepages-2048kB"), "{now}");
+        assert!(
+            boot.starts_with("default_hugepagesz=1G hugepagesz=1G hugepages=1:8 # or at boot, 8 of the 32 GB"),
+            "{boot}"
+        );
+        let (_, boot) = fix("quiet", "5.14.0", "5-7", "67108864", "33554432");
+        assert!(boot.contains("hugepages=16 ") && boot.contains("shares them out over 2 nodes"), "{boot}");
+        let (now, boot) = fix("quiet", "6.1.0", "2-7", "8388608", "4194304");
+        assert!(boot.contains(" hugepages=2 ") && now.starts_with("echo 512 > /sys/kernel/mm"), "{now} {boot}");
+        let node = "ostree=/ostree/boot.0/rhcos/1/0 tuned.non_isolcpus=00000003";
+        let (now, boot) = fix(node, "6.1.0", "5-7", "67108864", "33554432");
+        assert!(boot.contains("spec.hugepages") && boot.contains("count: 8, node: 1"), "{boot}");
+        assert!(now.starts_with("# nothing"), "{now}");
+    }
+
     fn rt() -> Host {
         host().workload(Workload::Rt).isolated("2-7")
     }
@@ -395,6 +438,7 @@ pub(crate) mod tests {
         Case::warn("cmd.hugepages", || poll("quiet").file(POOL, "0\n")),
         Case::unknown("cmd.hugepages", || poll(LINE)),
         Case::fail("cmd.hugepages", || on_nodes(poll(LINE), "8\n", "2\n")),
+        Case::pass("cmd.hugepages", || on_nodes(poll("hugepagesz=1G hugepages=0:8,1:2"), "8\n", "2\n")),
         Case::pass("cmd.iommu-pt", || host().nic("eth0").edit(|facts| in_group(facts, "identity"))),
         Case::warn("cmd.iommu-pt", || host().nic("eth0").edit(|facts| in_group(facts, "DMA-FQ"))),
         Case::unknown("cmd.iommu-pt", || host().nic("eth0")),

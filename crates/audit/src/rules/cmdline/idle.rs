@@ -88,16 +88,19 @@ pub const RULES: &[Rule] = &[
               isolated ones too. Since 5.16 (and 5.15.7, 5.10.84, 5.4.164) it trusts an invariant, adjustable TSC on machines of few \
               sockets, and checks the register TSC_ADJUST instead: by another timer, which visits a CPU every 10 minutes. Kernels of \
               distributions took both over: RHEL 9.4 (5.14.0-427) has them. tsc=nowatchdog \
-              ends the first, tsc=reliable both.",
+              ends the first; tsc=reliable ends both, and the comparison of the CPUs' TSCs at boot.",
         magnitude: Magnitude {
             text: "two timer interrupts a second with the watchdog, one in 10 minutes for TSC_ADJUST, on one CPU after the other; some microseconds each",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux kernel/time/clocksource.c, WATCHDOG_INTERVAL; arch/x86/kernel/tsc_sync.c, SYNC_CHECK_INTERVAL; the length of one is general knowledge",
         },
         fix: Fix::boot("tsc=reliable").traded(),
-        cost: "A TSC that goes wrong after boot is not noticed.",
+        cost: RELIABLE_COST,
         references: &[
             "Linux Documentation/admin-guide/kernel-parameters.txt, tsc",
+            "Linux arch/x86/kernel/tsc_sync.c, check_tsc_sync_target and start_sync_check_timer",
+            "Linux commit 63ec58b44fcc (x86/tsc: Respect tsc command line paraemeter for clocksource_tsc_early), for tsc=nowatchdog",
+            "Linux commit 0051293c5330 (clocksource: Enable TSC watchdog checking of HPET and PMTMR only when requested)",
             "Linux commit b50db7095fe0 (x86/tsc: Disable clocksource watchdog for TSC on qualified platforms)",
             "Linux commit c7719e793478 (x86/tsc: Add a timer to make sure TSC_adjust is always checked)",
         ],
@@ -211,6 +214,16 @@ fn processor(facts: &Facts, _: &Context) -> Judged {
 /// What a CPU needs for its TSC to be trusted without a watchdog (arch/x86/kernel/tsc.c).
 const NEEDED: [&str; 3] = ["constant_tsc", "nonstop_tsc", "tsc_adjust"];
 
+/// What the kernel no longer sees with `tsc=reliable` (kernel-parameters.txt: "as well as the stability checks done at
+/// bootup"), and with `tsc=nowatchdog`.
+const RELIABLE_COST: &str =
+    "A TSC that goes wrong after boot is not noticed; nor is it at boot that the TSCs of two sockets differ.";
+const UNWATCHED_COST: &str = "A TSC that goes wrong after boot is not noticed.";
+/// From here on `tsc=nowatchdog` holds for both of the TSC's clock sources (commit 63ec58b44fcc), and is sure to be known.
+const NOWATCHDOG: KernelVersion = KernelVersion::new(5, 4);
+/// From here on `tsc=watchdog` is known (commit 0051293c5330).
+const WATCHDOG: KernelVersion = KernelVersion::new(6, 3);
+
 fn tsc(facts: &Facts, context: &Context) -> Judged {
     let line = line(facts)?;
     // The kernel reads each tsc= of the line (arch/x86/kernel/tsc.c, tsc_setup).
@@ -218,47 +231,60 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
     let subject = Subject::Parameter("tsc".into());
     if asked("unstable") {
         let text = "the TSC is declared unstable: another clock is read, and full dynamic ticks are off";
-        return see_parameter(Judgement::fail(subject, text), facts, "tsc").alone();
+        return see_parameter(Judgement::fail(subject, text), facts, "tsc")
+            .for_good("remove tsc=unstable # only if its TSC is invariant and in step")
+            .costs("Where the TSC is out of step after all, time jumps.")
+            .alone();
     }
     if asked("reliable") {
         let text = "neither the watchdog nor the check of TSC_ADJUST runs";
         return see_parameter(Judgement::pass(subject, text), facts, "tsc").alone();
     }
     let flags = known(&facts.cpus.flags)?;
-    let release = known(&facts.kernel.release)?;
+    let (release, version) = (known(&facts.kernel.release)?, facts.kernel.version.get());
+    let since = |first: KernelVersion| version.is_some_and(|version| version >= first);
     let missing: Vec<&str> = NEEDED.into_iter().filter(|flag| !flags.contains(*flag)).collect();
     let trusted = match missing.as_slice() {
         [] => trusts(facts)?,
         ["tsc_adjust"] => Trust::No("the CPUs have no TSC_ADJUST".into()),
         missing => Trust::No(format!("the CPUs lack {}", missing.join(" and "))),
     };
-    let watched = match &trusted {
-        _ if asked("nowatchdog") => None,
-        _ if asked("watchdog") => Some("tsc=watchdog asks for it"),
-        Trust::No(reason) => Some(reason.as_str()),
-        Trust::Yes(..) => None,
-    };
-    // The timer for TSC_ADJUST came with the trust.
-    let checked = missing.is_empty() && matches!(trusted, Trust::Yes(..));
-    let judgement = match (watched, checked) {
-        (Some(reason), _) => {
+    let unwatched = asked("nowatchdog");
+    if unwatched && !since(NOWATCHDOG) {
+        return Err(Skip::unknown(format!("whether Linux {release} knows tsc=nowatchdog is not known")));
+    }
+    // The timer for TSC_ADJUST came with the trust, and asks for this register alone.
+    let build = facts.kernel.build.value().map_or("", String::as_str);
+    let checked =
+        flags.contains("tsc_adjust") && version.and_then(|version| has_trust(release, version, build)) == Some(true);
+    let judgement = match &trusted {
+        Trust::No(reason) if !unwatched => {
             let text = format!("a timer checks the TSC twice a second, on all CPUs in turn: {reason}");
             let judgement = Judgement::warn(subject, text);
             match missing.iter().any(|flag| *flag != "tsc_adjust") {
                 true => judgement
                     .for_good("a TSC that is not invariant must be watched: take other hardware for low latency"),
+                // The mildest that is enough.
+                false if !checked && since(NOWATCHDOG) => judgement.for_good("tsc=nowatchdog").costs(UNWATCHED_COST),
                 false => judgement,
             }
         }
-        (None, true) if context.isolated.value.is_empty() => {
-            let text = "the kernel trusts the TSC, and checks TSC_ADJUST on one CPU after the other, 10 minutes apart";
+        // The TSC is then the watchdog of the others (tsc.c, tsc_clocksource_watchdog_disabled).
+        Trust::Yes(..) if !unwatched && asked("watchdog") && since(WATCHDOG) => {
+            let text = "tsc=watchdog: a timer checks HPET and the ACPI PM timer against the TSC twice a second, on all CPUs in turn";
+            Judgement::warn(subject, text)
+                .for_good("remove tsc=watchdog")
+                .costs("Nothing compares the TSC with HPET and the ACPI PM timer.")
+        }
+        _ if checked && context.isolated.value.is_empty() => {
+            let text = "no watchdog checks the TSC; TSC_ADJUST is checked on one CPU after the other, 10 minutes apart";
             Judgement::pass(subject, text)
         }
-        (None, true) => Judgement::warn(
+        _ if checked => Judgement::warn(
             subject,
             "no watchdog, but a timer checks TSC_ADJUST on one CPU after the other, 10 minutes apart, isolated ones too",
         ),
-        (None, false) => Judgement::pass(subject, "tsc=nowatchdog: the watchdog does not run"),
+        _ => Judgement::pass(subject, "tsc=nowatchdog: the watchdog does not run"),
     };
     let seen = if missing.is_empty() { NEEDED.join(" ") } else { listed("missing", &missing) };
     let judgement =
@@ -401,6 +427,10 @@ pub(crate) mod tests {
         Case::warn("cmd.tsc", || trusted("6.18.0").cmdline("tsc=watchdog")),
         Case::warn("cmd.tsc", || on_nodes(trusted("6.1.0"), 4)),
         Case::pass("cmd.tsc", || on_nodes(trusted("6.6.0"), 4)),
+        // The timer for TSC_ADJUST does not ask for few sockets.
+        Case::warn("cmd.tsc", || on_nodes(trusted("6.1.0"), 4).isolated("2-7").cmdline("tsc=nowatchdog")),
+        Case::pass("cmd.tsc", || trusted("6.1.0").cmdline("tsc=watchdog")),
+        Case::unknown("cmd.tsc", || trusted("5.3.9").cmdline("tsc=nowatchdog")),
         Case::unknown("cmd.tsc", || trusted("5.14.0-284.11.1.el9_2.x86_64")),
         Case::unknown("cmd.tsc", || trusted("7.1.0")),
         Case::pass("cmd.idle-poll", || with("quiet")),
@@ -428,6 +458,29 @@ pub(crate) mod tests {
         Case::warn("cmd.skew-tick", || with("quiet").file("/sys/devices/system/cpu/online", "0-63")),
         Case::unknown("cmd.skew-tick", host),
     ];
+
+    /// rome0, genoa0: without TSC_ADJUST the watchdog is all that runs, and the checks at boot are all that there is.
+    #[test]
+    fn the_mildest_word_is_asked_for() {
+        let bare = |release: &str, line: &str| {
+            let flags = FLAGS.replace(" tsc_adjust", "");
+            trusted(release).isolated("2-7").cmdline(line).file("/proc/cpuinfo", &flags).judge("cmd.tsc").remove(0)
+        };
+        let judgement = bare("6.16.10", "quiet");
+        assert_eq!(judgement.for_good, ["tsc=nowatchdog"]);
+        assert_eq!(judgement.cost.as_deref(), Some(super::UNWATCHED_COST));
+        assert_eq!(bare("6.16.10", "tsc=nowatchdog").verdict, crate::Verdict::Pass);
+        // What does not know the word, and what has a second timer, is asked for tsc=reliable, which says what it gives up.
+        assert!(bare("5.3.9", "quiet").for_good.is_empty());
+        assert!(on_nodes(trusted("6.1.0"), 4).judge("cmd.tsc")[0].for_good.is_empty());
+        let rule = crate::rules::find("cmd.tsc").unwrap();
+        assert!(rule.fix.persistent == Some("tsc=reliable") && rule.cost.contains("at boot"));
+        let old = trusted("5.10.83").judge("cmd.tsc").remove(0);
+        assert_eq!(old.for_good, ["tsc=nowatchdog"]);
+        let asked = trusted("6.18.0").cmdline("tsc=watchdog").judge("cmd.tsc").remove(0);
+        assert_eq!(asked.for_good, ["remove tsc=watchdog"]);
+        assert!(asked.found.contains("HPET"), "{}", asked.found);
+    }
 
     /// Kernels that have the commit by backport are not blamed, and older ones are.
     #[test]

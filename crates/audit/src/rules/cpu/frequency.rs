@@ -14,6 +14,8 @@ const GUIDE: &str = "Intel P-state guide 637284-001US";
 
 /// A change of frequency stops a core of a 2nd generation Xeon Scalable processor for about 12 us (the guide, section 4).
 pub(crate) const STOP: Nanos = Nanos::from_micros(12);
+/// Who says so.
+const STOP_SOURCE: &str = "Intel P-state guide 637284-001US, section 4";
 
 /// The rules.
 pub const RULES: &[Rule] = &[
@@ -27,16 +29,15 @@ pub const RULES: &[Rule] = &[
         why: "Other governors lower the frequency while there is little to do, and raise it after the packet that needs it has come. A thread that \
               polls looks fully busy to them, one that sleeps looks idle.",
         magnitude: Magnitude {
-            text: "until the clock has risen, work takes up to the ratio of the highest to the lowest frequency longer; a core of Cascade Lake also stops for about 12 us at each change",
+            text: "until the clock has risen, work takes up to the ratio of the highest to the lowest frequency longer",
             effect: crate::Effect::Slower,
-            source: "Linux Documentation/admin-guide/pm/cpufreq.rst, Generic Scaling Governors; the ratio is arithmetic; Intel P-state guide 637284-001US, section 4",
+            source: "Linux Documentation/admin-guide/pm/cpufreq.rst, Generic Scaling Governors; the ratio is arithmetic",
         },
         fix: Fix::runtime("cpupower -c {core} frequency-set -g performance"),
         cost: POWER,
         references: &[GUIDE, "Linux Documentation/admin-guide/pm/cpufreq.rst", "tuned profile network-latency"],
-        conflicts: &[
-            "for the 3rd generation of Xeon Scalable (Ice Lake) alone: Intel P-state guide 637284-001US, frequency scaling is fine, and saves 30 % of power",
-        ],
+        // Of Ice Lake the judge adds one.
+        conflicts: &[],
     },
     Rule {
         id: "cpu.freq-span",
@@ -49,12 +50,12 @@ pub const RULES: &[Rule] = &[
               (Cascade Lake) each change also stops the core; there, and on a real-time host, one frequency is best, for all threads of \
               the core: it runs at the higher request of its threads. Elsewhere a floor is enough.",
         magnitude: Magnitude {
-            text: "work takes up to the ratio of the bounds longer; a core of Cascade Lake also stops for about 12 us at each change",
+            text: "work takes up to the ratio of the bounds longer",
             effect: crate::Effect::Slower,
-            source: GUIDE,
+            source: "arithmetic",
         },
         fix: Fix::runtime("cpupower -c {core} frequency-set {bounds}"),
-        cost: FLOOR,
+        cost: SPAN,
         references: &[GUIDE, "FlexRAN real-time platform slides (2018), Processor Optimizations"],
         conflicts: &[],
     },
@@ -142,6 +143,7 @@ pub const RULES: &[Rule] = &[
         cost: "Without turbo everything takes longer on the average, with it the spread is wider.",
         references: &[
             "FlexRAN real-time platform slides (2018), Processor Optimizations",
+            "OpenShift vDU reference configuration, host firmware",
             "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms",
             "rigtorp.se, Low latency tuning guide",
         ],
@@ -196,19 +198,25 @@ pub const RULES: &[Rule] = &[
 
 /// What it costs where the clock stays up.
 pub(super) const POWER: &str = "More power while there is little to do; how much depends on the processor.";
-const FLOOR: &str = "Saves less power at low load (idle states still save); turbo above the floor stays.";
-const FIXED: &str = "Saves less power at low load (idle states still save), and no turbo above the fixed frequency.";
+const FLOOR: &str = "Saves less power at low load (idle states still save).";
+const TURBO_STAYS: &str = "Turbo above the floor stays.";
+const FIXED: &str = "Saves less power at low load (idle states still save). No turbo above the fixed frequency.";
+/// Of a floor without a ceiling.
+const SPAN: &str = "Saves less power at low load (idle states still save). Turbo above the floor stays, but where one frequency is wanted.";
+/// What a ceiling takes.
+const NO_TURBO: &str = "No turbo above the fixed frequency.";
 /// acpi-cpufreq knows the frequencies of the firmware's table, and the highest of them boosts as long as boost is on
 /// (Documentation/admin-guide/pm/cpufreq.rst, The File cpufreq/boost).
-const BOOSTED: &str = "Saves less power at low load (idle states still save). Boost stays on: at its highest state the hardware goes above the bound until boost is off \
-                       (cpu.turbo).";
+const BOOSTED: &str =
+    "Boost stays on: at its highest state the hardware goes above the bound until boost is off (cpu.turbo).";
 
-/// What bounds cost on this CPU.
-fn cost(facts: &Facts, context: &Context, cpu: &Cpu) -> &'static str {
+/// What a fix with `{bounds}` costs on this CPU: what its floor costs, and what the ceiling does that it holds where one
+/// frequency is wanted.
+pub(super) fn of_bounds(facts: &Facts, context: &Context, cpu: &Cpu, floor: &str) -> String {
     match one_frequency(facts, context) {
-        false => FLOOR,
-        true if boosts(facts, cpu) => BOOSTED,
-        true => FIXED,
+        false => floor.to_owned(),
+        true if boosts(facts, cpu) => format!("{floor} {BOOSTED}"),
+        true => format!("{floor} {NO_TURBO}"),
     }
 }
 
@@ -253,10 +261,17 @@ fn governor(facts: &Facts, context: &Context) -> Judged {
             other if is_fixed(cpu) == Some(true) => {
                 Judgement::pass(Subject::Host, format!("the frequency is fixed: the governor {other} has no choice"))
             }
-            other => at_each_change(
-                facts,
-                Judgement::warn(Subject::Host, format!("the governor is {other}{}", may_fall(cpu))),
-            ),
+            other => {
+                let found = format!("the governor is {other}{}", may_fall(cpu));
+                let judgement = at_each_change(facts, Judgement::warn(Subject::Host, found));
+                match facts.cpus.generation.get() {
+                    Some(Generation::IceLake) => judgement.against(
+                        "Intel P-state guide 637284-001US, of the 3rd generation of Xeon Scalable (Ice Lake): frequency scaling is \
+                         fine, and saves 30 % of power",
+                    ),
+                    _ => judgement,
+                }
+            }
         };
         let judgement = judgement.see(governor).see(&cpu.frequency.driver);
         Ok(match low.get() {
@@ -315,10 +330,13 @@ fn span(facts: &Facts, context: &Context) -> Judged {
                 }
             }
         };
-        let judgement = judgement.costs(cost(facts, context, cpu));
+        let judgement = judgement.costs(match one_frequency(facts, context) {
+            true => of_bounds(facts, context, cpu, FLOOR),
+            false => format!("{FLOOR} {TURBO_STAYS}"),
+        });
         Ok(judgement.see_as(megahertz(min), low.source()).see_as(megahertz(max), high.source()))
     });
-    of_whole_cores(facts, judged, FLOOR)
+    of_whole_cores(facts, judged, SPAN)
 }
 
 /// Does a change of frequency stop the core for about 12 us? The guide (section 4 and its figures) names the 2nd generation
@@ -339,7 +357,10 @@ pub(crate) fn stops(generation: Generation) -> Option<bool> {
 pub(super) fn at_each_change(facts: &Facts, judgement: Judgement) -> Judgement {
     let generation = &facts.cpus.generation;
     match generation.get().filter(|generation| stops(*generation) == Some(true)) {
-        Some(name) => judgement.takes(STOP).see_as(format!("{name:?}"), generation.source()),
+        Some(name) => judgement
+            .takes(STOP)
+            .also("each change of frequency also stops a core of Cascade Lake for about 12 us", STOP_SOURCE)
+            .see_as(format!("{name:?}"), generation.source()),
         None => judgement,
     }
 }
@@ -356,7 +377,9 @@ fn stops_here(facts: &Facts) -> Result<(bool, String), Skip> {
 
 /// What the source says of a generation for which `stops` is `None`.
 pub(crate) fn not_named(part: &str) -> String {
-    format!("the Intel P-state guide names Cascade Lake and Ice Lake, not {part}")
+    format!(
+        "the Intel P-state guide is about the 2nd and 3rd generation of Xeon Scalable (Cascade Lake, Ice Lake), not {part}"
+    )
 }
 
 fn transition(facts: &Facts, context: &Context) -> Judged {
@@ -432,7 +455,7 @@ fn turbo(facts: &Facts, context: &Context) -> Judged {
     const OFF: Side = Side {
         is: "turbo is off",
         want: "turbo off",
-        who: "older editions of the DPDK guide; the FlexRAN slides ask for a fixed P-state where power management must stay on",
+        who: "older editions of the DPDK guide; the FlexRAN slides: a fixed P-state",
         of: &[],
     };
     const ON: Side = Side {
@@ -479,7 +502,8 @@ fn dynamic_boost(facts: &Facts, context: &Context) -> Judged {
         true => Judgement::warn(
             Subject::Host,
             format!(
-                "the driver raises the lowest frequency for a moment after waits for I/O, and each change stops a core of {name}"
+                "the driver raises the lowest frequency for a moment after waits for I/O, and each change stops the core for about \
+                 {STOP} ({name})"
             ),
         ),
         false => Judgement::pass(
@@ -650,9 +674,9 @@ pub(crate) mod tests {
         let now = &host.judge("cpu.turbo")[0].now;
         assert_eq!(now, &["echo 0 > /sys/devices/system/cpu/cpufreq/boost # steady; 1 is fast"]);
         let cost = |host: &Host| host.judge("cpu.freq-span")[0].cost.clone().unwrap();
-        assert_eq!(cost(&host), super::FLOOR);
+        assert!(cost(&host).ends_with(super::TURBO_STAYS));
         assert!(cost(&host.workload(crate::Workload::Rt)).contains("Boost stays on"));
-        assert!(cost(&bounds("800000", "2200000").workload(crate::Workload::Rt)).contains("no turbo above"));
+        assert!(cost(&bounds("800000", "2200000").workload(crate::Workload::Rt)).contains("No turbo above"));
     }
 
     /// CPUs 4-7 of cores 4/12 to 7/15: the other threads of the cores keep the clock moving.
@@ -691,7 +715,8 @@ pub(crate) mod tests {
             })
         };
         let also = " Also changes CPUs 6-7, which share these cores.";
-        assert_eq!(cost(threads(floor.clone()), "cpu.freq-span"), format!("{}{also}", super::FLOOR));
+        let stays = format!("{} {}", super::FLOOR, super::TURBO_STAYS);
+        assert_eq!(cost(threads(floor.clone()), "cpu.freq-span"), format!("{stays}{also}"));
         let saving = policies(threads(floor.clone()), "energy_performance_preference", "power\n");
         let saving = policies(saving, "scaling_governor", "powersave\n");
         for id in ["cpu.governor", "cpu.epp"] {
@@ -699,7 +724,7 @@ pub(crate) mod tests {
         }
         let one = threads(floor.clone()).isolated("2-3,6");
         assert!(cost(one, "cpu.freq-span").ends_with("Also changes CPU 7, which shares a core with them."));
-        assert_eq!(cost(threads(floor.clone()).isolated("2-3,6-7"), "cpu.freq-span"), super::FLOOR);
+        assert_eq!(cost(threads(floor.clone()).isolated("2-3,6-7"), "cpu.freq-span"), stays);
         let intent = crate::Intent { isolated: Some("2-3".parse().unwrap()), ..crate::Intent::default() };
         let facts = policies(host("800000", "800000"), "energy_performance_preference", "power\n").facts();
         let report = crate::audit(&facts, &intent);
@@ -763,13 +788,14 @@ pub(crate) mod tests {
         let skylake = || based(model(4, "800000"), "2000000");
         let judgement = skylake().judge("cpu.freq-span").remove(0);
         assert_eq!(judgement.found, "the frequency may change between 800 MHz and 2200 MHz");
-        assert_eq!((judgement.effect, judgement.cost.as_deref()), (None, Some(super::FLOOR)));
+        assert_eq!(judgement.effect, None);
+        assert!(judgement.cost.is_some_and(|cost| cost.ends_with(super::TURBO_STAYS)));
         let unknown = skylake().judge("cpu.pstate-transition-gen").remove(0).verdict;
         assert_eq!(
             unknown.reason(),
             Some(
-                "whether a change of frequency stops the core is not known: the Intel P-state guide names Cascade Lake and Ice \
-                 Lake, not Skylake"
+                "whether a change of frequency stops the core is not known: the Intel P-state guide is about the 2nd and 3rd \
+                 generation of Xeon Scalable (Cascade Lake, Ice Lake), not Skylake"
             )
         );
         let intent = crate::Intent { isolated: Some("2-3".parse().unwrap()), ..crate::Intent::default() };

@@ -6,7 +6,7 @@ use host::Facts;
 use host::facts::{Cpu, CpuSet, IdleState, Vendor, bits};
 use units::Nanos;
 
-use super::frequency::{at_each_change, of_whole_cores};
+use super::frequency::{POWER, at_each_change, of_bounds, of_whole_cores};
 use super::idle;
 use crate::remedy::steady;
 use crate::rules::common::{HWP, by_cpu};
@@ -30,12 +30,12 @@ pub const RULES: &[Rule] = &[
               preference. Between two levels the clock falls while there is little to do. On servers a level is a ratio of 100 MHz, on hybrid \
               parts a number of its own scale.",
         magnitude: Magnitude {
-            text: "until the clock has risen, work takes up to the ratio of the highest to the lowest level longer; a core of Cascade Lake also stops for about 12 us at each change",
+            text: "until the clock has risen, work takes up to the ratio of the highest to the lowest level longer",
             effect: crate::Effect::Slower,
-            source: "Intel SDM volume 3, section 15.4 (HWP); the ratio is arithmetic; Intel P-state guide 637284-001US, section 4",
+            source: "Intel SDM volume 3, section 15.4 (HWP); the ratio is arithmetic",
         },
         fix: Fix::runtime(HWP),
-        cost: super::frequency::POWER,
+        cost: POWER,
         references: &["Intel SDM volume 3, section 15.4 (HWP)", "Intel P-state guide 637284-001US"],
         conflicts: &[],
     },
@@ -208,6 +208,7 @@ fn hwp_request(facts: &Facts, context: &Context) -> Judged {
                     level(max)
                 );
                 at_each_change(facts, Judgement::warn(Subject::Host, found))
+                    .costs(of_bounds(facts, context, cpu, POWER))
             }
         };
         let judgement = judgement.see_as(format!("0x{value:x}"), format!("{}, bits 7:0, 15:8, 31:24", fact.source()));
@@ -216,7 +217,7 @@ fn hwp_request(facts: &Facts, context: &Context) -> Judged {
             false => judgement,
         })
     });
-    of_whole_cores(facts, judged, super::frequency::POWER)
+    of_whole_cores(facts, judged, POWER)
 }
 
 /// One field of a register of every CPU: wrong where the test says so.
@@ -336,7 +337,7 @@ fn package(facts: &Facts, context: &Context) -> Judged {
         let code = bits(value, width - 1, 0);
         let name = usize::try_from(code).ok().and_then(|code| names.get(code)).filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| Skip::unknown(format!("{}: code {code} is reserved", fact.source())))?;
-        let locked = if bits(value, 15, 15) == 1 { ", locked by the firmware" } else { "" };
+        let locked = if bits(value, 15, 15) == 1 { ", locked by the firmware" } else { ", not locked" };
         let keeper = cpu.package.get().and_then(|package| awake.get(&package));
         let judgement = match (code, keeper) {
             (0, _) => Judgement::pass(Subject::Host, "the package C-state limit is C0/C1: the package stays awake"),
@@ -347,7 +348,8 @@ fn package(facts: &Facts, context: &Context) -> Judged {
             _ => Judgement::warn(
                 Subject::Host,
                 format!("the package C-state limit is {name}{locked}: an idle package may sleep"),
-            ),
+            )
+            .now("# without a reboot: a CPU of each package that may enter no state deeper than C1 keeps it awake (idle.pmqos-percpu)"),
         };
         Ok(judgement.see_as(format!("0x{value:x}"), format!("{}, bits {}:0 and 15", fact.source(), width - 1)))
     })
@@ -381,7 +383,7 @@ impl Promotion {
         match self {
             Self::OfC1 => format!("promotion of C1 to C1E is on, but the kernel requests C1E, not C1{exit}"),
             Self::OfBoth => format!(
-                "promotion of C1 to C1E is on, and makes C1E{exit} of the kernel's first state: without it, it is C1"
+                "the kernel's first idle state is C1E{exit}: promotion of C1 to C1E is on, and without it C1E would be C1"
             ),
             Self::Unknown => format!("promotion of C1 to C1E is on; the kernel's first state is C1E{exit}"),
         }
@@ -456,17 +458,26 @@ fn demotion(facts: &Facts, context: &Context) -> Judged {
         let verb = if on.len() == 1 { "is" } else { "are" };
         let deepest = idle::deepest(facts, cpu).ok().flatten().map(idle::name);
         let judgement = match (on.as_slice(), deepest) {
-            ([], _) => Judgement::pass(Subject::Host, "C1 and C3 demotion and undemotion are off"),
+            ([], _) => Judgement::pass(
+                Subject::Host,
+                "C1 and C3 demotion and undemotion are off: the hardware enters the idle state that the kernel asks for",
+            ),
             (on, Some(name)) if name.starts_with("C1") && !name.starts_with("C10") || name == "POLL" => {
                 Judgement::pass(
                     Subject::Host,
                     format!("{} {verb} on, but the kernel requests no state deeper than {name}", on.join(" and ")),
                 )
             }
-            (on, _) => Judgement::warn(
-                Subject::Host,
-                format!("{} {verb} on: the hardware may override the kernel's choice of idle state", on.join(" and ")),
-            ),
+            (on, _) => {
+                let into: Vec<&str> = on.iter().filter_map(|name| name.strip_suffix(" demotion")).collect();
+                let what = match into.as_slice() {
+                    [] => "the hardware may override the kernel's choice of idle state".to_owned(),
+                    into => {
+                        format!("the hardware may enter {} where the kernel asks for a deeper state", into.join(" or "))
+                    }
+                };
+                Judgement::warn(Subject::Host, format!("{} {verb} on: {what}", on.join(" and ")))
+            }
         };
         let four = format!("0x{value:x}, of which bits 28:25 are {:04b}", bits(value, 28, 25));
         Ok(judgement.see_as(four, fact.source()))
@@ -595,7 +606,7 @@ pub(crate) mod tests {
         let found = |model, value| of(model, value, first).found;
         assert_eq!(
             found(154, "0x2"),
-            "promotion of C1 to C1E is on, and makes C1E (2us) of the kernel's first state: without it, it is C1"
+            "the kernel's first idle state is C1E (2us): promotion of C1 to C1E is on, and without it C1E would be C1"
         );
         assert_eq!(
             found(154, "0x0"),

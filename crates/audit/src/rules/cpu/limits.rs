@@ -41,9 +41,9 @@ pub const RULES: &[Rule] = &[
         why: "Above its long-term limit a socket is slowed down until the average is below it again. A limit under the part's own rating does that under \
               ordinary load.",
         magnitude: Magnitude {
-            text: "changes of frequency at each crossing, about 12 us each on Cascade Lake, and a lower frequency",
+            text: "a lower frequency, and a change of it at each crossing",
             effect: crate::Effect::Slower,
-            source: "Intel P-state guide 637284-001US for the change; Intel SDM volume 3, section 15.10 (RAPL)",
+            source: "Intel SDM volume 3, section 15.10 (RAPL)",
         },
         fix: Fix::boot("firmware settings of PL1 and PL2, or power capping of the management controller")
             .after("grep . /sys/class/powercap/intel-rapl:*/constraint_*_power_limit_uw"),

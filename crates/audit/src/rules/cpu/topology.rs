@@ -8,7 +8,7 @@ use host::facts::{CpuSet, Source};
 use crate::remedy::words;
 use crate::rules::choices::{Side, choose};
 use crate::rules::common::enumerated;
-use crate::rules::cores;
+use crate::rules::{can_spare, cores};
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 /// The rules.
@@ -118,7 +118,7 @@ fn smt(facts: &Facts, context: &Context) -> Judged {
             let judgement = Judgement { subject: (&shared).into(), ..judgement };
             match context.isolated.value.is_empty() {
                 true => judgement,
-                false => alone(facts, &context.isolated.value, judgement),
+                false => alone(facts, context, judgement),
             }
         }
     };
@@ -127,15 +127,18 @@ fn smt(facts: &Facts, context: &Context) -> Judged {
 
 /// Leaves one thread to each core of the application: its other threads go offline, and no CPU of housekeeping does, as
 /// nosmt would do.
-fn alone(facts: &Facts, isolated: &CpuSet, judgement: Judgement) -> Judgement {
+fn alone(facts: &Facts, context: &Context, judgement: Judgement) -> Judgement {
+    let isolated = &context.isolated.value;
     let of_core = |cpu: u32| facts.cpus.cpu(cpu)?.siblings.value().map(|siblings| siblings.intersection(isolated));
     let is_second = |cpu: &u32| of_core(*cpu).is_some_and(|threads| threads.first().is_some_and(|first| first != *cpu));
     let seconds: CpuSet = isolated.iter().filter(is_second).collect();
     if seconds.is_empty() {
         let siblings = cores(facts, isolated).difference(isolated);
         let (who, them) = (Subject::from(&siblings), pronoun(&siblings));
-        return judgement
-            .now(format!("# keep {who} idle, or give {them} to the application too: cmd.smt-siblings-split"));
+        return judgement.now(match can_spare(facts, context, &siblings) {
+            true => format!("# keep {who} idle, or give {them} to the application too: cmd.smt-siblings-split"),
+            false => "# first do what cmd.smt-siblings-split says".to_owned(),
+        });
     }
     let is_half = |cpu: &u32| {
         let siblings = facts.cpus.cpu(*cpu).and_then(|cpu| cpu.siblings.value());
@@ -166,7 +169,7 @@ fn pronoun(cpus: &CpuSet) -> &'static str {
 fn clusters(facts: &Facts, context: &Context) -> Judged {
     let isolated = &context.isolated.value;
     let mut packages = BTreeMap::<u32, Vec<u32>>::new();
-    let mut places: Vec<String> = Vec::new();
+    let mut places: Vec<(CpuSet, u32)> = Vec::new();
     let mut sources: Vec<String> = Vec::new();
     let mut clusters = 0;
     for node in &facts.cpus.nodes {
@@ -183,7 +186,7 @@ fn clusters(facts: &Facts, context: &Context) -> Judged {
         let nodes = packages.entry(package).or_default();
         if cpus.intersects(isolated) {
             nodes.push(node.id);
-            places.push(format!("{} on node {}", cpus.intersection(isolated), node.id));
+            places.push((cpus.intersection(isolated), node.id));
         }
     }
     if packages.is_empty() {
@@ -193,7 +196,15 @@ fn clusters(facts: &Facts, context: &Context) -> Judged {
     let judgement = match spread {
         None => {
             let each = if clusters == 0 { "each socket is one node" } else { "on each socket one node is used" };
-            let text = format!("{each}; the application has CPUs {}", enumerated(&places));
+            // Lists that nobody reads are counted; the evidence has them.
+            let long = places.iter().any(|(cpus, _)| cpus.to_string().len() > 24);
+            let place = |(cpus, node): &(CpuSet, u32)| match long {
+                true => format!("{} CPUs on node {node}", cpus.len()),
+                false => format!("{cpus} on node {node}"),
+            };
+            let what = if long { "" } else { "CPUs " };
+            let places: Vec<String> = places.iter().map(place).collect();
+            let text = format!("{each}; the application has {what}{}", enumerated(&places));
             Judgement::pass(isolated, text)
         }
         Some((package, nodes)) => {
@@ -202,7 +213,12 @@ fn clusters(facts: &Facts, context: &Context) -> Judged {
     };
     let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let (nodes, sockets) = (count(facts.cpus.nodes.len(), "node"), count(packages.len(), "socket"));
-    judgement.see_as(format!("{nodes} on {sockets}"), sources.join(", ")).alone()
+    let judgement = judgement.see_as(format!("{nodes} on {sockets}"), sources.join(", "));
+    let see = |judgement: Judgement, (cpus, node): &(CpuSet, u32)| {
+        judgement
+            .see_as(format!("isolated on node {node}: {cpus}"), format!("/sys/devices/system/node/node{node}/cpulist"))
+    };
+    places.iter().fold(judgement, see).alone()
 }
 
 /// Several caches are no fault in themselves: only where threads of one process, which hand packets to each other, are
@@ -329,6 +345,22 @@ pub(crate) mod tests {
         // telco-worker1: their siblings are no housekeeping's either.
         assert_eq!(now("3,5"), ["# keep CPUs 2,4 idle, or give them to the application too: cmd.smt-siblings-split"]);
         assert!(crate::rules::find("smt.state").unwrap().fix.persistent.is_none(), "what needs no reboot says so");
+    }
+
+    /// bdwde0 with CPUs 8-15 of 16: their siblings are all that housekeeping has. icx2s3: the boot CPU is among them.
+    #[test]
+    fn cpus_that_housekeeping_needs_are_not_kept_idle() {
+        let now = |isolated: &str, step: u32| {
+            let host = (0..8).fold(iso().file(ACTIVE, "1\n"), |host, n| {
+                let file = format!("/sys/devices/system/cpu/cpu{n}/topology/thread_siblings_list");
+                host.file(&file, &format!("{},{}", n % step, n % step + step))
+            });
+            host.isolated(isolated).judge("smt.state").remove(0).now
+        };
+        let first = ["# first do what cmd.smt-siblings-split says"];
+        assert_eq!(now("4-7", 4), first);
+        assert_eq!(now("4", 4), first);
+        assert!(now("5", 4)[0].starts_with("# keep CPU 1 idle, or give it"));
     }
 
     /// The file's text, and not what was made of it.

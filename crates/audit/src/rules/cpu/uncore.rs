@@ -116,7 +116,10 @@ fn range(facts: &Facts, _: &Context) -> Judged {
         let (min, max) = (*known(&domain.min)?, *known(&domain.max)?);
         let top = domain.initial_max.get().unwrap_or(max);
         let judgement = if min != max {
-            Judgement::warn(subject, format!("its clock may change between {} and {}", megahertz(min), megahertz(max)))
+            Judgement::warn(
+                subject,
+                format!("the clock of the uncore may change between {} and {}", megahertz(min), megahertz(max)),
+            )
         } else if max < top {
             Judgement::warn(subject, format!("fixed at {}, below the {} of the boot", megahertz(max), megahertz(top)))
         } else {

@@ -179,21 +179,23 @@ fn unmovable(facts: &Facts, context: &Context) -> Judged {
         (0, _) => Judgement::pass(isolated, format!("each of {} managed interrupts can go elsewhere", managed.len()))
             .see_as(format!("{} managed interrupts", managed.len()), source),
         (n, 0) if hits.is_none() => {
-            let reason = format!("{n} managed interrupts can fire only there; whether they have is not recorded");
+            let reason = format!(
+                "{n} managed interrupts are bound to these CPUs alone; whether they have fired is not recorded"
+            );
             return Err(Skip::unknown(reason));
         }
         (n, 0) => {
-            let none = if n == 1 { "it has not" } else { "none has" };
-            let found = format!("{n} managed interrupts can fire only there; {none} {}", span());
+            let none = if n == 1 { "it has not fired" } else { "none has fired" };
+            let found = format!("{n} managed interrupts are bound to these CPUs alone; {none} {}", span());
             Judgement::pass(isolated, found).see_as(format!("{n} of {} managed interrupts", managed.len()), source)
         }
         (n, came) => {
             let fired = match (n, came) {
-                (1, _) => "it has".to_owned(),
-                (_, 1) => "1 of them has".to_owned(),
-                _ => format!("{came} of them have"),
+                (1, _) => "it has fired".to_owned(),
+                (_, 1) => "1 of them has fired".to_owned(),
+                _ => format!("{came} of them have fired"),
             };
-            let found = format!("{n} managed interrupts can fire only there; {fired} {}", span());
+            let found = format!("{n} managed interrupts are bound to these CPUs alone; {fired} {}", span());
             // isolcpus=managed_irq does nothing for a mask without another CPU.
             Judgement::warn(isolated, found).see_as(format!("{n} of {} managed interrupts", managed.len()), source)
         }
@@ -258,8 +260,8 @@ pub(crate) mod tests {
             "No managed interrupt fires on an application CPU"
         );
         let found = |hits| crate::wording::singular(&nvme("3", hits).judge("irq.unmovable")[0].found);
-        assert_eq!(found(0), "1 managed interrupt can fire only there; it has not since boot");
-        assert_eq!(found(9), "1 managed interrupt can fire only there; it has since boot");
+        assert_eq!(found(0), "1 managed interrupt is bound to these CPUs alone; it has not fired since boot");
+        assert_eq!(found(9), "1 managed interrupt is bound to these CPUs alone; it has fired since boot");
         let two = |hits: u64| {
             let rows = format!(
                 "      CPU0 CPU1 CPU2 CPU3\n 61: 0 0 0 {hits} PCI-MSIX-0000:04:00.0 3-edge nvme0q3\n 62: 0 0 0 0 PCI-MSIX-0000:05:00.0 3-edge nvme1q3\n"
@@ -267,7 +269,7 @@ pub(crate) mod tests {
             let host = nvme("3", 0).file("/proc/interrupts", &rows).file("/proc/irq/62/smp_affinity_list", "3");
             host.judge("irq.unmovable").remove(0).found
         };
-        assert_eq!(two(0), "2 managed interrupts can fire only there; none has since boot");
-        assert_eq!(two(9), "2 managed interrupts can fire only there; 1 of them has since boot");
+        assert_eq!(two(0), "2 managed interrupts are bound to these CPUs alone; none has fired since boot");
+        assert_eq!(two(9), "2 managed interrupts are bound to these CPUs alone; 1 of them has fired since boot");
     }
 }

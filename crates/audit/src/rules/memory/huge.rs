@@ -1,8 +1,11 @@
 //! Huge pages: those that applications reserve, and transparent ones.
 
-use host::Facts;
+use host::facts::{KernelVersion, Mount};
+use host::{Facts, Source};
 use units::Nanos;
 
+use crate::remedy::Operator;
+use crate::rules::common::is_operated;
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
 const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best performance with NICs on Intel platforms";
@@ -25,7 +28,8 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Slower,
             source: "DPDK guide names the effect (How to get best performance with NICs on Intel platforms); the size is general knowledge",
         },
-        fix: Fix::boot("reserve huge pages on the interface's node: hugepages=0:16,1:16 for each node (Linux 5.16 and later), or a systemd unit that writes nr_hugepages of the node").decided(),
+        // The judge knows the node and its memory.
+        fix: Fix::boot("reserve huge pages on the interface's node: hugepages=1:16 gives node 1 sixteen (Linux 5.16 and later); before that a systemd unit that writes nr_hugepages of the node").decided(),
         cost: "Nothing else can use the reserved memory.",
         references: &[DPDK, "Linux Documentation/admin-guide/mm/hugetlbpage.rst"],
         conflicts: &[],
@@ -111,6 +115,108 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
+/// Where huge pages are to be reserved, and how many.
+pub(in crate::rules) struct Proposal {
+    /// The node that is meant, where it is one of several.
+    pub node: Option<u32>,
+    /// Pages of 1 GB; at least one, and at most a quarter of the memory there where that is known.
+    pub gib: u64,
+    /// What is said of the number.
+    pub note: String,
+    /// The memory, and where that is known from.
+    pub memory: Option<(u64, Source)>,
+}
+
+/// At most so many pages are proposed, and so many where the memory is not known: the application knows its own number.
+const MOST: u64 = 16;
+const UNKNOWN: u64 = 4;
+
+impl Proposal {
+    /// For an application on this node, or on any.
+    pub fn of(facts: &Facts, node: Option<u32>) -> Self {
+        let several = facts.cpus.nodes.len() > 1;
+        let node = node.filter(|_| several);
+        let of_node = |node: u32| {
+            let fact = &facts.cpus.nodes.iter().find(|other| other.id == node)?.memory_bytes;
+            Some((fact.get()?, fact.source().clone()))
+        };
+        let of_host = || {
+            let total = facts.memory.meminfo.value()?.get("MemTotal")?;
+            Some((*total, facts.memory.meminfo.source().clone()))
+        };
+        // Of a host whose nodes are not recorded half would be a guess.
+        let memory = match node {
+            Some(node) => of_node(node),
+            None => of_host(),
+        };
+        let gib = memory.as_ref().map_or(UNKNOWN, |(bytes, _)| (bytes >> 32).clamp(1, MOST));
+        let at = node.map(|node| format!(" of node {node}")).unwrap_or_default();
+        let note = match &memory {
+            Some((bytes, _)) => {
+                format!("{gib} of the {} GB{at}, in pages of 1 GB: fit it to the application", bytes >> 30)
+            }
+            None => format!(
+                "{gib} GB{at} in pages of 1 GB: fit it to the application and to the memory, which is not recorded"
+            ),
+        };
+        Self { node, gib, note, memory }
+    }
+
+    /// For the application's CPUs: their node, where it is one.
+    pub fn of_cpus(facts: &Facts, context: &Context) -> Self {
+        let isolated = &context.isolated.value;
+        let nodes: std::collections::BTreeSet<Option<u32>> =
+            isolated.iter().map(|cpu| facts.cpus.node_of(cpu)).collect();
+        let one = if nodes.len() == 1 { nodes.into_iter().next().flatten() } else { None };
+        Self::of(facts, one)
+    }
+
+    /// The judgement with what reserves them: now in pages of 2 MB, of which a running host finds more, and from boot on.
+    pub fn fixes(&self, facts: &Facts, judgement: Judgement) -> Judgement {
+        let judgement = match &self.memory {
+            Some((bytes, source)) => judgement.see_as(format!("{} GB of memory", bytes >> 30), source),
+            None => judgement,
+        };
+        let Self { node, gib, note, .. } = self;
+        if is_operated(facts) {
+            let node = node.map(|node| format!(", node: {node}")).unwrap_or_default();
+            // The kubelet counts them when it starts.
+            return judgement.now("# nothing: the kubelet counts huge pages when it starts").for_good(format!(
+                "PerformanceProfile of OpenShift, spec.hugepages: defaultHugepagesSize: 1G, and under pages, size: 1G, count: \
+                 {gib}{node} # {note}"
+            ));
+        }
+        let folder = match node {
+            Some(node) => format!("/sys/devices/system/node/node{node}/hugepages"),
+            None => "/sys/kernel/mm/hugepages".to_owned(),
+        };
+        let small = gib * 256;
+        let now = format!(
+            "echo {small} > {folder}/hugepages-2048kB/nr_hugepages # now, {} MB in pages of 2 MB: fit it to the application",
+            small * 2
+        );
+        let by_node = facts.kernel.version.get().is_some_and(|version| version >= BY_NODE);
+        let boot = match node {
+            Some(node) if by_node => {
+                format!("default_hugepagesz=1G hugepagesz=1G hugepages={node}:{gib} # or at boot, {note}")
+            }
+            // Shared out over all nodes alike (mm/hugetlb.c, hugetlb_hstate_alloc_pages).
+            Some(node) => format!(
+                "default_hugepagesz=1G hugepagesz=1G hugepages={} # or at boot, {note}: the kernel shares them out over {} nodes, and those of \
+                 node {node} are the application's",
+                gib * facts.cpus.nodes.len() as u64,
+                facts.cpus.nodes.len()
+            ),
+            None => format!("default_hugepagesz=1G hugepagesz=1G hugepages={gib} # or at boot, {note}"),
+        };
+        judgement.now(now).for_good(boot)
+    }
+}
+
+/// `hugepages=NODE:COUNT` came with commit b5389086ad7b (hugetlbfs: extend the definition of hugepages parameter to support
+/// node allocation).
+const BY_NODE: KernelVersion = KernelVersion::new(5, 16);
+
 fn on_node(facts: &Facts, context: &Context) -> Judged {
     let mut judgements = Vec::new();
     let mut skip = None;
@@ -131,7 +237,8 @@ fn on_node(facts: &Facts, context: &Context) -> Judged {
         let bytes: u64 = place.huge_pages.iter().map(|pool| pool.total.get().unwrap_or(0) * pool.page_bytes).sum();
         let subject = Subject::Link(link.name.clone());
         let judgement = match bytes {
-            0 => Judgement::fail(subject, format!("its node {node} has no huge pages")),
+            0 => Proposal::of(facts, Some(node))
+                .fixes(facts, Judgement::fail(subject, format!("its node {node} has no huge pages"))),
             bytes => Judgement::pass(subject, format!("its node {node} has {} MB of huge pages", bytes >> 20)),
         };
         judgements.push(judgement.see_as(
@@ -151,46 +258,70 @@ fn mounted(facts: &Facts, _: &Context) -> Judged {
     let is_mounted = facts.memory.is_mounted("hugetlbfs");
     known(&is_mounted)?;
     let mounts = known(&facts.memory.mounts)?;
-    let of: Vec<&host::facts::Mount> = mounts.iter().filter(|mount| mount.kind == "hugetlbfs").collect();
-    let of_nodes = facts.cpus.nodes.iter().flat_map(|node| &node.huge_pages);
-    let pools = facts.memory.huge_pages.iter().chain(of_nodes);
-    let sizes: Vec<Option<u64>> = of
-        .iter()
-        .map(|mount| mount.options.split(',').find_map(|option| option.strip_prefix("pagesize=")).and_then(bytes))
-        .collect();
+    let of: Vec<&Mount> = mounts.iter().filter(|mount| mount.kind == "hugetlbfs").collect();
+    let size =
+        |mount: &&Mount| mount.options.split(',').find_map(|option| option.strip_prefix("pagesize=")).and_then(bytes);
+    let sizes: Vec<Option<u64>> = of.iter().map(size).collect();
+    // Each pool that has pages: of the host, or else of its nodes.
+    let on_host = facts.memory.huge_pages.iter().map(|pool| (pool, None));
+    let of_nodes =
+        facts.cpus.nodes.iter().flat_map(|node| node.huge_pages.iter().map(move |pool| (pool, Some(node.id))));
+    let pools = on_host.chain(of_nodes).filter(|(pool, _)| pool.total.get().unwrap_or(0) > 0);
     // A mount without a size that is known is of the default size: nothing to complain of.
-    let missing = pools
-        .filter(|pool| pool.total.get().unwrap_or(0) > 0)
-        .map(|pool| pool.page_bytes)
-        .find(|pool| !sizes.iter().any(|size| size.is_none_or(|size| size == *pool)));
+    let missing =
+        pools.clone().find(|(pool, _)| !sizes.iter().any(|size| size.is_none_or(|size| size == pool.page_bytes)));
+    // The kubelet mounts what a pod asks for in the pod's own directory (pkg/volume/emptydir/empty_dir.go, setupHugepages).
+    let by_pods = facts.cmdline.value().and_then(Operator::of).is_some()
+        || mounts.iter().any(|mount| mount.place.starts_with("/var/lib/kubelet/"));
+    const KUBELET: &str = "the kubelet mounts the size that a pod asks for";
     let judgement = match (of.is_empty(), missing) {
-        (true, _) => Judgement::warn(Subject::Host, "hugetlbfs is not mounted"),
-        (false, Some(size)) => {
-            let (name, option) = match size >> 30 {
-                0 => (format!("{} MB", size >> 20), format!("{}M", size >> 20)),
-                gib => (format!("{gib} GB"), format!("{gib}G")),
-            };
-            Judgement::warn(
-                Subject::Host,
-                format!("there are pages of {name}, but hugetlbfs is mounted for other sizes only"),
-            )
-            .now(format!(
-                "mkdir -p /dev/hugepages{option} && mount -t hugetlbfs -o pagesize={option} none /dev/hugepages{option}"
-            ))
+        (true, _) if by_pods => {
+            Judgement::pass(Subject::Host, format!("hugetlbfs is not mounted on the host; {KUBELET}"))
         }
-        (false, None) => Judgement::pass(Subject::Host, format!("hugetlbfs is mounted at {}", of[0].place)),
+        (true, _) => Judgement::warn(Subject::Host, "hugetlbfs is not mounted"),
+        (false, Some((pool, node))) => {
+            let (name, option) = named(pool.page_bytes);
+            let total = pool.total.get().unwrap_or(0);
+            let at = node.map(|node| format!(" on node {node}")).unwrap_or_default();
+            let others: std::collections::BTreeSet<String> =
+                sizes.iter().flatten().map(|size| named(*size).0).collect();
+            let others = others.into_iter().collect::<Vec<_>>().join(" and ");
+            let found = format!(
+                "{total} pages of {name}{at} are reserved, but hugetlbfs is mounted for pages of {others} only"
+            );
+            let judgement = match by_pods {
+                true => Judgement::pass(Subject::Host, format!("{found}; {KUBELET}")),
+                false => Judgement::warn(Subject::Host, found).now(format!(
+                    "mkdir -p /dev/hugepages{option} && mount -t hugetlbfs -o pagesize={option} none /dev/hugepages{option}"
+                )),
+            };
+            judgement.see_as(format!("{total} pages of {name}"), pool.total.source())
+        }
+        (false, None) => {
+            let of_size = sizes[0].map(|size| format!(", for pages of {}", named(size).0)).unwrap_or_default();
+            Judgement::pass(Subject::Host, format!("hugetlbfs is mounted at {}{of_size}", of[0].place))
+        }
     };
     let text = of.iter().map(|mount| format!("{} {}", mount.place, mount.options)).collect::<Vec<_>>().join("; ");
     let text = if text.is_empty() { "no hugetlbfs".to_owned() } else { text };
     judgement.see_as(text, facts.memory.mounts.source()).alone()
 }
 
+/// A size of pages in words, and as an option of a mount: `2 MB` and `2M`.
+fn named(size: u64) -> (String, String) {
+    match (size >> 30, size >> 20) {
+        (0, 0) => (format!("{} kB", size >> 10), format!("{}K", size >> 10)),
+        (0, mib) => (format!("{mib} MB"), format!("{mib}M")),
+        (gib, _) => (format!("{gib} GB"), format!("{gib}G")),
+    }
+}
+
 /// `1024M`, as /proc/self/mounts has it.
-fn bytes(size: &str) -> Option<u64> {
+pub(in crate::rules) fn bytes(size: &str) -> Option<u64> {
     let unit = match size.chars().last()? {
-        'K' => 10,
-        'M' => 20,
-        'G' => 30,
+        'K' | 'k' => 10,
+        'M' | 'm' => 20,
+        'G' | 'g' => 30,
         _ => return size.parse().ok(),
     };
     size[..size.len() - 1].parse::<u64>().ok()?.checked_shl(unit)
@@ -255,6 +386,20 @@ pub(crate) mod tests {
         poll().file("/proc/mounts", text).file("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "4\n")
     }
 
+    /// telco-worker1: 128 pages of 2 MB, and a mount for those of 1 GB.
+    #[test]
+    fn the_pages_that_are_not_mounted_are_counted() {
+        let host = mounts("none / ext4 rw 0 0\nnone /dev/hugepages hugetlbfs rw,pagesize=2M 0 0\n");
+        let of = |line: &str| host.clone().cmdline(line).judge("mem.hugetlbfs").remove(0);
+        let found = "4 pages of 1 GB are reserved, but hugetlbfs is mounted for pages of 2 MB only";
+        let judgement = of("quiet");
+        assert_eq!((judgement.found.as_str(), judgement.evidence[0].value.as_str()), (found, "4 pages of 1 GB"));
+        assert!(judgement.now[0].contains("pagesize=1G"));
+        let node = of("ostree=/ostree/boot.0/rhcos/1/0 tuned.non_isolcpus=00000003");
+        assert_eq!(node.found, format!("{found}; the kubelet mounts the size that a pod asks for"));
+        assert!(node.now.is_empty());
+    }
+
     pub(crate) const CASES: &[Case] = &[
         Case::pass("mem.hugepages-node", || on_node_1("1024\n")),
         Case::fail("mem.hugepages-node", || on_node_1("0\n")),
@@ -269,6 +414,13 @@ pub(crate) mod tests {
                 .file(&format!("{place}/hugepages/hugepages-2048kB/nr_hugepages"), "128\n")
         }),
         Case::warn("mem.hugetlbfs", || mounts("none / ext4 rw 0 0\n")),
+        // On a node of OpenShift, and of any Kubernetes, the kubelet mounts for each pod.
+        Case::pass("mem.hugetlbfs", || mounts("none / ext4 rw 0 0\n").cmdline("ostree=/ostree/boot.0/rhcos/1/0")),
+        Case::pass("mem.hugetlbfs", || {
+            mounts(
+                "none / ext4 rw 0 0\nnone /dev/hugepages hugetlbfs rw,pagesize=2M 0 0\ntmpfs /var/lib/kubelet/pods/x tmpfs rw 0 0\n",
+            )
+        }),
         Case::unknown("mem.hugetlbfs", poll),
         Case::unknown("mem.hugetlbfs", || mounts("debugfs /sys/kernel/debug debugfs rw 0 0\n")),
         Case::pass("mem.thp", || host().file(&format!("{MM}/enabled"), "always [madvise] never\n")),

@@ -149,8 +149,17 @@ fn node(facts: &Facts, context: &Context) -> Judged {
             true => Judgement::warn(Subject::Host, format!("none of the isolated CPUs is on its node {at}")),
             false => {
                 let far = context.isolated.value.difference(&near);
-                let others = if far.is_empty() { String::new() } else { format!(", {far} on others") };
-                Judgement::pass(Subject::Host, format!("isolated CPUs {near} are on its node {at}{others}"))
+                match far.is_empty() {
+                    true => Judgement::pass(Subject::Host, format!("isolated CPUs {near} are on its node {at}")),
+                    false => Judgement::pass(
+                        Subject::Host,
+                        format!(
+                            "{} of {} isolated CPUs are on its node {at} ({near}): run there what uses it",
+                            near.len(),
+                            context.isolated.value.len()
+                        ),
+                    ),
+                }
             }
         };
         Ok(judgement.see_as(at.to_string(), device.node.source()))
@@ -370,7 +379,8 @@ pub(crate) mod tests {
         assert_eq!(said(two_cards().nic("ens6f0")), [format!("{far}; it is the card of ens6f0")]);
         // Some of the CPUs are near: the others are named.
         assert!(
-            said(two_cards().nic("ens3f0").isolated("2-4"))[0].contains("2-3 are on its node 0, 4 on others; it is")
+            said(two_cards().nic("ens3f0").isolated("2-4"))[0]
+                .contains("2 of 3 isolated CPUs are on its node 0 (2-3): run there what uses it; it is")
         );
         let judgement = two_cards().nic("ens3f0").judge("pci.numa-node").remove(0);
         let seen = judgement.evidence.iter().map(|seen| (seen.value.as_str(), seen.source.as_str()));

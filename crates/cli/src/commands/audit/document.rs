@@ -147,6 +147,7 @@ fn step(step: &audit::Step) -> Step {
 /// One finding.
 pub(super) fn finding(finding: &audit::Finding) -> Finding {
     let (rule, judgement) = (finding.rule, &finding.judgement);
+    let (magnitude, magnitude_source) = finding.magnitude();
     let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
     Finding {
         id: rule.id.to_owned(),
@@ -164,8 +165,8 @@ pub(super) fn finding(finding: &audit::Finding) -> Finding {
             .map(|evidence| Evidence { value: evidence.value.clone(), source: evidence.source.clone() })
             .collect(),
         why: rule.why.to_owned(),
-        magnitude: rule.magnitude.text.to_owned(),
-        magnitude_source: rule.magnitude.source.to_owned(),
+        magnitude,
+        magnitude_source,
         effect: finding.effect_name().map(str::to_owned),
         effect_ns: finding.effect.map(units::Nanos::as_nanos),
         effect_of_this_host: finding.own_delay().is_some(),
@@ -179,7 +180,7 @@ pub(super) fn finding(finding: &audit::Finding) -> Finding {
         },
         cost: finding.cost().to_owned(),
         references: texts(rule.references),
-        conflicts: texts(rule.conflicts),
+        conflicts: finding.conflicts().map(str::to_owned).collect(),
         accepted: finding.accepted,
         key: finding.key(),
     }

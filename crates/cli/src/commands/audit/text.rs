@@ -254,7 +254,8 @@ fn of_rule(out: &mut Clean<impl Write>, by_rule: &ByRule<'_>, most: usize) -> io
     let wrong: Vec<&Finding> = by_rule.findings().filter(|finding| finding.level() >= Level::Choice).collect();
     let Some(first) = wrong.first() else { return Ok(()) };
     wrapped(out, "    why   ", "          ", rule.why)?;
-    wrapped(out, "    delay ", "          ", &delay(first.own_delay(), rule.magnitude.text, rule.magnitude.source))?;
+    let (magnitude, source) = first.magnitude();
+    wrapped(out, "    delay ", "          ", &delay(first.own_delay(), &magnitude, &source))?;
     let keep = if first.fix.reboot { "    boot  " } else { "    keep  " };
     let all = |of: fn(&Finding) -> Vec<String>| {
         let mut all: Vec<String> = Vec::new();
@@ -278,7 +279,11 @@ fn of_rule(out: &mut Clean<impl Write>, by_rule: &ByRule<'_>, most: usize) -> io
             costs.push(cost);
         }
     });
-    wrapped(out, "    cost  ", "          ", &costs.join(" "))
+    wrapped(out, "    cost  ", "          ", &costs.join(" "))?;
+    match first.judgement.against {
+        Some(against) => wrapped(out, "    but   ", "          ", against),
+        None => Ok(()),
+    }
 }
 
 /// Of what size the delays are that stand beside a goal.

@@ -41,6 +41,10 @@ fn parameter(word: &str) -> String {
         // Where it lies says which disk; the file, which release.
         return format!("{name}=/{}", image(value));
     }
+    if name == "ostree" && value.contains("/rhcos/") {
+        // Which system it is, not which build: on Red Hat CoreOS operators write the host's settings.
+        return format!("{name}=/ostree/rhcos/{MASK}");
+    }
     let known = keeps("parameter", &dashed(name));
     match () {
         () if known && is_public(value) => format!("{name}={value}"),
@@ -129,6 +133,11 @@ mod tests {
              mce=off dyndbg=MASKED MASKED MASKED systemd.unified_cgroup_hierarchy=0 memmap=64M@0x18000000 -- MASKED\n"
         );
         assert_eq!(command_line("--password hunter2 quiet"), "MASKED MASKED quiet");
+        // telco-worker1: who writes the settings of a node shows in its path.
+        assert_eq!(
+            command_line("ostree=/ostree/boot.0/rhcos/1e2f3a/0 ostree=/ostree/boot.0/home/joe/0"),
+            "ostree=/ostree/rhcos/MASKED ostree=MASKED"
+        );
         assert_eq!(
             command_line("isolcpus=https://u:p@h/ console=AKIAIOSFODNN7EXAMPLE"),
             "isolcpus=MASKED console=MASKED"
