@@ -51,7 +51,7 @@ const US: u64 = 1_000;
 type Traffic = (&'static str, u64, fn(&mut Random) -> Vec<Vec<u64>>);
 
 /// Traffic with its highest rate.
-const TRAFFIC: [Traffic; 26] = [
+const TRAFFIC: [Traffic; 32] = [
     ("poisson 1k to 100k", 200_000, |r| vec![poisson(r, 0, AT, 1_000), poisson(r, AT, END, 100_000)]),
     ("poisson 100k to 1k", 200_000, |r| vec![poisson(r, 0, AT, 100_000), poisson(r, AT, END, 1_000)]),
     ("poisson 200 to 20k", 40_000, |r| vec![poisson(r, 0, AT, 200), poisson(r, AT, END, 20_000)]),
@@ -128,9 +128,42 @@ const TRAFFIC: [Traffic; 26] = [
     ("two periods of 1 and 1.3 ms to poisson 2k", 4_000_000, |r| {
         vec![regular(r, 0, AT, 1, 0, |_| MS), regular(r, 0, AT, 1, 0, |_| 1_300 * US), poisson(r, AT, END, 2_000)]
     }),
+    ("90 each 3 ms to poisson 30k", 2_000_000, |r| {
+        vec![regular(r, 0, AT, 90, 20 * US, |_| 3 * MS), poisson(r, AT, END, 30_000)]
+    }),
+    ("poisson 30k to 90 each 3 ms", 2_000_000, |r| {
+        vec![poisson(r, 0, AT, 30_000), regular(r, AT, END, 90, 20 * US, |_| 3 * MS)]
+    }),
+    ("90 each 3 ms to 90 at random times", 2_000_000, |r| {
+        let bursts = |begins: u64| (0..90).map(move |n| begins + n * 500);
+        vec![
+            regular(r, 0, AT, 90, 20 * US, |_| 3 * MS),
+            poisson(r, AT, END, 333).into_iter().flat_map(bursts).collect(),
+        ]
+    }),
+    ("8 each 500 us to 40 each 2.5 ms", 2_000_000, |r| {
+        vec![regular(r, 0, AT, 8, 5 * US, |_| 500 * US), regular(r, AT, END, 40, 5 * US, |_| 2_500 * US)]
+    }),
+    ("20 each 1 ms, jitter from 0 to 300 us", 2_000_000, |r| {
+        vec![regular(r, 0, AT, 20, 0, |_| MS), regular(r, AT, END, 20, 300 * US, |_| MS)]
+    }),
+    ("20 each 1 ms, from then on half a period later", 2_000_000, |r| {
+        vec![regular(r, 0, AT, 20, US, |_| MS), regular(r, AT + MS / 2, END, 20, US, |_| MS)]
+    }),
 ];
-const GOALS: [&str; 8] =
-    ["p99=20us", "p99=30us", "p99=60us", "p99=120us", "p99=250us", "p99.9=30us", "p99.9=60us", "p99.9=250us"];
+/// From those that only a core that polls holds, to those that any wake-up does.
+const GOALS: [&str; 10] = [
+    "p99=20us",
+    "p99=26us",
+    "p99=35us",
+    "p99=50us",
+    "p99=100us",
+    "p99.9=24us",
+    "p99.9=30us",
+    "p99.9=40us",
+    "p99.9=60us",
+    "p99.9=120us",
+];
 
 fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -146,6 +179,7 @@ fn cases() -> Vec<Case> {
                         deepest,
                         tables: RECORD.to_owned(),
                         arrivals: Some(arrivals),
+                        frames: 0,
                         peak,
                         goal: goal.parse().unwrap(),
                         scales,
@@ -161,19 +195,55 @@ fn cases() -> Vec<Case> {
     cases
 }
 
+/// One in many, where the core rests no deeper than C1.
+#[test]
+fn after_a_change_no_more_are_late_than_allowed() {
+    let slow = |case: &Case| !case.name.contains("300k") && !case.name.contains("200k");
+    let cases = cases().into_iter().filter(|case| case.deepest == "C1" && slow(case)).step_by(71);
+    assert_none_is_beyond(cases.collect(), 3, 20);
+}
+
+/// The worst of the table.
+#[test]
+#[ignore = "does not hold: up to 3.8 times as many as allowed"]
+fn after_a_change_that_deep_idle_states_make_late() {
+    let worst = [
+        ("constant 100k to 1k", "p99=20us", "xeon-gold-6338n", false),
+        ("constant 100k to 1k", "p99.9=40us", "xeon-e5-2699v3", true),
+        ("90 each 3 ms to 90 at random times", "p99.9=60us", "xeon-e5-2699v3", true),
+        ("poisson 300k to 3k", "p99.9=24us", "xeon-platinum-8360y", true),
+        ("8 each 500 us to 40 each 2.5 ms", "p99.9=40us", "xeon-platinum-8360y", true),
+        ("a frame each 350 us to poisson 3k", "p99.9=30us", "xeon-e5-2699v3", true),
+    ];
+    let wanted = |case: &Case| {
+        let is = |(name, goal, machine, scales): &(&str, &str, &str, bool)| {
+            case.name == *name
+                && case.goal == goal.parse().unwrap()
+                && case.machine == *machine
+                && case.scales == *scales
+        };
+        case.deepest == "C6" && worst.iter().any(is)
+    };
+    let cases: Vec<Case> = cases().into_iter().filter(wanted).collect();
+    assert_eq!(cases.len(), worst.len());
+    let rows = spread(cases, |case| Row::of(case, 8));
+    rows.iter().for_each(|row| println!("{row}"));
+    assert!(rows.iter().all(|row| row.factor <= 1.0));
+}
+
 #[test]
 #[ignore = "minutes: a table"]
 fn table_of_changes() {
     let mut random = Random::stream(2, 0);
-    let cases: Vec<Case> = cases().into_iter().filter(|_| random.chance(90_000)).collect();
+    let cases: Vec<Case> = cases().into_iter().filter(|_| random.chance(45_000)).collect();
     let mut rows: Vec<Row> =
         spread(cases, |case: Case| case.can_be_held().then(|| Row::of(case, 5)).inspect(|row| eprintln!("{row}")))
             .into_iter()
             .flatten()
             .collect();
     table("changes", &mut rows);
-    println!("\nbeyond, by 100 ms from 100 ms before the change on, as multiples of the allowed share (all seeds):");
-    for row in rows.iter().filter(|row| row.is_beyond()).take(25) {
+    println!("\nthe worst, by 100 ms from 100 ms before the change on, as multiples of the allowed share (all seeds):");
+    for row in rows.iter().filter(|row| row.factor > 0.5).take(25) {
         let at = |n: u64| {
             let from = Nanos::from_millis(CHANGE - 100 + n * 100);
             let case = Case { warm_up: from, duration: Nanos::from_millis(100), ..row.case.clone() };

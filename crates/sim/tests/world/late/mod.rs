@@ -36,6 +36,8 @@ struct Case {
     /// `[[traffic]]` tables; [`RECORD`] stands for what `arrivals` gives.
     tables: String,
     arrivals: Option<Arrivals>,
+    /// About so many frames come in the time that counts; 0: it was not worked out.
+    frames: u64,
     /// The highest rate that the policies are told.
     peak: u64,
     goal: Goal,
@@ -201,6 +203,15 @@ fn table(title: &str, rows: &mut [Row]) {
             row.case.keep(&format!("{title}-{number}"));
         }
     }
+}
+
+/// Judges those that can be held, and fails with those that are beyond what is allowed.
+fn assert_none_is_beyond(cases: Vec<Case>, seeds: u64, at_least: usize) {
+    let judged = spread(cases, |case: Case| case.can_be_held().then(|| Row::of(case, seeds)));
+    let rows: Vec<Row> = judged.into_iter().flatten().collect();
+    assert!(rows.len() >= at_least, "only {} goals can be held at all", rows.len());
+    let beyond: Vec<String> = rows.iter().filter(|row| row.is_beyond()).map(Row::to_string).collect();
+    assert!(beyond.is_empty(), "{} of {} make too many late:\n{}", beyond.len(), rows.len(), beyond.join("\n"));
 }
 
 /// One of several.

@@ -6,16 +6,15 @@ use super::*;
 const STARTS: u64 = 20;
 
 /// Traffic with its highest rate.
-const TRAFFIC: [(&str, &str, u64); 10] = [
-    ("poisson 2k", "kind = \"poisson\"\nrate = \"2kpps\"", 4_000),
+const TRAFFIC: [(&str, &str, u64); 11] = [
+    ("poisson 5k", "kind = \"poisson\"\nrate = \"5kpps\"", 10_000),
     ("poisson 20k", "kind = \"poisson\"\nrate = \"20kpps\"", 40_000),
     ("poisson 100k", "kind = \"poisson\"\nrate = \"100kpps\"", 200_000),
     ("constant 350us", "kind = \"constant\"\nrate = \"2857pps\"", 2_857),
-    ("constant 50k", "kind = \"constant\"\nrate = \"50kpps\"", 50_000),
     ("on-off 10/40ms", "kind = \"on-off\"\nrate = \"100kpps\"\non = \"10ms\"\noff = \"40ms\"", 100_000),
     (
-        "on-off 2/20ms",
-        "kind = \"on-off\"\nrate = \"50kpps\"\non = \"2ms\"\noff = \"20ms\"\nlengths = \"exponential\"",
+        "on-off 1/9ms",
+        "kind = \"on-off\"\nrate = \"50kpps\"\non = \"1ms\"\noff = \"9ms\"\nlengths = \"exponential\"",
         50_000,
     ),
     (
@@ -24,19 +23,40 @@ const TRAFFIC: [(&str, &str, u64); 10] = [
         2_000_000,
     ),
     (
-        "self-similar 20k",
-        "kind = \"self-similar\"\nrate = \"20kpps\"\npeak = \"10kpps\"\nsources = 16\nburst = \"2ms\"\nhurst = \"0.8\"",
-        160_000,
+        "slots 20/1ms",
+        "kind = \"slots\"\nperiod = \"1ms\"\nburst = 20\nspacing = \"1us\"\njitter = \"100us\"",
+        1_000_000,
     ),
-    // Nothing for half a second, then all at once: what was learned of silence is of no use.
+    (
+        "slots 90/3ms",
+        "kind = \"slots\"\nperiod = \"3ms\"\nburst = 90\nspacing = \"500ns\"\njitter = \"20us\"",
+        2_000_000,
+    ),
+    (
+        "self-similar 10k",
+        "kind = \"self-similar\"\nrate = \"10kpps\"\npeak = \"5kpps\"\nsources = 16\nburst = \"4ms\"\nhurst = \"0.8\"",
+        80_000,
+    ),
+    // Nearly nothing for half a second, then all at once: what was learned of silence is of no use.
     (
         "late 100k",
         "kind = \"poisson\"\nrate = \"100pps\"\n[[traffic]]\nkind = \"poisson\"\nrate = \"100kpps\"\nstart = \"500ms\"",
         200_000,
     ),
 ];
-const GOALS: [&str; 8] =
-    ["p99=20us", "p99=30us", "p99=60us", "p99=120us", "p99=250us", "p99.9=30us", "p99.9=60us", "p99.9=250us"];
+/// From those that only a core that polls holds, to those that any wake-up does.
+const GOALS: [&str; 10] = [
+    "p99=20us",
+    "p99=26us",
+    "p99=35us",
+    "p99=50us",
+    "p99=100us",
+    "p99.9=24us",
+    "p99.9=30us",
+    "p99.9=40us",
+    "p99.9=60us",
+    "p99.9=120us",
+];
 
 fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -51,6 +71,7 @@ fn cases() -> Vec<Case> {
                         deepest,
                         tables: format!("[[traffic]]\n{tables}\n"),
                         arrivals: None,
+                        frames: 0,
                         peak,
                         goal: goal.parse().unwrap(),
                         scales: true,
@@ -78,6 +99,51 @@ fn multiples(row: &Row) -> (f64, f64) {
 /// no chance: fewer than this are too few to judge a single start by.
 fn allows(row: &Row) -> f64 {
     row.ours.packets() as f64 / row.ours.runs.len() as f64 * row.case.allowed()
+}
+
+/// Whether the middle start makes at most half as many late again as allowed, and none three times as many.
+fn holds(row: &Row) -> bool {
+    let (median, most) = multiples(row);
+    median <= 1.5 && most <= 3.0
+}
+
+/// One in many, where the core rests no deeper than C1.
+#[test]
+fn the_first_second_makes_hardly_more_late_than_allowed() {
+    let slow = |case: &Case| !case.name.contains("100k");
+    let cases = cases().into_iter().filter(|case| case.deepest == "C1" && slow(case)).step_by(61);
+    let judged = spread(cases.collect(), |case: Case| case.can_be_held().then(|| Row::of(case, STARTS)));
+    let rows: Vec<Row> = judged.into_iter().flatten().collect();
+    assert!(rows.len() >= 8, "only {} goals can be held at all", rows.len());
+    let wrong = rows.iter().filter(|row| !holds(row)).map(|row| format!("{:?} {row}", multiples(row)));
+    let wrong: Vec<String> = wrong.collect();
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), rows.len(), wrong.join("\n"));
+}
+
+/// The worst of the table.
+#[test]
+#[ignore = "does not hold: up to 29 times as many as allowed; each change of frequency forgets what was late, and C6 is taken \
+            for C1"]
+fn the_first_second_where_a_wake_up_makes_bursts_late() {
+    let worst = [
+        ("slots 90/3ms cold", "p99.9=24us", "xeon-e5-2699v3"),
+        ("on-off 1/9ms cold", "p99.9=30us", "xeon-platinum-8360y"),
+        ("slots 90/3ms knows", "p99.9=60us", "xeon-platinum-8360y"),
+        ("slots 20/1ms knows", "p99.9=24us", "xeon-gold-6338n"),
+        ("slots 20/1ms knows", "p99.9=30us", "xeon-platinum-8360y"),
+        ("self-similar 10k cold", "p99.9=30us", "xeon-e5-2699v3"),
+    ];
+    let wanted = |case: &Case| {
+        let is = |(name, goal, machine): &(&str, &str, &str)| {
+            case.name == *name && case.goal == goal.parse().unwrap() && case.machine == *machine
+        };
+        case.deepest == "C6" && worst.iter().any(is)
+    };
+    let cases: Vec<Case> = cases().into_iter().filter(wanted).collect();
+    assert_eq!(cases.len(), worst.len());
+    let rows = spread(cases, |case| Row::of(case, STARTS));
+    rows.iter().for_each(|row| println!("{:?} {row}", multiples(row)));
+    assert!(rows.iter().all(holds));
 }
 
 #[test]

@@ -24,6 +24,7 @@ fn random_world(number: u64) -> Case {
         deepest,
         tables,
         arrivals: None,
+        frames: (rate * duration.as_nanos() as f64 / 1e9) as u64,
         peak: if r.chance(500_000) { peak } else { 8_000_000 },
         goal,
         scales: r.chance(500_000),
@@ -69,6 +70,27 @@ fn traffic(r: &mut Random, rate: u64) -> (String, String, u64) {
     };
     let tables = format!("[[traffic]]\nkind = \"{kind}\"\n{text}");
     (kind.to_owned(), tables, peak.clamp(1_000, 8_000_000))
+}
+
+/// Those that take little time to simulate.
+#[test]
+fn in_the_long_run_no_more_are_late_than_allowed() {
+    let short = |case: &Case| case.duration <= Nanos::from_secs(8) && case.frames <= 20_000;
+    let cases = (0..WORLDS).map(random_world).filter(short).take(30);
+    assert_none_is_beyond(cases.collect(), 5, 25);
+}
+
+/// Bursts that one wake-up too late makes late as a whole: 91 frames each 2.7 ms, 141 each 9.6 ms, 1,263 each 7 ms.
+#[test]
+#[ignore = "does not hold: 2.7, 3.9 and 7.5 times as many as allowed; a try costs more than what may be owed"]
+fn a_try_that_makes_a_burst_late_is_paid_for() {
+    for number in [290, 40, 100] {
+        // Of so few tries in a second, five seconds.
+        let case = Case { duration: Nanos::from_secs(5), ..random_world(number) };
+        let row = Row::of(case, 3);
+        println!("{row}");
+        assert!(row.factor <= 1.0, "{row}");
+    }
 }
 
 #[test]
