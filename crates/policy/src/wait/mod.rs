@@ -22,7 +22,9 @@ mod hybrid300;
 mod interrupt;
 mod poll;
 
-pub use adaptive::{Adaptive, AdaptiveConfig, DEFAULT_GOAL, LENGTHS, Lateness, Paid, Slower, TimedCost, WakeCosts};
+pub use adaptive::{
+    Adaptive, AdaptiveConfig, DEFAULT_GOAL, Evidence, LENGTHS, Lateness, Paid, Slower, TimedCost, WakeCosts,
+};
 pub use backoff::Backoff;
 pub use hybrid300::Hybrid300;
 pub use interrupt::Interrupt;
