@@ -38,7 +38,7 @@ pub struct Measured {
 
 impl Measured {
     /// What `outcome` says of these goals.
-    pub(super) fn of(outcome: &Outcome, goals: &[Goal]) -> Self {
+    pub fn of(outcome: &Outcome, goals: &[Goal]) -> Self {
         let (lost, core) = (outcome.lost(), &outcome.cores[0]);
         let packets = outcome.departed() + lost;
         let mut bounds: Vec<Nanos> = goals.iter().map(|goal| goal.latency).collect();

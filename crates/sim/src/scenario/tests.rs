@@ -91,6 +91,7 @@ const WRONG: &[(&str, &str, usize, &[&str])] = &[
     ("driver = \"user\"", "driver = \"kernel\"", 21, &["unknown key `worker.wait`"]),
     ("wait = \"adaptive\"", "wait = \"adaptve\"", 21, &["did you mean `adaptive`?"]),
     ("wait = \"adaptive\"", "wait = \"backoff\"\nsleep_max = \"20ms\"", 22, &["at most 10ms"]),
+    ("wait = \"adaptive\"", "wait = \"poll\"\nknows = true", 22, &["worker.knows", "only adaptive"]),
     (
         "cores = 2\nwait = \"adaptive\"",
         "cores = 1\nwait = \"metronome\"",

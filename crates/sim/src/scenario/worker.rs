@@ -62,6 +62,8 @@ pub enum Worker {
         wait: Wait,
         /// Whether a frame can end a block, as far as the policy is told.
         interrupts: bool,
+        /// Whether the policy is told before the start what wake-ups cost on this machine, as `--platform` does.
+        knows: bool,
         /// What the loop takes: the machine's, or as the scenario says.
         work: WorkModel,
         /// Whether frames go out again.
@@ -149,8 +151,14 @@ pub(super) fn read(root: &mut Section, host: &Host, queues: u32) -> Result<Worke
             };
             let forward = section.flag("forward")?.is_none_or(|spot| spot.value);
             let interrupts = section.flag("interrupts")?.is_none_or(|spot| spot.value);
+            let knows = section.flag("knows")?;
             let wait = wait(&mut section)?;
-            Worker::User { cores, alike, wait, interrupts, work, forward, stamps }
+            if let Some(spot) = knows.as_ref().filter(|spot| spot.value && wait != Wait::Adaptive) {
+                let what = format!("`worker.knows` with wait = \"{}\"", wait.name());
+                return Err(spot.wrong(what, "only adaptive reckons with the cost of wake-ups: leave it out"));
+            }
+            let knows = knows.is_some_and(|spot| spot.value);
+            Worker::User { cores, alike, wait, interrupts, knows, work, forward, stamps }
         }
         Driver::Kernel => {
             let poll = cycles("poll", KERNEL_POLL)?;

@@ -16,6 +16,7 @@
 mod core;
 pub(crate) mod kernel;
 mod ledger;
+mod measure;
 mod metronome;
 pub(crate) mod port;
 mod queue;
@@ -62,6 +63,8 @@ use queue::QueuePair;
 use tally::Tally;
 use user::{Scheme, User};
 
+/// The seed of what is measured before the start: the same whatever the scenario's.
+const MEASURED: u64 = 0;
 /// Streams of random numbers: traffic from here on, one a kind...
 const TRAFFIC: u64 = 1_000;
 /// ...the port...
@@ -361,22 +364,35 @@ fn worker(
     let phase = At::ORIGIN + random.uniform(Nanos::ZERO, host.processor.pstates.period);
     let pstate = PState::new(host.processor.pstates, first, phase)?;
     let ledger = Ledger::new(&host.processor.power, &host.processor.cstates, window, pstate.frequency());
-    let core = Core::new(Parts {
-        pstate,
-        cstate: CState::new(host.processor.cstates.clone())?,
-        scheduler: Scheduler::new(host.scheduler)?,
-        vcpu: host.vcpu.map(Vcpu::new),
-        timer: Timer::new(host.timer),
-        delivery: host.processor.delivery,
-        handling: host.handling,
-        affinity: host.affinity,
-        latency_limit: host.latency_limit,
-        tick: host.tick,
-        ledger,
-        disturbance: host.disturbance,
-        random,
-        window,
-    });
+    let core = |pstate: PState, ledger: Ledger, random: Random| -> Result<Core, ModelError> {
+        Ok(Core::new(Parts {
+            pstate,
+            cstate: CState::new(host.processor.cstates.clone())?,
+            scheduler: Scheduler::new(host.scheduler)?,
+            vcpu: host.vcpu.map(Vcpu::new),
+            timer: Timer::new(host.timer),
+            delivery: host.processor.delivery,
+            handling: host.handling,
+            affinity: host.affinity,
+            latency_limit: host.latency_limit,
+            tick: host.tick,
+            ledger,
+            disturbance: host.disturbance,
+            random,
+            window,
+        }))
+    };
+    // Another core of the same kind, of which nothing else remains.
+    let known = match scenario.worker {
+        Work::User { knows: true, .. } => {
+            let pstate = PState::new(host.processor.pstates, first, phase)?;
+            let ledger = Ledger::new(&host.processor.power, &host.processor.cstates, window, first);
+            let random = Random::stream(MEASURED, number as u64);
+            Some(measure::wake_costs(core(pstate, ledger, random)?, &host.nic))
+        }
+        _ => None,
+    };
+    let core = core(pstate, ledger, random)?;
     let (cores, all) = (scenario.worker.cores() as usize, scenario.queues as usize);
     let queues = (number..all).step_by(cores);
     Ok(match scenario.worker {
@@ -387,7 +403,11 @@ fn worker(
                     let threads = (queue..cores).step_by(all).count() as u64;
                     (vec![queue], Scheme::Shared(Thread { model, threads, holds: false }))
                 }
-                wait => (queues.collect(), Scheme::Policy(wait_policy(scenario, wait, goal, interrupts))),
+                wait => {
+                    let mut policy = wait_policy(scenario, wait, goal, interrupts);
+                    known.iter().for_each(|costs| policy.know(costs));
+                    (queues.collect(), Scheme::Policy(policy))
+                }
             };
             let alone = scenario.worker.cores() == 1;
             let config = user::Config { queues, scheme, frequency, work, stamps, forward, scaling, alone };

@@ -8,6 +8,8 @@ mod closed_forms;
 mod goals;
 /// Where a result can be computed by hand, the world gives that result.
 mod known;
+/// No more packets are late than the goal allows: in the long run, at first, after a change.
+mod late;
 /// What two papers did can be done here: threads that share a queue, governors, NAPI's modes; and DIM's own tables.
 mod papers;
 /// Scenarios made at random: nothing panics, nothing is lost, time and energy add up.

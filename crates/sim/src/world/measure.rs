@@ -1,0 +1,59 @@
+//! What `apus probe` would measure of this machine's wake-ups: timed waits of several lengths, and waits that a frame's
+//! interrupt ends, on a core that does nothing else.
+
+use policy::wait::{LENGTHS, Lateness, TimedCost, WakeCosts};
+use units::{Nanos, Quantile};
+
+use super::core::{Core, Whom};
+use crate::At;
+use crate::hw::nic::NicModel;
+use crate::outcome::Recorder;
+
+/// Waits of a kind: enough for a p99.9.
+const WAITS: u64 = 4_000;
+/// Lengths of the timed waits.
+const MICROS: [u64; LENGTHS] = [10, 20, 50, 100, 200, 500, 1_000, 5_000];
+/// The mean time between the frames that end the others.
+const FRAMES: Nanos = Nanos::from_millis(1);
+/// Between two waits.
+const BETWEEN: Nanos = Nanos::from_micros(2);
+
+/// Measures on `core`, from the world's beginning on.
+pub fn wake_costs(mut core: Core, nic: &NicModel) -> WakeCosts {
+    let mut now = At::ORIGIN;
+    let timed = MICROS.map(|us| {
+        let length = Nanos::from_micros(us);
+        let lateness = quantiles(|| {
+            let due = now + length;
+            let fires = core.rest(now, due, Whom::Thread);
+            let back = core.wake_by_timer(due, fires, Whom::Thread).ready();
+            now = back + BETWEEN;
+            back.since(due).unwrap_or(Nanos::ZERO)
+        });
+        Some(TimedCost { length, lateness })
+    });
+    // Its descriptor must be in memory before its interrupt is sent.
+    let delivered = nic.receive + nic.jitter / 2;
+    let mut frame = 0;
+    let interrupt = quantiles(|| {
+        core.rest(now, now + super::HEALTH_INTERVAL, Whom::Thread);
+        // From half of the mean to one and a half.
+        frame = (frame + 617) % 1_000;
+        let arrival = now + FRAMES / 2 + FRAMES.scale(frame, 1_000);
+        let back = core.wake_by_interrupt(arrival + delivered, Whom::Thread).ready();
+        now = back + BETWEEN;
+        back.since(arrival).unwrap_or(Nanos::ZERO)
+    });
+    WakeCosts { timed, interrupt: Some(interrupt) }
+}
+
+fn quantiles(mut wait: impl FnMut() -> Nanos) -> Lateness {
+    let mut seen = Recorder::new();
+    (0..WAITS).for_each(|_| seen.record(wait()));
+    let seen = seen.finish();
+    let at = |ppm: u32| {
+        let quantile = Quantile::from_ppm(ppm).unwrap_or_else(|| unreachable!("below a million"));
+        seen.quantile(quantile).unwrap_or_else(|| unreachable!("there are samples enough"))
+    };
+    Lateness { p50: at(500_000), p75: at(750_000), p90: at(900_000), p99: at(990_000), p999: at(999_000) }
+}
