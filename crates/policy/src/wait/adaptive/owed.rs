@@ -19,6 +19,10 @@ const MOST: u64 = 3;
 /// What is owed is bounded by what the goal allows in so many times [`MEMORY`]: bad moments of the machine are not paid for
 /// without end. That is a second.
 const PATIENCE: u64 = 50;
+/// And by so many of the batches, however few the goal allows: else a part of each batch would never be paid for.
+const BATCHES_OWED: u64 = 3;
+/// No batch counts as a larger one.
+const LARGEST: u64 = 1 << 12;
 
 /// The virtual queue of owed late packets (M. J. Neely, "Stochastic Network Optimization", 2010, section 4.3): each
 /// late packet adds one, each packet takes away the share that may be late.
@@ -65,13 +69,16 @@ impl Owed {
         let allowed_in = |time: u64| time * self.share / (gap.max(1) * ONE);
         let batches = (BATCHES * self.batch / 16).min(allowed_in(PAID_IN));
         self.scale = allowed_in(MEMORY).max(batches).max(GAIN);
-        self.most = (MOST * self.scale).max(allowed_in(PATIENCE * MEMORY));
+        self.most = (MOST * self.scale).max(allowed_in(PATIENCE * MEMORY)).max(BATCHES_OWED * self.batch / 16);
     }
 
     #[inline]
     pub(super) fn packets(&mut self, packets: u64, late: u64) {
         if late > 0 {
-            self.batch = (self.batch * 7 + late.min(1 << 16) * 16) / 8;
+            // The first counts for half: it may be the only one.
+            let batch = late.min(LARGEST) * 16;
+            self.batch = ((self.batch * 7 + batch) / 8).max(batch / 2);
+            self.most = self.most.max(BATCHES_OWED * self.batch / 16);
         }
         let most = self.most * ONE;
         let owed = self.owed.saturating_add(late.saturating_mul(ONE)).min(most.max(self.owed));
@@ -105,8 +112,21 @@ mod tests {
         owed.packets(1_000_000_000, 1_000_000_000);
         owed.packets(0, 1_000_000);
         assert_eq!(owed.multiplier(), MOST * 256);
-        owed.packets(MOST * GAIN * 1_000_000 / 750 + 1, 0);
+        // No more than three batches, of which the largest that counts has 4,096.
+        owed.packets(BATCHES_OWED * LARGEST * 1_000_000 / 750 + 1, 0);
         assert_eq!(owed.owed, 0);
+    }
+
+    /// Bursts of 91, all late at each try, of which the goal allows 34 a second: what is not owed would never be paid for.
+    #[test]
+    fn a_whole_batch_is_owed() {
+        let mut owed = Owed::new(1_000);
+        owed.set_gap(29_000);
+        for _ in 0..3 {
+            owed.packets(64, 64);
+            owed.packets(27, 27);
+        }
+        assert!(owed.owed >= 91 * ONE, "{}", owed.owed);
     }
 
     #[test]

@@ -120,9 +120,10 @@ fn the_first_second_makes_hardly_more_late_than_allowed() {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), rows.len(), wrong.join("\n"));
 }
 
-/// Where interrupts are too late for the goal: who knows that does not try them.
+/// Where interrupts are too late for the goal: who knows that makes no more late by them than the goal allows, and no more than who
+/// has to learn it.
 #[test]
-fn who_knows_what_wake_ups_cost_does_not_try_those_that_are_late() {
+fn who_knows_what_wake_ups_cost_makes_no_more_late_than_who_has_to_learn_it() {
     let late = |machine: &str, name: &str| {
         let is_it = |case: &Case| {
             case.name == name
@@ -131,12 +132,15 @@ fn who_knows_what_wake_ups_cost_does_not_try_those_that_are_late() {
         };
         let case = cases().into_iter().find(is_it).unwrap();
         let case = Case { scales: false, duration: Nanos::from_millis(200), ..case };
-        case.tried(STARTS, "adaptive").late(case.goal.latency)
+        let tried = case.tried(STARTS, "adaptive");
+        (tried.late(case.goal.latency), tried.packets())
     };
     for machine in ["xeon-platinum-8360y", "xeon-gold-6338n"] {
         for traffic in ["constant 350us", "on-off 1/9ms"] {
-            let (cold, knows) = (late(machine, &format!("{traffic} cold")), late(machine, &format!("{traffic} knows")));
-            assert!(knows * 10 < cold, "{machine}, {traffic}: {knows} of those who know, {cold} cold");
+            let (cold, _) = late(machine, &format!("{traffic} cold"));
+            let (knows, packets) = late(machine, &format!("{traffic} knows"));
+            let place = format!("{machine}, {traffic}: {knows} of {packets} of those who know, {cold} cold");
+            assert!(knows <= cold && knows * 100 <= packets, "{place}");
         }
     }
 }
