@@ -241,17 +241,16 @@ impl<C> Adaptive<C> {
     }
 
     /// What has been paid in the last `span`, since it was `then`, as shares of a core that polls, in 2^-16: for the waits and
-    /// the work; and with the late packets, where each beyond those that are aimed at costs the time in which one is allowed,
-    /// and each that was not late pays for another.
+    /// the work; and with the late packets, of which each beyond those that are aimed at is paid for by polling for the time in which
+    /// one is allowed.
     pub fn paid_since(&self, then: Paid, span: Nanos) -> (u64, u64) {
-        let each = i128::from(self.owed.each(self.plan.gaps.mean()));
+        let (span, each) = (i128::from(span.as_nanos()), i128::from(self.owed.each(self.plan.gaps.mean())));
         // Where the goal allows hardly any in that time, a few are no share.
-        let counts = i128::from(span.as_nanos()) >= each * COUNTS;
-        let late = if counts { i128::from(self.paid.late - then.late) * each / 1_000_000 } else { 0 };
-        let paid = i128::from(span.as_nanos()) - i128::from(self.paid.saved - then.saved);
-        let share =
-            |paid: i128| u64::try_from((paid.max(0) << 16) / i128::from(span.as_nanos().max(1))).unwrap_or(u64::MAX);
-        (share(paid), share(paid + late))
+        let counts = span >= each * COUNTS;
+        let polls = if counts { i128::from(self.paid.late - then.late).max(0) * each / 1_000_000 } else { 0 };
+        let paid = (span - i128::from(self.paid.saved - then.saved)).max(0);
+        let share = |paid: i128, of: i128| u64::try_from((paid << 16) / of.max(1)).unwrap_or(u64::MAX);
+        (share(paid, span), share(paid + polls, span + polls))
     }
 
     /// The mean time between packets of late.
