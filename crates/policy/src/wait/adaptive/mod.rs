@@ -34,6 +34,12 @@
 //! candidate is judged before it is tried. Where the model expects too much or too little, what was seen of the candidate sets it
 //! right ([`Plan::corrected`](plan::Plan)), at once after a late packet.
 //!
+//! **Silence** begins when the last frame could be seen, and not when it arrived: [`OnTheWay`](arrivals::OnTheWay). At 7 Mpps 20 frames are
+//! on their way into memory at any time; to wait for the next one would be to wait for what has arrived.
+//!
+//! **The end of a wait** is when the packets that came meanwhile, and while these were served, are all served: its busy period
+//! ([`Plan::until_drained`](plan::Plan)). It pays for all of that, and answers for all packets that are late within it.
+//!
 //! **Trying.** What has not been taken for long gets cheaper ([`prices`]) and is expected to be late less often
 //! ([`Plan::doubt`](plan::Plan::doubt)), until it is tried: as often as the goal allows the late packets of such a trial.
 //!
