@@ -304,7 +304,7 @@ impl<'a> Advised<'a> {
             self.from.iter().copied().partition(|finding| causes.insert(finding.cause()));
         let mut costs: Vec<&'a str> = Vec::new();
         for finding in first.iter().chain(&more) {
-            if !costs.contains(&finding.cost()) {
+            if !finding.cost().is_empty() && !costs.contains(&finding.cost()) {
                 costs.push(finding.cost());
             }
         }

@@ -6,7 +6,7 @@ use units::Nanos;
 
 use crate::remedy::{Remedy, Values};
 use crate::wording::singular;
-use crate::{Context, Effect, Judgement, Rule, Verdict};
+use crate::{Context, Effect, Judgement, Rule, Step, Verdict};
 
 /// A judgement with its rule, and its fix with concrete values.
 #[derive(Clone, Debug)]
@@ -60,9 +60,10 @@ impl Finding {
         self.rule.fix.trade || self.cause().trades()
     }
 
-    /// What its fix costs and risks; empty where there is nothing to mend.
+    /// What its fix costs and risks; empty where there is nothing to mend, or nothing can be done.
     pub fn cost(&self) -> &str {
-        if self.judgement.verdict.weight() < Verdict::SourcesDisagree.weight() {
+        let is_idle = self.fix.steps().count() > 0 && self.fix.steps().all(Step::is_nothing);
+        if is_idle || self.judgement.verdict.weight() < Verdict::SourcesDisagree.weight() {
             return "";
         }
         self.judgement.cost.as_deref().unwrap_or(self.rule.cost)
@@ -135,7 +136,8 @@ mod tests {
             for judgement in host.judge(case.rule) {
                 let is_wrong = judgement.verdict.weight() >= Verdict::SourcesDisagree.weight();
                 let finding = Finding::new(rule, judgement, &Context::default(), &CpuSet::new(), &host.facts());
-                assert_eq!(finding.cost().is_empty(), !is_wrong, "{}: {:?}", rule.id, finding.judgement);
+                let can_do = finding.fix.steps().count() == 0 || finding.fix.steps().any(|step| !step.is_nothing());
+                assert_eq!(!finding.cost().is_empty(), is_wrong && can_do, "{}: {:?}", rule.id, finding.judgement);
                 seen = if is_wrong { (seen.0 + 1, seen.1) } else { (seen.0, seen.1 + 1) };
             }
         }

@@ -186,12 +186,18 @@ impl Step {
         } else {
             Action::Advise(command.to_owned())
         };
-        let risks = risk::of(&action, reboot);
-        Self { action, note: note.to_owned(), risks }
+        let step = Self { action, note: note.to_owned(), risks: BTreeSet::new() };
+        let risks = if step.is_nothing() { BTreeSet::new() } else { risk::of(&step.action, reboot) };
+        Self { risks, ..step }
     }
 }
 
 impl Step {
+    /// Does it say that there is nothing to do here?
+    pub fn is_nothing(&self) -> bool {
+        matches!(&self.action, Action::Advise(text) if text.starts_with("nothing"))
+    }
+
     /// Advice that risks nothing by itself.
     fn advice(text: impl Into<String>) -> Self {
         Self { action: Action::Advise(text.into()), note: String::new(), risks: BTreeSet::new() }

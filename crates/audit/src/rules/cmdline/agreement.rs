@@ -46,7 +46,7 @@ pub const RULES: &[Rule] = &[
             source: "FlexRAN real-time platform slides (2018), Processor Optimizations, Hyper-Threading; the size is general knowledge",
         },
         fix: Fix::boot("isolate both threads of a core or none"),
-        cost: "A core's second thread is lost to housekeeping.",
+        cost: "The application gives up a CPU of each core that is split, or housekeeping does.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
             "DPDK guide, older editions, Getting Started for Linux, How to get best performance with NICs on Intel platforms",
@@ -281,7 +281,18 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
                 }
                 false => judgement,
             };
-            judgement.for_good(singular(&fix))
+            match whole.is_empty() {
+                true => judgement,
+                false => {
+                    let or = if spare {
+                        format!(", or housekeeping gives up {}", Subject::from(&others))
+                    } else {
+                        String::new()
+                    };
+                    judgement.costs(format!("The application gives up {}{or}.", Subject::from(&cpus)))
+                }
+            }
+            .for_good(singular(&fix))
         }
     };
     judgement.alone()

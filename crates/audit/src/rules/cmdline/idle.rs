@@ -1,7 +1,7 @@
 //! Parameters of idle states, clocks and ticks.
 
 use host::Facts;
-use host::facts::{KernelVersion, Vendor};
+use host::facts::{CommandLine, CpuSet, KernelVersion, Vendor};
 use units::Nanos;
 
 use crate::rules::common::{any_cpu, given, line, listed, see_parameter};
@@ -223,6 +223,9 @@ const UNWATCHED_COST: &str = "A TSC that goes wrong after boot is not noticed.";
 const NOWATCHDOG: KernelVersion = KernelVersion::new(5, 4);
 /// From here on `tsc=watchdog` is known (commit 0051293c5330).
 const WATCHDOG: KernelVersion = KernelVersion::new(6, 3);
+/// From here on the timer stays on the boot CPU, which sends each other CPU an inter-processor interrupt
+/// (kernel/time/clocksource.c, "clocksource: Rewrite watchdog code completely").
+const PINNED: KernelVersion = KernelVersion::new(7, 1);
 
 fn tsc(facts: &Facts, context: &Context) -> Judged {
     let line = line(facts)?;
@@ -259,7 +262,13 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
         flags.contains("tsc_adjust") && version.and_then(|version| has_trust(release, version, build)) == Some(true);
     let judgement = match &trusted {
         Trust::No(reason) if !unwatched => {
-            let text = format!("a timer checks the TSC twice a second, on all CPUs in turn: {reason}");
+            let how = match since(PINNED) {
+                true => {
+                    "the boot CPU checks the TSC twice a second, and interrupts one further CPU each time, all in turn"
+                }
+                false => "a timer checks the TSC twice a second, on all CPUs in turn",
+            };
+            let text = format!("{how}: {reason}");
             let judgement = Judgement::warn(subject, text);
             match missing.iter().any(|flag| *flag != "tsc_adjust") {
                 true => judgement
@@ -311,7 +320,7 @@ fn trusts(facts: &Facts) -> Result<Trust, Skip> {
     let release = known(&facts.kernel.release)?;
     let version = *known(&facts.kernel.version)?;
     // Linux 7.1 has another watchdog (kernel/time/clocksource.c), whose choice is not known here.
-    if version >= KernelVersion::new(7, 1) {
+    if version >= PINNED {
         return Err(Skip::unknown(format!("whether Linux {version} watches the TSC is not known")));
     }
     let build = facts.kernel.build.value().map_or("", String::as_str);
@@ -381,21 +390,49 @@ fn clocksource(facts: &Facts, _: &Context) -> Judged {
     see_parameter(judgement, facts, "clocksource").see(current).alone()
 }
 
+/// `skew_tick=1` shifts the tick of each CPU, whatever stops some of them (kernel/time/tick-sched.c, tick_setup_sched_timer).
 fn skew_tick(facts: &Facts, _: &Context) -> Judged {
     let line = line(facts)?;
     any_cpu(facts)?;
-    let stopped =
-        facts.cpus.nohz_full.value().cloned().or_else(|| line.last("nohz_full")?.cpu_set(&facts.cpus.all()).ok());
-    let ticking = facts.cpus.all().difference(&stopped.unwrap_or_default()).len();
-    let subject = Subject::Parameter("skew_tick".into());
-    let judgement = match line.value("skew_tick") {
-        Some("1") => Judgement::pass(subject, format!("the ticks of {ticking} CPUs are spread")),
-        _ if ticking <= FEW => Judgement::pass(subject, format!("only {ticking} CPUs tick")),
-        _ => Judgement::warn(subject, format!("the ticks of {ticking} CPUs fall together while they are busy")),
+    let (all, subject) = (facts.cpus.all(), Subject::Parameter("skew_tick".into()));
+    let count = |judgement: Judgement| {
+        let cpus = &facts.cpus;
+        let source = match [&cpus.online, &cpus.present].into_iter().find(|fact| fact.is_known()) {
+            Some(fact) => fact.source().to_string(),
+            None => "/proc/cpuinfo".to_owned(),
+        };
+        see_parameter(judgement, facts, "skew_tick").see_as(format!("{} CPUs", all.len()), source)
     };
-    see_parameter(judgement, facts, "skew_tick")
-        .see_as(format!("{ticking} CPUs"), "CPUs online and not in nohz_full")
-        .alone()
+    if line.value("skew_tick") == Some("1") {
+        return count(Judgement::pass(subject, format!("the ticks of {} CPUs are spread", all.len()))).alone();
+    }
+    // kernel/sched/idle.c, do_idle: an idle CPU that polls restarts its tick, nohz_full= or not.
+    let kept = [("idle", "poll"), ("nohz", "off")].into_iter().find(|(name, value)| line.has_value(name, value));
+    let stopped = if kept.is_some() { CpuSet::new() } else { stopped(facts, line) };
+    let ticking = all.difference(&stopped).len();
+    let judgement = match (ticking <= FEW, stopped.is_empty()) {
+        (true, true) => Judgement::pass(subject, format!("only {ticking} CPUs tick")),
+        (true, false) => Judgement::pass(subject, format!("only {ticking} CPUs keep their tick while they are busy")),
+        (false, _) => {
+            let when = if kept.is_some() { "" } else { " while they are busy" };
+            Judgement::warn(subject, format!("the ticks of {ticking} CPUs fall together{when}"))
+        }
+    };
+    let judgement = count(judgement);
+    match kept {
+        Some((name, _)) => see_parameter(judgement, facts, name),
+        None if facts.cpus.nohz_full.is_known() => judgement.see(&facts.cpus.nohz_full),
+        None => see_parameter(judgement, facts, "nohz_full"),
+    }
+    .alone()
+}
+
+/// CPUs that stop their tick while they are busy: as the kernel says, or else as the line asks. Of that list the kernel
+/// takes the boot CPU (kernel/time/tick-sched.c, tick_nohz_init: "Clearing 0 from nohz_full range for timekeeping").
+fn stopped(facts: &Facts, line: &CommandLine) -> CpuSet {
+    let all = facts.cpus.all();
+    let asked = || line.last("nohz_full")?.cpu_set(&all).ok().map(|asked| asked.difference(&CpuSet::from([0])));
+    facts.cpus.nohz_full.value().cloned().or_else(asked).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -470,6 +507,12 @@ pub(crate) mod tests {
         assert_eq!(judgement.for_good, ["tsc=nowatchdog"]);
         assert_eq!(judgement.cost.as_deref(), Some(super::UNWATCHED_COST));
         assert_eq!(bare("6.16.10", "tsc=nowatchdog").verdict, crate::Verdict::Pass);
+        assert!(
+            bare("7.0.9", "quiet").found.starts_with("a timer checks the TSC twice a second, on all CPUs in turn: ")
+        );
+        let pinned = bare("7.1.0", "quiet");
+        assert!(pinned.found.starts_with("the boot CPU checks the TSC twice a second, and interrupts one further CPU"));
+        assert_eq!(pinned.for_good, ["tsc=nowatchdog"]);
         // What does not know the word, and what has a second timer, is asked for tsc=reliable, which says what it gives up.
         assert!(bare("5.3.9", "quiet").for_good.is_empty());
         assert!(on_nodes(trusted("6.1.0"), 4).judge("cmd.tsc")[0].for_good.is_empty());
@@ -480,6 +523,29 @@ pub(crate) mod tests {
         let asked = trusted("6.18.0").cmdline("tsc=watchdog").judge("cmd.tsc").remove(0);
         assert_eq!(asked.for_good, ["remove tsc=watchdog"]);
         assert!(asked.found.contains("HPET"), "{}", asked.found);
+    }
+
+    /// telco-worker1: 80 CPUs, of which nohz_full= names 74 and CPU 0 among them; idle=poll keeps all their ticks.
+    #[test]
+    fn a_tick_that_does_not_stop_is_counted() {
+        let of = |line: &str| {
+            let host = with(&format!("nohz_full=0-4,11-79 {line}"));
+            host.file("/sys/devices/system/cpu/online", "0-79").judge("cmd.skew-tick").remove(0)
+        };
+        assert_eq!(of("idle=poll skew_tick=1").found, "the ticks of 80 CPUs are spread");
+        assert_eq!(of("skew_tick=1").found, "the ticks of 80 CPUs are spread");
+        for kept in ["idle=poll", "nohz=off"] {
+            let judgement = of(kept);
+            assert_eq!(judgement.found, "the ticks of 80 CPUs fall together");
+            assert_eq!(judgement.verdict, crate::Verdict::Warn);
+            assert!(judgement.evidence.iter().any(|seen| seen.value == kept), "{:?}", judgement.evidence);
+        }
+        let judgement = of("quiet");
+        assert_eq!(judgement.found, "only 7 CPUs keep their tick while they are busy");
+        assert_eq!(judgement.verdict, crate::Verdict::Pass);
+        let seen: Vec<String> = judgement.evidence.iter().map(|e| format!("{} ({})", e.value, e.source)).collect();
+        assert!(seen.contains(&"80 CPUs (/sys/devices/system/cpu/online)".to_owned()), "{seen:?}");
+        assert!(seen.contains(&"nohz_full=0-4,11-79 (/proc/cmdline)".to_owned()), "{seen:?}");
     }
 
     /// Kernels that have the commit by backport are not blamed, and older ones are.

@@ -5,8 +5,8 @@ use host::facts::CpuSet;
 use units::Nanos;
 
 use crate::rules::common::{
-    QUEUES_STAY, any_cpu, cpus_of, full_ticks, given, isolates, line, offloads_by_default, partitions_known,
-    see_parameter, without_balancing,
+    QUEUES_STAY, any_cpu, cpus_of, full_ticks, given, is_operated, isolates, line, offloads_by_default,
+    partitions_known, see_parameter, without_balancing,
 };
 use crate::{
     Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, Workload, known, settled,
@@ -227,6 +227,8 @@ fn isolcpus(facts: &Facts, context: &Context) -> Judged {
     // Only version 2 has partitions, and only where cpuset is not mounted as version 1.
     let judgement = match facts.cgroups.version.get() {
         Some(1) => judgement.now("# nothing: cgroup version 1 has no partitions"),
+        // A partition among the kubelet's slices is invalid, or takes the CPUs from the pods.
+        _ if is_operated(facts) => judgement.now("# nothing: the kubelet owns the cpusets"),
         _ => judgement,
     };
     let judgement = judgement.see_as(format!("out of the scheduler's domains: {real}"), fact.source());
@@ -486,6 +488,9 @@ pub(crate) mod tests {
             now("/sys/fs/cgroup/cpuset/cpuset.cpus", "0-7\n"),
             ["# nothing: cgroup version 1 has no partitions"]
         );
+        // telco-worker1: kubepods.slice has these CPUs.
+        let node = iso().cmdline("ostree=/ostree/boot.0/rhcos/1/0 tuned.non_isolcpus=00000003").file(ISOLATED, "2-6\n");
+        assert_eq!(node.judge("cmd.isolcpus")[0].now, ["# nothing: the kubelet owns the cpusets"]);
         let general = crate::rules::find("cmd.isolcpus").unwrap().fix.runtime.unwrap();
         assert!(general.starts_with("echo +cpuset > /sys/fs/cgroup/cgroup.subtree_control && "), "{general}");
     }

@@ -418,6 +418,14 @@ pub(crate) mod tests {
         assert_eq!(fix("skew_tick=1 skew_tick=1"), ["remove one"]);
         let operated = "ostree=/ostree/boot.1/rhcos/1/0 tuned.non_isolcpus=3 skew_tick=1 skew_tick=1";
         assert!(fix(operated)[0].starts_with("# nothing, where both are"), "{:?}", fix(operated));
+        // What changes nothing reboots nothing and costs nothing.
+        let of = |line: &str| {
+            let report = crate::audit(&with(line).facts(), &crate::Intent::default());
+            let finding = report.findings.iter().find(|finding| finding.rule.id == "cmd.duplicate").unwrap();
+            (finding.fix.reboot, finding.fix.risks().is_empty(), finding.cost().is_empty())
+        };
+        assert_eq!(of(operated), (false, true, true));
+        assert_eq!(of("skew_tick=1 skew_tick=1"), (true, false, false));
     }
 
     /// kvm-guest-sno, telco-master: the command line has `rw` twice.

@@ -31,11 +31,16 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "until the clock has risen, work takes up to the ratio of the highest to the lowest frequency longer",
             effect: crate::Effect::Slower,
-            source: "Linux Documentation/admin-guide/pm/cpufreq.rst, Generic Scaling Governors; the ratio is arithmetic",
+            source: "Linux Documentation/admin-guide/pm/cpufreq.rst, Generic Scaling Governors; intel_pstate.rst, Active Mode, of its own powersave; the ratio is arithmetic",
         },
         fix: Fix::runtime("cpupower -c {core} frequency-set -g performance"),
         cost: POWER,
-        references: &[GUIDE, "Linux Documentation/admin-guide/pm/cpufreq.rst", "tuned profile network-latency"],
+        references: &[
+            GUIDE,
+            "Linux Documentation/admin-guide/pm/cpufreq.rst",
+            "Linux Documentation/admin-guide/pm/intel_pstate.rst",
+            "tuned profile network-latency",
+        ],
         // Of Ice Lake the judge adds one.
         conflicts: &[],
     },

@@ -8,10 +8,11 @@ use units::Nanos;
 
 use super::frequency::{POWER, at_each_change, of_bounds, of_whole_cores};
 use super::idle;
+use super::uncore::is_client;
 use crate::remedy::steady;
 use crate::rules::common::{HWP, by_cpu};
 use crate::rules::one_frequency;
-use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
+use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Verdict, known};
 
 const SDM: &str = "Intel SDM volume 4, model-specific registers";
 
@@ -114,7 +115,7 @@ pub const RULES: &[Rule] = &[
             source: "Intel SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL, holds the limit",
         },
         fix: Fix::boot("firmware setting Package C State: C0/C1"),
-        cost: "Tens of watts on an idle socket.",
+        cost: PACKAGE_COST,
         references: &[
             "Intel SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL in the tables of each model",
             "Linux tools/power/x86/turbostat/turbostat.c, probe_cst_limit",
@@ -160,7 +161,7 @@ pub const RULES: &[Rule] = &[
         why: "With bits 25 to 28 of MSR 0xE2 the hardware enters a shallower state than the kernel asks for (demotion), or takes that back (undemotion), by \
               its own guess. A wake-up then takes the time of either state, and the kernel's counters do not tell which.",
         magnitude: Magnitude {
-            text: "no wake-up takes longer than the state asked for; which of the two it takes varies",
+            text: "with demotion no wake-up takes longer than the state asked for; which of the two it takes varies",
             effect: crate::Effect::Unsized,
             source: "Intel SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL, bits 25 to 28",
         },
@@ -174,7 +175,10 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-const DEMOTION_COST: &str = "With C6 enabled, wake-ups come from C6 more often: disable C6 too.";
+const PACKAGE_COST: &str = "Tens of watts on an idle socket of a server.";
+
+const DEMOTION_COST: &str =
+    "With states deeper than C1E enabled, wake-ups come from them more often: limit them too (idle.states).";
 
 fn hwp_request(facts: &Facts, context: &Context) -> Judged {
     let enabled = facts.msrs.register(0x770);
@@ -349,7 +353,8 @@ fn package(facts: &Facts, context: &Context) -> Judged {
                 Subject::Host,
                 format!("the package C-state limit is {name}{locked}: an idle package may sleep"),
             )
-            .now("# without a reboot: a CPU of each package that may enter no state deeper than C1 keeps it awake (idle.pmqos-percpu)"),
+            .costs(if is_client(facts) { "A few watts on an idle socket." } else { PACKAGE_COST })
+            .now("# without a reboot: a CPU of each package that may enter no state deeper than C1 or C1E keeps it awake (idle.pmqos-percpu)"),
         };
         Ok(judgement.see_as(format!("0x{value:x}"), format!("{}, bits {}:0 and 15", fact.source(), width - 1)))
     })
@@ -447,6 +452,39 @@ fn c1e(facts: &Facts, context: &Context) -> Judged {
     })
 }
 
+/// What bit 16 of MSR 0xE2 does where it is set: "if 1, the processor will convert HALT or MWAIT(C1) to MWAIT(C6)" (Intel
+/// SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL). The models are turbostat's (has_cst_auto_convension): Xeon D and E5 v4
+/// (Broadwell), and Skylake, Cascade Lake and Cooper Lake, which are one model.
+fn converts(facts: &Facts, cpu: &Cpu, value: u64) -> bool {
+    const MODELS: [u32; 3] = [0x4F, 0x55, 0x56];
+    let has = facts.cpus.model.is(|model| MODELS.contains(model)) == Some(true);
+    let polls = idle::deepest(facts, cpu).ok().flatten().is_some_and(|state| idle::name(state) == "POLL");
+    has && !polls && bits(value, 16, 16) == 1
+}
+
+/// The judgement of the other bits, with that of this one.
+fn converted(judgement: Judgement, cpu: &Cpu) -> Judgement {
+    const WHAT: &str = "automatic C-state conversion is on: the hardware enters C6 where the kernel asks for C1";
+    const SETTING: &str = "firmware setting Autonomous Core C-State (automatic C-state conversion): disabled";
+    const COST: &str = "Idle cores stay in C1 where the kernel asks for it: more power.";
+    let c6 =
+        cpu.idle_states.value().into_iter().flatten().find(|state| state.name.is(|name| name == "C6") == Some(true));
+    let judgement = match judgement.verdict {
+        Verdict::Warn => Judgement { found: format!("{}; {WHAT}", judgement.found), ..judgement }
+            .for_good("firmware setting C1 auto demotion: disabled")
+            .costs(format!("{DEMOTION_COST} {COST}")),
+        _ => Judgement::warn(Subject::Host, WHAT).now("# nothing: the firmware sets bit 16 of MSR 0xe2").costs(COST),
+    };
+    let judgement = judgement
+        .for_good(SETTING)
+        .see_as("automatic C-state conversion: 1", "MSR 0xe2, bit 16")
+        .also("automatic conversion makes C1 as late as C6", "Intel SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL, bit 16");
+    match c6.and_then(|state| state.exit_latency.get()) {
+        Some(late) => judgement.takes(late),
+        None => judgement,
+    }
+}
+
 fn demotion(facts: &Facts, context: &Context) -> Judged {
     const BITS: [(u32, &str); 4] =
         [(25, "C3 demotion"), (26, "C1 demotion"), (27, "C3 undemotion"), (28, "C1 undemotion")];
@@ -460,7 +498,7 @@ fn demotion(facts: &Facts, context: &Context) -> Judged {
         let judgement = match (on.as_slice(), deepest) {
             ([], _) => Judgement::pass(
                 Subject::Host,
-                "C1 and C3 demotion and undemotion are off: the hardware enters the idle state that the kernel asks for",
+                "C1 and C3 demotion and undemotion are off: the hardware does not make a shallower state of the one that the kernel asks for",
             ),
             (on, Some(name)) if name.starts_with("C1") && !name.starts_with("C10") || name == "POLL" => {
                 Judgement::pass(
@@ -479,6 +517,7 @@ fn demotion(facts: &Facts, context: &Context) -> Judged {
                 Judgement::warn(Subject::Host, format!("{} {verb} on: {what}", on.join(" and ")))
             }
         };
+        let judgement = if converts(facts, cpu, value) { converted(judgement, cpu) } else { judgement };
         let four = format!("0x{value:x}, of which bits 28:25 are {:04b}", bits(value, 28, 25));
         Ok(judgement.see_as(four, fact.source()))
     });
@@ -487,6 +526,7 @@ fn demotion(facts: &Facts, context: &Context) -> Judged {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use super::{Nanos, Verdict};
     use crate::testing::{Case, Host, host};
 
     fn msr(address: &str, value: &str) -> Host {
@@ -548,6 +588,7 @@ pub(crate) mod tests {
         Case::pass("idle.c1-demotion", || msr("0xe2", "0x8000")),
         Case::warn("idle.c1-demotion", || msr("0xe2", "0x14000000")),
         Case::pass("idle.c1-demotion", || with_states(msr("0xe2", "0x14000000"), &[("C1", "1"), ("C1E", "4")])),
+        Case::warn("idle.c1-demotion", || of_model(0x55, "0xe2", "0x18003")),
         Case::unknown("idle.c1-demotion", host),
         Case::not_applicable("idle.c1-demotion", || msr("0xe2", "0x0").guest()),
     ];
@@ -621,6 +662,41 @@ pub(crate) mod tests {
         let slow = of(154, "0x2", &[("C1E", "12"), ("C6", "170")]);
         assert_eq!(slow.effect, Some(crate::Effect::Late(units::Nanos::from_micros(12))));
         assert_eq!(of(106, "0x2", &[("POLL", "0"), ("C1_ACPI", "1"), ("C2_ACPI", "41")]).verdict, crate::Verdict::Warn);
+    }
+
+    /// Bit 16 makes C6 of C1, on the models that have it; without it, nothing is said of deeper states.
+    #[test]
+    fn conversion_is_told_from_demotion() {
+        let of = |model: u32, value: &str, states: &[(&str, &str)]| {
+            with_states(of_model(model, "0xe2", value), states).judge("idle.c1-demotion").remove(0)
+        };
+        let states = [("POLL", "0"), ("C1", "2"), ("C6", "92")];
+        let what = "automatic C-state conversion is on: the hardware enters C6 where the kernel asks for C1";
+        for model in [0x4F, 0x55, 0x56] {
+            let judgement = of(model, "0x10403", &states);
+            assert_eq!((judgement.found.as_str(), &judgement.verdict), (what, &Verdict::Warn));
+            assert_eq!(judgement.effect, Some(crate::Effect::Late(Nanos::from_micros(92))));
+            assert!(judgement.for_good[0].starts_with("firmware setting"), "{judgement:?}");
+        }
+        // Where nothing deeper than C1 is asked for it matters all the same.
+        assert_eq!(of(0x55, "0x14010403", &states[..2]).found, what);
+        let both = of(0x55, "0x14010403", &states);
+        assert!(both.found.starts_with("C1 demotion and C1 undemotion are on: ") && both.found.ends_with(what));
+        assert!(both.now.is_empty() && both.for_good.len() == 2, "{both:?}");
+        let off = "C1 and C3 demotion and undemotion are off: the hardware does not make a shallower state of the one \
+                   that the kernel asks for";
+        for (model, value) in [(0x55, "0x403"), (0x6A, "0x10403")] {
+            assert_eq!(of(model, value, &states).found, off);
+        }
+        assert_eq!(of(0x55, "0x10403", &states[..1]).verdict, Verdict::Pass);
+    }
+
+    /// A portable computer's package saves no tens of watts.
+    #[test]
+    fn watts_of_a_package_are_of_its_kind() {
+        let cost = |model: u32| of_model(model, "0xe2", "0x2").judge("idle.pkg-cstate").remove(0).cost.unwrap();
+        assert_eq!(cost(154), "A few watts on an idle socket.");
+        assert!(cost(106).starts_with("Tens of watts"));
     }
 
     /// pepc(1), cstates: without --cpus all CPUs of the host are changed; the register is a core's, 0x1fc a package's.

@@ -81,7 +81,7 @@ pub const RULES: &[Rule] = &[
 /// at its highest frequency it takes their turbo away. Chassis types: SMBIOS specification, 7.4.1 (portable, laptop,
 /// notebook, hand held, sub notebook, tablet, convertible, detachable). Hybrid models: Linux
 /// arch/x86/include/asm/intel-family.h, "Hybrid Core/Atom Processors".
-fn is_client(facts: &Facts) -> bool {
+pub(super) fn is_client(facts: &Facts) -> bool {
     const PORTABLE: [&str; 8] = ["8", "9", "10", "11", "14", "30", "31", "32"];
     const HYBRID: [u32; 14] = [0x8A, 0x97, 0x9A, 0xB7, 0xBA, 0xBF, 0xAC, 0xAA, 0xBD, 0xC5, 0xC6, 0xB5, 0xCC, 0xD7];
     let portable = facts.dmi.chassis_type.is(|chassis| PORTABLE.contains(&chassis.trim())) == Some(true);
@@ -148,10 +148,15 @@ fn register(facts: &Facts, _: &Context) -> Judged {
     if groups.is_empty() {
         return Err(Skip::unknown("MSR 0x620: it was read of no CPU"));
     }
+    // Domains of the parts with TPMI (uncoreNN) are not of this register (drivers/platform/x86/intel/uncore-frequency).
+    let is_old = |domains: &Vec<Uncore>| !domains.is_empty() && domains.iter().all(|d| d.name.starts_with("package_"));
+    let writes = facts.uncore.is(is_old) == Some(true);
     let one = |(value, cpus): (u64, CpuSet)| {
         let (max, min) = (bits(value, 6, 0) * 100, bits(value, 14, 8) * 100);
         let judgement = match min == max {
             true => Judgement::pass(&cpus, format!("the uncore is held at {max} MHz")),
+            false if writes => Judgement::warn(&cpus, format!("the uncore may go from {min} to {max} MHz"))
+                .now("# the fix of unc.sysfs-range writes this register"),
             false => Judgement::warn(&cpus, format!("the uncore may go from {min} to {max} MHz")),
         };
         judgement.see_as(format!("0x{value:x}"), "MSR 0x620, bits 14:8 and 6:0")
@@ -228,5 +233,9 @@ pub(crate) mod tests {
     fn a_register_is_decoded() {
         let judgements = host().file("/msr/0x620", "0 0x818\n").judge("unc.msr620");
         assert_eq!(judgements[0].found, "the uncore may go from 800 to 2400 MHz");
+        assert!(judgements[0].now.is_empty());
+        let of = |host: Host| host.file("/msr/0x620", "0 0x818\n").judge("unc.msr620").remove(0).now;
+        assert_eq!(of(range("800000", "2400000")), ["# the fix of unc.sysfs-range writes this register"]);
+        assert!(of(floor("800000")).is_empty());
     }
 }

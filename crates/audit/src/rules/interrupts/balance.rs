@@ -1,12 +1,13 @@
 //! irqbalance, and interrupts that nobody can move.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use host::Facts;
 use host::facts::{CpuSet, Irq};
 
 use super::{ISOLATION, NAMED, ONE_INTERRUPT, span};
 use crate::rules::choices::{Side, choose};
+use crate::rules::common::enumerated;
 use crate::{
     Applies, Cause, Context, Fix, Group, HitKind, Judged, Judgement, Rule, Skip, Subject, Workload, hits, known,
     settled,
@@ -175,6 +176,10 @@ fn unmovable(facts: &Facts, context: &Context) -> Judged {
         stuck.iter().filter_map(|irq| Some(format!("{} (IRQ {}): {}", irq.name(), irq.number, count(irq)?))).collect();
     let source = "/proc/irq/*/smp_affinity_list, /proc/interrupts";
     let span = || span(hits.as_ref().and_then(|hits| hits.during));
+    let of = match owners(&stuck) {
+        Some(owners) => format!(", of {owners}"),
+        None => String::new(),
+    };
     let judgement = match (stuck.len(), came.len()) {
         (0, _) => Judgement::pass(isolated, format!("each of {} managed interrupts can go elsewhere", managed.len()))
             .see_as(format!("{} managed interrupts", managed.len()), source),
@@ -187,7 +192,7 @@ fn unmovable(facts: &Facts, context: &Context) -> Judged {
         (n, 0) => {
             let none = if n == 1 { "it has not fired" } else { "none has fired" };
             let found = format!("{n} managed interrupts are bound to these CPUs alone; {none} {}", span());
-            Judgement::pass(isolated, found).see_as(format!("{n} of {} managed interrupts", managed.len()), source)
+            Judgement::pass(isolated, found).see_as(format!("{n} of {} managed interrupts{of}", managed.len()), source)
         }
         (n, came) => {
             let fired = match (n, came) {
@@ -197,11 +202,29 @@ fn unmovable(facts: &Facts, context: &Context) -> Judged {
             };
             let found = format!("{n} managed interrupts are bound to these CPUs alone; {fired} {}", span());
             // isolcpus=managed_irq does nothing for a mask without another CPU.
-            Judgement::warn(isolated, found).see_as(format!("{n} of {} managed interrupts", managed.len()), source)
+            Judgement::warn(isolated, found).see_as(format!("{n} of {} managed interrupts{of}", managed.len()), source)
         }
     };
     came.into_iter().take(NAMED).fold(judgement, |judgement, line| judgement.see_as(line, "/proc/interrupts")).alone()
 }
+
+/// The devices whose queues these are, where their names tell: `nvme0` of `nvme0q3`, `virtio3` of `virtio3-req.5`.
+fn owners(irqs: &[&Irq]) -> Option<String> {
+    let device = |irq: &&Irq| {
+        let name = irq.name();
+        let device = match name.split_once("-req.") {
+            Some((device, queue)) if queue.parse::<u32>().is_ok() => device,
+            _ => name.trim_end_matches(|c: char| c.is_ascii_digit()).strip_suffix('q')?,
+        };
+        device.ends_with(|c: char| c.is_ascii_digit()).then(|| device.to_owned())
+    };
+    let devices: BTreeSet<String> = irqs.iter().map(device).collect::<Option<_>>()?;
+    let devices: Vec<String> = devices.into_iter().collect();
+    (1..=MOST_OWNERS).contains(&devices.len()).then(|| enumerated(&devices))
+}
+
+/// More devices than this are no help.
+const MOST_OWNERS: usize = 8;
 
 #[cfg(test)]
 pub(crate) mod tests {
@@ -250,6 +273,7 @@ pub(crate) mod tests {
     fn what_came_is_counted() {
         let judgements = nvme("2-3", 71).judge("irq.unmovable");
         assert_eq!(judgements[0].evidence[1].value, "nvme0q3 (IRQ 61): 71");
+        assert_eq!(judgements[0].evidence[0].value, "1 of 1 managed interrupts, of nvme0");
     }
 
     /// telco-master: 48 queues have no housekeeping CPU to go to, and no interrupt came: title and sentence say the same.

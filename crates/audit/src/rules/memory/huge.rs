@@ -191,10 +191,23 @@ impl Proposal {
             None => "/sys/kernel/mm/hugepages".to_owned(),
         };
         let small = gib * 256;
-        let now = format!(
-            "echo {small} > {folder}/hugepages-2048kB/nr_hugepages # now, {} MB in pages of 2 MB: fit it to the application",
-            small * 2
-        );
+        // A target, not an addition (hugetlbpage.rst): a lower number than is there gives pages back.
+        let pools = match node {
+            Some(node) => facts.cpus.nodes.iter().find(|other| other.id == *node).map(|other| &other.huge_pages),
+            None => Some(&facts.memory.huge_pages),
+        };
+        let there = pools.and_then(|pools| pools.iter().find(|pool| pool.page_bytes == 2 << 20)?.total.get());
+        let place = format!("{folder}/hugepages-2048kB/nr_hugepages");
+        let fit = format!("now, {} MB in pages of 2 MB: fit it to the application", small * 2);
+        let judgement = match there {
+            Some(total) if total >= small => {
+                judgement.now(format!("# nothing: {total} pages of 2 MB are there already"))
+            }
+            Some(_) => judgement.now(format!("echo {small} > {place} # {fit}")),
+            None => judgement.look(format!("cat {place}")).now(format!(
+                "echo {small} > {place} # {fit}; only if it is less now: writing a lower number takes pages away"
+            )),
+        };
         let by_node = facts.kernel.version.get().is_some_and(|version| version >= BY_NODE);
         let boot = match node {
             Some(node) if by_node => {
@@ -209,7 +222,7 @@ impl Proposal {
             ),
             None => format!("default_hugepagesz=1G hugepagesz=1G hugepages={gib} # or at boot, {note}"),
         };
-        judgement.now(now).for_good(boot)
+        judgement.for_good(boot)
     }
 }
 
@@ -398,6 +411,25 @@ pub(crate) mod tests {
         let node = of("ostree=/ostree/boot.0/rhcos/1/0 tuned.non_isolcpus=00000003");
         assert_eq!(node.found, format!("{found}; the kubelet mounts the size that a pod asks for"));
         assert!(node.now.is_empty());
+    }
+
+    /// genoa0: nothing of its memory is recorded, and a service may have reserved more than is proposed.
+    #[test]
+    fn no_page_is_taken_away() {
+        let of = |pages: Option<&str>| {
+            let host = poll().cmdline("quiet").file("/proc/meminfo", "MemTotal: 33554432 kB\n");
+            let place = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+            let host = pages.map_or(host.clone(), |pages| host.file(place, pages));
+            host.judge("cmd.hugepages").remove(0)
+        };
+        let unknown = of(None);
+        assert_eq!(unknown.look, ["cat /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"]);
+        assert!(unknown.now[0].contains("only if it is less now: writing a lower number takes pages away"));
+        let less = of(Some("512\n"));
+        assert!(less.look.is_empty() && less.now[0].starts_with("echo 2048 > /sys/kernel/mm/"), "{less:?}");
+        for enough in ["2048\n", "4096\n"] {
+            assert!(of(Some(enough)).now[0].starts_with("# nothing: "), "{enough}");
+        }
     }
 
     pub(crate) const CASES: &[Case] = &[

@@ -275,11 +275,13 @@ fn of_rule(out: &mut Clean<impl Write>, by_rule: &ByRule<'_>, most: usize) -> io
     }
     let mut costs: Vec<&str> = Vec::new();
     wrong.iter().map(|finding| finding.cost()).for_each(|cost| {
-        if !costs.contains(&cost) {
+        if !cost.is_empty() && !costs.contains(&cost) {
             costs.push(cost);
         }
     });
-    wrapped(out, "    cost  ", "          ", &costs.join(" "))?;
+    if !costs.is_empty() {
+        wrapped(out, "    cost  ", "          ", &costs.join(" "))?;
+    }
     match first.judgement.against {
         Some(against) => wrapped(out, "    but   ", "          ", against),
         None => Ok(()),
