@@ -20,7 +20,7 @@ pub(super) const HWP: &str = "for n in {core-words}; do echo performance > /sys/
 pub(super) const QUEUES_STAY: &str =
     "The housekeeping CPUs carry all interrupts, and share all queues of a NIC that the kernel drives.";
 /// All interrupts that can be moved.
-pub(super) const ALL_TO_HOUSEKEEPING: &str = "for i in /proc/irq/[0-9]*; do echo {housekeeping} > $i/smp_affinity_list; done # an I/O error: its driver manages that interrupt; where irqbalance runs, first ban the CPUs (irq.irqbalance-banned)";
+pub(super) const ALL_TO_HOUSEKEEPING: &str = "for i in /proc/irq/[0-9]*; do echo {housekeeping} > $i/smp_affinity_list; done # what is refused cannot be moved, as the timer or an interrupt that its driver manages; where irqbalance runs, first ban the CPUs (irq.irqbalance-banned)";
 
 /// Judges each CPU of a set, and joins those that are alike into one judgement. CPUs of which nothing can be told are
 /// one judgement too; if it is all of them, the reason is the rule's.

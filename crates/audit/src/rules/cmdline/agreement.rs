@@ -237,6 +237,10 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
         source.get_or_insert(cpu.siblings.source());
     }
     let source = source.ok_or_else(|| Skip::unknown("the isolated CPUs are not among those that are known"))?;
+    // Threads that a hypervisor shows are mostly threads of a core; CPUs that it shows as cores need not be cores.
+    if split.is_empty() && facts.virtualisation.guest.value() == Some(&true) {
+        return Err(Skip::not_applicable("this is a guest: whose core a CPU shares, the hypervisor decides"));
+    }
     let judgement = match split.as_slice() {
         [] => Judgement::pass(isolated, "no core is split between the application and housekeeping")
             .see_as("siblings are isolated together", source),
@@ -258,7 +262,7 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
                 }
                 (false, spare) => {
                     let moved = match spare {
-                        true => format!(", or move what runs on CPUs {others} to whole cores"),
+                        true => format!(", or keep CPUs {others} idle"),
                         false => String::new(),
                     };
                     format!(
@@ -400,7 +404,9 @@ pub(crate) mod tests {
         Case::unknown("cmd.sets-agree", iso),
         Case::not_applicable("cmd.sets-agree", || iso().cmdline("quiet")),
         Case::pass("cmd.smt-siblings-split", || threads(TOGETHER)),
+        Case::not_applicable("cmd.smt-siblings-split", || threads(TOGETHER).guest()),
         Case::fail("cmd.smt-siblings-split", || threads(SPLIT)),
+        Case::fail("cmd.smt-siblings-split", || threads(SPLIT).guest()),
         Case::unknown("cmd.smt-siblings-split", iso),
         Case::pass("cmd.hk-per-node", || nodes("0,2-3", "1,4-7")),
         Case::warn("cmd.hk-per-node", || nodes("0-3", "4-7")),

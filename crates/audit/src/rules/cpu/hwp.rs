@@ -175,7 +175,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-const PACKAGE_COST: &str = "Tens of watts on an idle socket of a server.";
+const PACKAGE_COST: &str = "Power on an idle socket: tens of watts on a large server, less on a small one.";
 
 const DEMOTION_COST: &str =
     "With states deeper than C1E enabled, wake-ups come from them more often: limit them too (idle.states).";

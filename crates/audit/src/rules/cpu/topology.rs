@@ -68,7 +68,7 @@ pub const RULES: &[Rule] = &[
         cause: Cause::Placement,
         group: Group::Cpu,
         title: "Threads that share packets share a last-level cache",
-        applies: Applies::LINUX.isolated(),
+        applies: Applies::LINUX.on_hardware().isolated(),
         judge: caches,
         why: "Threads that hand packets to each other do it through the last-level cache they share. Where there are several (one for each CCX on EPYC), \
               the packet crosses the fabric.",
@@ -319,6 +319,10 @@ pub(crate) mod tests {
         Case::warn("topo.snc", || each(nodes(iso()), "topology/physical_package_id", |_| "0".into())),
         Case::unknown("topo.snc", iso),
         Case::pass("topo.l3-domain", || each(iso(), "cache/index3/shared_cpu_list", |_| "0-7".into())),
+        // What a hypervisor shows of caches is its own model.
+        Case::not_applicable("topo.l3-domain", || {
+            each(iso(), "cache/index3/shared_cpu_list", |_| "0-7".into()).guest()
+        }),
         // Two caches, and nobody known who shares data across them.
         Case::unknown("topo.l3-domain", || two_caches(iso())),
         Case::not_applicable("topo.l3-domain", || threads(two_caches(iso()), &[(9, 9, "3"), (10, 10, "5")])),

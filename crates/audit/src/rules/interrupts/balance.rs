@@ -208,11 +208,12 @@ fn unmovable(facts: &Facts, context: &Context) -> Judged {
     came.into_iter().take(NAMED).fold(judgement, |judgement, line| judgement.see_as(line, "/proc/interrupts")).alone()
 }
 
-/// The devices whose queues these are, where their names tell: `nvme0` of `nvme0q3`, `virtio3` of `virtio3-req.5`.
+/// The devices whose queues these are, where their names tell: `nvme0` of `nvme0q3`, `virtio3` of `virtio3-req.5`, `megasas1` of
+/// `megasas1-msix8`.
 fn owners(irqs: &[&Irq]) -> Option<String> {
     let device = |irq: &&Irq| {
         let name = irq.name();
-        let device = match name.split_once("-req.") {
+        let device = match name.split_once("-req.").or_else(|| name.split_once("-msix")) {
             Some((device, queue)) if queue.parse::<u32>().is_ok() => device,
             _ => name.trim_end_matches(|c: char| c.is_ascii_digit()).strip_suffix('q')?,
         };
