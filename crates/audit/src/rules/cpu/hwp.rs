@@ -696,7 +696,7 @@ pub(crate) mod tests {
     fn watts_of_a_package_are_of_its_kind() {
         let cost = |model: u32| of_model(model, "0xe2", "0x2").judge("idle.pkg-cstate").remove(0).cost.unwrap();
         assert_eq!(cost(154), "A few watts on an idle socket.");
-        assert!(cost(106).starts_with("Tens of watts"));
+        assert!(cost(106).contains("tens of watts"));
     }
 
     /// pepc(1), cstates: without --cpus all CPUs of the host are changed; the register is a core's, 0x1fc a package's.
