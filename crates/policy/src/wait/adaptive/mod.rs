@@ -53,6 +53,7 @@
 //! that was measured before.
 
 mod arrivals;
+mod belief;
 mod costs;
 mod owed;
 mod period;
@@ -64,6 +65,7 @@ use units::{Instant, Nanos, Quantile};
 
 use super::{Action, Arrivals, Decision, Ended, Observation, Reason, WaitKind, WaitPolicy};
 use crate::{Goal, LossBound};
+pub use belief::Belief;
 pub use costs::{LENGTHS, Lateness, TimedCost, WakeCosts};
 use owed::Owed;
 use period::Period;
@@ -137,6 +139,10 @@ pub struct Adaptive<C> {
     /// The share of its packets that the model expects to be late, in millionths.
     expected: u64,
     charged: bool,
+    /// What the last decision compared, with the multiplier; `None` if it did not.
+    compared: Option<(Choice, u64)>,
+    /// [`Paid::late`] when nothing was owed last.
+    even: i64,
     /// Whether any wait has said what it cost.
     measured: bool,
     paid: Paid,
@@ -155,14 +161,15 @@ pub struct Paid {
     late: i64,
 }
 
-/// A wait, what it costs with its late packets, and how long it lasts.
-#[derive(Clone, Copy)]
+/// A wait, what it costs with its late packets (at a multiplier of one, these: `weight`), and how long it lasts.
+#[derive(Clone, Copy, Debug)]
 struct Choice {
     slot: usize,
     wait: u64,
     costs: u64,
     lasts: u64,
     late: u64,
+    weight: u64,
 }
 
 impl<C> Adaptive<C> {
@@ -191,6 +198,8 @@ impl<C> Adaptive<C> {
             chosen: BLOCK,
             expected: 0,
             charged: false,
+            compared: None,
+            even: 0,
             measured: false,
             paid: Paid::default(),
             learned: None,
@@ -369,6 +378,8 @@ impl<C> Adaptive<C> {
         let idle = silence.is_none_or(|silence| silence >= IDLE_AFTER) || self.plan.gaps.mean() >= SPARSE;
         if self.interrupts && idle {
             (self.chosen, self.expected) = (BLOCK, 0);
+            let idle = Choice { slot: BLOCK, wait: 0, costs: 0, lasts: 0, late: 0, weight: 0 };
+            self.compared = Some((idle, self.owed.multiplier()));
             return Decision { action: Action::BlockUntil(None), reason: Reason::Idle };
         }
         if self.learned.is_none_or(|at| now.since(at).is_some_and(|since| since >= DOUBT_AFTER)) {
@@ -384,16 +395,20 @@ impl<C> Adaptive<C> {
             }
         }
         let multiplier = self.owed.multiplier();
+        if multiplier == 0 {
+            self.even = self.paid.late;
+        }
         let silence = silence.unwrap_or(Nanos::ZERO).as_nanos();
-        let mut best = Choice { slot: POLL, wait: 0, costs: 1, lasts: 1, late: 0 };
+        let mut best = Choice { slot: POLL, wait: 0, costs: 1, lasts: 1, late: 0, weight: 0 };
         for (slot, cell) in self.plan.row(arrivals::octave(silence)).iter().enumerate() {
             let costs = cell.costs + cell.weight * multiplier / 256;
-            best.or(Choice { slot, wait: cell.wait, costs, lasts: cell.lasts, late: cell.late });
+            best.or(Choice { slot, wait: cell.wait, costs, lasts: cell.lasts, late: cell.late, weight: cell.weight });
         }
         let forecast = self.forecast(now);
         if let Some(forecast) = forecast {
             best.or(forecast);
         }
+        self.compared = Some((best, multiplier));
         match best.slot {
             POLL => {
                 let reason = match (traffic, multiplier > 0) {
@@ -421,6 +436,7 @@ impl<C> Adaptive<C> {
                 // From when the rings were looked at: what has come since waits no longer than if it had come just after.
                 let until = polled + Nanos::from_nanos(best.wait);
                 if until.since(now).is_none_or(|left| left < Nanos::from_nanos(best.wait / 2)) {
+                    self.compared = None;
                     return Decision { action: Action::Poll, reason: Reason::Traffic };
                 }
                 (self.chosen, self.expected) = (slot, best.late);
@@ -444,14 +460,15 @@ impl<C> Adaptive<C> {
         let plan = self.plan.forecast(ahead);
         let mut best = None;
         for (part, margin) in plan.margins.iter().enumerate().filter(|(_, margin)| **margin < ahead) {
-            let costs = plan.costs[part] + polling + plan.weights[part] * multiplier / 256;
-            let choice = Choice { slot: plan::until(part), wait: ahead - margin, costs, lasts, late: plan.lates[part] };
+            let (late, weight) = (plan.lates[part], plan.weights[part]);
+            let costs = plan.costs[part] + polling + weight * multiplier / 256;
+            let choice = Choice { slot: plan::until(part), wait: ahead - margin, costs, lasts, late, weight };
             best.get_or_insert(choice).or(choice);
         }
         if plan.block.wait > 0 {
-            let costs = plan.block.costs + plan.block.weight * multiplier / 256;
-            let lasts = lasts.max(plan.block.lasts);
-            let choice = Choice { slot: BLOCK, wait: plan.block.wait, costs, lasts, late: plan.block.late };
+            let plan::Cell { wait, late, weight, .. } = plan.block;
+            let costs = plan.block.costs + weight * multiplier / 256;
+            let choice = Choice { slot: BLOCK, wait, costs, lasts: lasts.max(plan.block.lasts), late, weight };
             best.get_or_insert(choice).or(choice);
         }
         best
@@ -481,6 +498,7 @@ impl<C> WaitPolicy<C> for Adaptive<C> {
         if received > 0 || seen.ended.is_some() {
             self.learn(seen);
         }
+        self.compared = None;
         if received == 0 {
             self.busy_since = None;
             return self.decide_drained(seen.now, seen.now, false);
@@ -490,6 +508,24 @@ impl<C> WaitPolicy<C> for Adaptive<C> {
             Some(polled) if drained => self.decide_drained(seen.now, polled, true),
             _ => Decision { action: Action::Poll, reason: Reason::Traffic },
         }
+    }
+
+    #[inline]
+    fn belief(&self) -> Option<Belief> {
+        let (choice, multiplier) = self.compared?;
+        let costs = choice.costs - choice.weight * multiplier / 256;
+        let nanos = Nanos::from_nanos;
+        Some(Belief {
+            wait: nanos(choice.wait),
+            lasts: nanos(choice.lasts),
+            // Polling costs what it lasts, on any machine.
+            costs: (self.measured || choice.slot == POLL).then_some(nanos(costs)),
+            late_worth: nanos(choice.weight),
+            gap: nanos(self.plan.gaps.mean()),
+            aimed_ppm: self.owed.share() as u32,
+            owed_millionths: u64::try_from(self.paid.late - self.even).unwrap_or(0),
+            multiplier_256ths: multiplier,
+        })
     }
 }
 
