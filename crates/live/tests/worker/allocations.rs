@@ -8,7 +8,7 @@ use live::app::udp_echo::UdpEcho;
 use live::app::{AnyApp, PortInfo};
 use live::mode::{CostsText, Mode};
 use live::record::Recording;
-use policy::wait::{Decision, Lateness, Observation, Policy, TimedCost, WaitPolicy, WakeCosts};
+use policy::wait::{Belief, Decision, Lateness, Observation, Policy, TimedCost, WaitPolicy, WakeCosts};
 use policy::{Goal, LossBound};
 use units::{Monotonic, Nanos, PacketRate, Quantile};
 
@@ -84,6 +84,8 @@ fn the_loop_never_calls_the_allocator() {
     for mode in modes() {
         for (name, app) in apps() {
             let ended = script().run(app, mode.policy());
+            // Published by those that have one.
+            assert_eq!(ended.snapshot.choice.is_some(), matches!(mode, Mode::Adaptive { .. }), "{mode} {name}");
             let counts = &ended.snapshot.counts;
             assert_eq!(ended.allocator_calls, 0, "{mode} {name}");
             let (received, polls) = (counts.received_frames, counts.polls);
@@ -99,6 +101,10 @@ struct Recorded(std::rc::Rc<std::cell::RefCell<Recording<Policy<Monotonic>>>>);
 impl WaitPolicy<Monotonic> for Recorded {
     fn decide(&mut self, seen: &Observation<'_, Monotonic>) -> Decision<Monotonic> {
         self.0.borrow_mut().decide(seen)
+    }
+
+    fn belief(&self) -> Option<Belief> {
+        self.0.borrow().belief()
     }
 }
 
@@ -143,6 +149,27 @@ fn nor_does_it_when_its_policy_is_recorded() {
         // What waits cost is part of what a policy sees, so the file holds it.
         let text = String::from_utf8(file).unwrap();
         assert!(text.contains(r#""spent_ns":6543"#), "no wait of 6543 ns in {} lines", text.lines().count());
+        let decisions: Vec<serde_json::Value> =
+            text.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect();
+        for line in &decisions {
+            // Frames that are left in a ring are taken at once, and an idle core blocks whatever it costs.
+            let (reason, belief) = (&line["decision"]["reason"], &line["belief"]);
+            let polls_on = line["decision"]["action"] == "poll";
+            assert!(belief.is_object() || (polls_on && reason == "traffic"), "{line}");
+            assert_eq!(belief["expected_late_ppm"].is_u64(), belief.is_object() && reason != "idle", "{line}");
+        }
+        let priced = decisions.iter().filter(|line| line["belief"]["price_ns_per_packet"].is_u64()).count();
+        assert!(priced > 10, "{priced} of {}", decisions.len());
+        // What it was made by is not compared: a replay works it out anew, and files of before have none.
+        let without: Vec<String> = text
+            .lines()
+            .map(|line| {
+                let mut line: serde_json::Value = serde_json::from_str(line).unwrap();
+                line.as_object_mut().unwrap().remove("belief");
+                line.to_string()
+            })
+            .collect();
+        assert_eq!(live::record::replay(without.join("\n").as_bytes(), "older").unwrap(), replay);
     }
 }
 
