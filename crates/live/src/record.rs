@@ -4,7 +4,8 @@
 //! allocates nor waits; when the memory is full it stops recording and counts what it left out.
 //! The file is JSON lines: a header with the policy's settings, then one line a decision.
 //! [`replay`] feeds the observations to a fresh policy and compares the decisions: a policy is a
-//! function of what it sees, so they are the same.
+//! function of what it sees, so they are the same. What the policy believed of its choice ([`Belief`]) stands beside each, for
+//! people; it is not compared.
 
 mod account;
 
