@@ -149,11 +149,8 @@ pub trait FrequencyPolicy<C> {
     /// The frequency that was last asked for; at first, the one to begin with.
     fn requested(&self) -> Hertz;
 
-    /// How much longer things take at the frequency that was last asked for than at the one before, for a waiting policy
-    /// that has learned there ([`Adaptive::change`](wait::Adaptive::change)).
-    fn slower(&self) -> wait::Slower {
-        wait::Slower::NOT
-    }
+    /// After a request: what a waiting policy has learned is turned into what holds at the frequency that was asked for.
+    fn carry(&mut self, _waiting: &mut wait::Adaptive<C>) {}
 
     /// Takes in what the last poll gave and says what to request. Called once a poll, after the wait
     /// policy's own decision, and never in a wait.
@@ -184,10 +181,9 @@ impl<C> FrequencyPolicy<C> for Frequency<C> {
         }
     }
 
-    fn slower(&self) -> wait::Slower {
-        match self {
-            Self::Goal(p) => p.slower(),
-            _ => wait::Slower::NOT,
+    fn carry(&mut self, waiting: &mut wait::Adaptive<C>) {
+        if let Self::Goal(p) = self {
+            p.carry(waiting);
         }
     }
 

@@ -23,7 +23,7 @@ mod interrupt;
 mod poll;
 
 pub use adaptive::{
-    Adaptive, AdaptiveConfig, Belief, DEFAULT_GOAL, LENGTHS, Lateness, Paid, Slower, TimedCost, WakeCosts,
+    Adaptive, AdaptiveConfig, Belief, DEFAULT_GOAL, Evidence, LENGTHS, Lateness, Paid, Slower, TimedCost, WakeCosts,
 };
 pub use backoff::Backoff;
 pub use hybrid300::Hybrid300;

@@ -357,7 +357,7 @@ impl User {
             if let frequency::Action::Request(wanted) = asked.action {
                 self.core.request(now, wanted);
                 if let Scheme::Policy(Policy::Adaptive(waiting)) = &mut self.config.scheme {
-                    waiting.change(policy.slower());
+                    policy.carry(waiting);
                 }
             }
         }

@@ -38,6 +38,7 @@
 //! late, polling at a low one can cost more than sleeping at a higher. Without a waiting policy that can tell, it is the lowest.
 
 mod cost;
+mod known;
 mod outlook;
 mod peak;
 mod virtual_queues;
@@ -45,9 +46,10 @@ mod virtual_queues;
 use units::{Hertz, Instant, Nanos};
 
 use super::{Decision, FrequencyPolicy, Observation, Platform, Reason};
-use crate::wait::{Adaptive, DEFAULT_GOAL, Queue, Slower};
+use crate::wait::{Adaptive, DEFAULT_GOAL, Queue};
 use crate::{Goal, LossBound};
 use cost::{Cost, Polls};
+use known::Known;
 use outlook::Outlook;
 use peak::Peak;
 use virtual_queues::VirtualQueues;
@@ -120,8 +122,9 @@ pub struct GoalFrequency<C> {
     cost: Option<Cost>,
     queues: VirtualQueues,
     outlook: Outlook<C>,
-    /// What the last request does to everything.
-    slower: Slower,
+    /// The P-state before the last request, until a waiting policy knows of it.
+    before: Option<usize>,
+    known: Known,
     account: Account,
     /// Frames left in the rings by the last poll.
     left: u64,
@@ -179,7 +182,8 @@ impl<C> GoalFrequency<C> {
             cost: None,
             queues: VirtualQueues::new(&platform.pstates),
             outlook: Outlook::new(),
-            slower: Slower::NOT,
+            before: None,
+            known: Known::new(),
             account: Account::new(u64::from(goal.quantile.above_ppm())),
             left: 0,
             last_poll: None,
@@ -369,7 +373,9 @@ impl<C> GoalFrequency<C> {
         let Some(waiting) = waiting else { return lowest };
         let states = self.platform.pstates.as_slice();
         let least = states.partition_point(|f| *f < lowest);
-        self.outlook.look(now, &self.platform, waiting, self.state);
+        if self.outlook.look(now, &self.platform, waiting, self.state) {
+            self.known.forget();
+        }
         if !self.outlook.is_settled() {
             return self.requested.max(lowest);
         }
@@ -426,10 +432,9 @@ impl<C> GoalFrequency<C> {
 
     fn request(&mut self, now: Instant<C>, frequency: Hertz, reason: Reason) -> Decision {
         self.requested = frequency;
-        let before = self.state;
+        self.before.get_or_insert(self.state);
         self.state = self.platform.pstates.as_slice().partition_point(|f| *f < frequency);
         self.outlook.change();
-        self.slower = self.outlook.slower(&self.platform, before, self.state);
         self.requested_at = Some(now);
         self.changing = true;
         Decision::request(frequency, reason)
@@ -441,8 +446,11 @@ impl<C> FrequencyPolicy<C> for GoalFrequency<C> {
         self.requested
     }
 
-    fn slower(&self) -> Slower {
-        self.slower
+    fn carry(&mut self, waiting: &mut Adaptive<C>) {
+        let Some(before) = self.before.take() else { return };
+        let slower = self.outlook.slower(&self.platform, before, self.state);
+        self.known.keep(before, waiting.evidence());
+        waiting.change(slower, self.known.of(self.state));
     }
 
     #[inline]
@@ -518,7 +526,7 @@ impl<C> Clone for Window<C> {
 impl<C> Copy for Window<C> {}
 impl<C> Clone for GoalFrequency<C> {
     fn clone(&self) -> Self {
-        Self { queues: self.queues.clone(), outlook: self.outlook.clone(), ..*self }
+        Self { queues: self.queues.clone(), outlook: self.outlook.clone(), known: self.known.clone(), ..*self }
     }
 }
 

@@ -94,11 +94,12 @@ impl<C> Outlook<C> {
     }
 
     /// Looks at the frequency in force and at some others. Where a frequency was in force, what was then known of it stands for
-    /// a while; so that the best is found by trying each at most once, as long as the traffic stays.
-    pub(super) fn look(&mut self, now: Instant<C>, platform: &Platform, waiting: &Adaptive<C>, state: usize) {
+    /// a while; so that the best is found by trying each at most once, as long as the traffic stays. Says whether it has changed.
+    pub(super) fn look(&mut self, now: Instant<C>, platform: &Platform, waiting: &Adaptive<C>, state: usize) -> bool {
         let count = platform.pstates.as_slice().len();
         let gap = waiting.mean_gap().as_nanos().max(1);
-        if gap > self.gap * 3 / 2 || self.gap > gap * 3 / 2 {
+        let is_other = gap > self.gap * 3 / 2 || self.gap > gap * 3 / 2;
+        if is_other {
             (self.gap, self.trusted) = (gap, [0; PStates::MOST]);
             (self.failed, self.failures) = (None, 0);
         }
@@ -122,6 +123,7 @@ impl<C> Outlook<C> {
             };
             self.costs[self.next] = platform.power(self.next) * share;
         }
+        is_other
     }
 
     /// What the frequency in force costs: as expected, or what has been paid where that is less, as it is not where older debts
@@ -247,12 +249,16 @@ mod tests {
             outlook.look(at(window), &platform, &waiting, 5);
         }
         assert_eq!(outlook.failed, Some(5));
-        (2..12).for_each(|window| outlook.look(at(window), &platform, &waiting, 5));
+        (2..12).for_each(|window| {
+            outlook.look(at(window), &platform, &waiting, 5);
+        });
         for below in 0..5 {
             assert_eq!(outlook.costs[below], platform.power(below) * POLLS, "at {below} it would poll");
         }
         // Not for ever, and not if the traffic changes.
-        (12..12 + u64::from(REMEMBERED)).for_each(|window| outlook.look(at(window), &platform, &waiting, 5));
+        (12..12 + u64::from(REMEMBERED)).for_each(|window| {
+            outlook.look(at(window), &platform, &waiting, 5);
+        });
         assert_eq!(outlook.failed, None);
     }
 

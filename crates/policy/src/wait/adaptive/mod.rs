@@ -55,6 +55,7 @@
 mod arrivals;
 mod belief;
 mod costs;
+mod evidence;
 mod owed;
 mod period;
 mod plan;
@@ -67,9 +68,9 @@ use super::{Action, Arrivals, Decision, Ended, Observation, Reason, WaitKind, Wa
 use crate::{Goal, LossBound};
 pub use belief::Belief;
 pub use costs::{LENGTHS, Lateness, TimedCost, WakeCosts};
+pub use evidence::{Evidence, Slower};
 use owed::Owed;
 use period::Period;
-pub use plan::Slower;
 use plan::{BLOCK, POLL, Plan, UNTIL};
 use prices::Kind;
 use tail::Tail;
@@ -257,11 +258,20 @@ impl<C> Adaptive<C> {
         Nanos::from_nanos(self.plan.gaps.mean())
     }
 
-    /// Everything takes so much longer from now on: another frequency was asked for.
-    pub fn change(&mut self, slower: Slower) {
+    /// What was seen of waits at the frequency in force.
+    pub fn evidence(&self) -> &Evidence {
+        &self.plan.evidence
+    }
+
+    /// Another frequency was asked for: everything takes so much longer from now on. If that was in force before, what was
+    /// seen then is known again.
+    pub fn change(&mut self, slower: Slower, seen: Option<&Evidence>) {
         self.service.scale(slower.work);
         self.worked.0 = self.worked.0 * slower.work / 256;
-        self.plan.change(slower);
+        match seen {
+            Some(seen) => self.plan.recall(seen),
+            None => self.plan.change(slower),
+        }
     }
 
     /// The goal that is held.
@@ -299,9 +309,9 @@ impl<C> Adaptive<C> {
                 let began = self.busy_since.map_or(arrivals.picked_up, |began| began.max(arrivals.first));
                 self.service.add(seen.now.since(began).unwrap_or(Nanos::ZERO), 0, tail::MEMORY);
                 let work = seen.now.since(arrivals.picked_up).unwrap_or(Nanos::ZERO);
-                self.plan.service = self.service.upper_quantile(900_000).as_nanos();
+                self.plan.evidence.service = self.service.upper_quantile(900_000).as_nanos();
                 self.worked = (self.worked.0 + work.as_nanos(), self.worked.1 + frames);
-                self.plan.work = self.worked.0 / self.worked.1.max(1);
+                self.plan.evidence.work = self.worked.0 / self.worked.1.max(1);
                 if self.worked.1 > WORKED {
                     self.worked = (self.worked.0 / 2, self.worked.1 / 2);
                 }
@@ -345,7 +355,7 @@ impl<C> Adaptive<C> {
         if let Some(spent) = spent.filter(|_| !stalled) {
             // The core is awake from the wait's end until it has picked up what came, too.
             let taking = picked_up(seen).unwrap_or(seen.now).since(wait.ended).unwrap_or(Nanos::ZERO);
-            self.plan.spent(kind, lasted, (spent + taking).as_nanos(), wait.idle.as_nanos());
+            self.plan.evidence.prices.add(kind, lasted, (spent + taking).as_nanos(), wait.idle.as_nanos());
             self.paid.saved += lasted as i64 - spent.as_nanos() as i64;
         }
         stalled

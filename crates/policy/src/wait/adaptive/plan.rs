@@ -1,8 +1,11 @@
 //! What each wait would bring, as a model: how long it lasts, what it costs, how many packets it makes late.
 
+use units::Nanos;
+
 use super::arrivals::{Gaps, OCTAVES, begins};
-use super::prices::{CLASSES, Kind, Prices, SAME, class};
-use super::tail::{Atoms, MEMORY as SAMPLES, PARTS, SHARE_PPM, Tail};
+use super::evidence::{Evidence, ONE, Slower};
+use super::prices::{Kind, SAME};
+use super::tail::{MEMORY as SAMPLES, PARTS, SHARE_PPM, Tail};
 
 /// Timed sleeps: one for each part of the lateness that it leaves room for, and two short ones.
 const SLEEPS: usize = PARTS + 2;
@@ -14,43 +17,14 @@ pub(super) const UNTIL: usize = SLEEPS + 1;
 const SAFE: usize = PARTS - 3;
 /// No wait.
 pub(super) const POLL: usize = SLOTS;
-/// Samples from which on a class's lateness is believed.
-const ENOUGH: u32 = 8;
-/// Samples of a class after which its parts are worked out anew.
-const RENEW: u32 = 16;
 /// Waits that teach something, after which one candidate of a row is worked out anew.
 const STALE: u32 = 4;
 /// A price of lateness is no more than this, in nanoseconds.
 const MOST_WEIGHT: u64 = 1 << 33;
-/// So many packets after waits for a forecast outweigh the model: it takes the forecast for right, which it need not be.
-const FORECASTS: u64 = 16;
 /// What is expected of a candidate's late packets is halved at most so often...
 const DOUBTS: u8 = 12;
 /// ...and so many times less after a late one.
 const DISPROVED: u8 = 4;
-/// Late packets are counted in millionths.
-const ONE: u64 = 1_000_000;
-/// What was seen at another frequency makes the model as wrong as so many late packets did.
-const CERTAIN: u64 = 8 * ONE;
-/// What was seen of a candidate is halved after so many times as many packets as the goal allows one late among.
-const MEMORY: u64 = 4;
-
-/// How much longer things take at another frequency than at the one in force, in 256ths.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Slower {
-    /// Work on packets.
-    pub work: u64,
-    /// The way back from a timed wait.
-    pub timer: u64,
-    /// The way back from a wait that the device ends.
-    pub device: u64,
-}
-
-impl Slower {
-    /// The frequency in force.
-    pub const NOT: Self = Self { work: SAME, timer: SAME, device: SAME };
-}
-
 /// What a wait would bring.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Cell {
@@ -80,52 +54,9 @@ struct Row {
     late: u32,
 }
 
-/// What was seen of a candidate: packets, late ones, and how many of them the model had expected. These in millionths.
-#[derive(Clone, Copy, Default, Debug)]
-struct Seen {
-    packets: u64,
-    late: u64,
-    expected: u64,
-}
-
 /// The place of a wait for a forecast that leaves room for this part of the lateness.
 pub(super) fn until(part: usize) -> usize {
     if part < SAFE { UNTIL } else { UNTIL + 1 }
-}
-
-impl Seen {
-    fn halve(&mut self) {
-        *self = Self { packets: self.packets / 2, late: self.late / 2, expected: self.expected / 2 };
-    }
-}
-
-/// How late waits of a kind and class end.
-#[derive(Clone, Debug)]
-struct Lateness {
-    tail: Tail,
-    atoms: Atoms,
-    since: u32,
-}
-
-impl Lateness {
-    /// Says whether that was a stall, which is not learned.
-    fn add(&mut self, late: units::Nanos, stalls_ppm: u32, memory: u32) -> bool {
-        if self.tail.add(late, stalls_ppm, memory) {
-            return true;
-        }
-        self.since += 1;
-        if self.since >= RENEW || self.tail.samples() <= RENEW {
-            self.since = 0;
-            self.atoms = self.tail.atoms();
-        }
-        false
-    }
-
-    /// As if everything had taken longer by so much, in 256ths.
-    fn scale(&mut self, slower: u64) {
-        self.tail.scale(slower);
-        self.atoms = self.tail.atoms();
-    }
 }
 
 /// The waits for a forecast arrival.
@@ -146,13 +77,7 @@ pub(super) struct Forecast {
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) gaps: Gaps,
-    prices: Prices,
-    lateness: [[Lateness; CLASSES]; 2],
-    /// How long packets took, from arrival to departure, that a wait for the device was for, by its length.
-    after: [Lateness; CLASSES],
-    /// The class of the last such wait.
-    blocked: usize,
-    seen: [Seen; SLOTS],
+    pub(super) evidence: Evidence,
     rows: [Row; OCTAVES],
     forecast: Option<(Forecast, u32)>,
     learned: u32,
@@ -174,23 +99,15 @@ pub(super) struct Plan {
     share: u64,
     /// Of so many samples of lateness at least half count: a few of those that the goal allows late.
     samples: u32,
-    /// What a packet takes once it is picked up: with its poll, nearly always; and by itself, on average.
-    pub(super) service: u64,
-    pub(super) work: u64,
     interrupts: bool,
 }
 
 impl Plan {
     pub(super) fn new(target: u64, longest: u64, ring: u64, share: u64, interrupts: bool) -> Self {
-        const LATENESS: Lateness = Lateness { tail: Tail::new(), atoms: Atoms { at: [0; PARTS], mean: 0 }, since: 0 };
         let row = Row { cells: [Cell::default(); SLEEPS + 1], next: None, learned: 0, late: 0 };
         Self {
             gaps: Gaps::new(),
-            prices: Prices::new(),
-            lateness: [const { [LATENESS; CLASSES] }; 2],
-            after: [LATENESS; CLASSES],
-            blocked: 0,
-            seen: [Seen::default(); SLOTS],
+            evidence: Evidence::new(),
             rows: [row; OCTAVES],
             forecast: None,
             learned: 0,
@@ -204,66 +121,42 @@ impl Plan {
             ring,
             share: share.max(1),
             samples: (4_000_000 / share.max(1)).clamp(u64::from(SAMPLES), 1 << 16) as u32,
-            service: 0,
-            work: 0,
             interrupts,
         }
     }
 
     /// Starts a kind and class from what was measured.
     pub(super) fn know(&mut self, kind: Kind, length: Option<u64>, tail: &Tail) {
-        let classes = length.map_or(0..CLASSES, |length| class(length)..class(length) + 1);
-        for lateness in &mut self.lateness[kind as usize][classes] {
-            *lateness = Lateness { tail: tail.clone(), atoms: tail.atoms(), since: 0 };
-        }
+        self.evidence.know(kind, length, tail);
     }
 
     /// A wait of this kind and length ended so late; says whether that was a stall, which is not learned.
-    pub(super) fn ended(&mut self, kind: Kind, length: u64, late: units::Nanos, stalls_ppm: u32) -> bool {
-        if kind == Kind::Device {
-            self.blocked = class(length);
-        }
-        if self.lateness[kind as usize][class(length)].add(late, stalls_ppm, self.samples) {
-            return true;
-        }
-        self.learned = self.learned.wrapping_add(1);
-        false
+    pub(super) fn ended(&mut self, kind: Kind, length: u64, late: Nanos, stalls_ppm: u32) -> bool {
+        let stalled = self.evidence.ended(kind, length, late, stalls_ppm, self.samples);
+        self.learned = self.learned.wrapping_add(u32::from(!stalled));
+        stalled
     }
 
     /// After a wait for the device a packet took so long.
-    pub(super) fn departed(&mut self, took: units::Nanos) {
-        self.after[self.blocked].add(took, 0, self.samples);
+    pub(super) fn departed(&mut self, took: Nanos) {
+        self.evidence.departed(took, self.samples);
     }
 
-    /// A wait of this kind lasted so long, and cost so much.
-    pub(super) fn spent(&mut self, kind: Kind, lasted: u64, spent: u64, idle: u64) {
-        self.prices.add(kind, lasted, spent, idle);
-    }
-
-    /// Everything takes so much longer from now on. What was seen of the candidates was of another core.
+    /// Everything takes so much longer from now on.
     pub(super) fn change(&mut self, slower: Slower) {
-        for class in 0..CLASSES {
-            self.after[class].scale(self.slower_after(class, slower));
-        }
-        for (kind, slower) in [(Kind::Timer, slower.timer), (Kind::Device, slower.device)] {
-            self.lateness[kind as usize].iter_mut().for_each(|lateness| lateness.scale(slower));
-            self.prices.scale(kind, slower);
-        }
-        self.service = self.service * slower.work / SAME;
-        self.work = self.work * slower.work / SAME;
-        for seen in &mut self.seen {
-            // How wrong the model was stays so, but is not as certain.
-            let expected = seen.expected.min(CERTAIN);
-            let late =
-                u128::from(seen.late.min(seen.expected)) * u128::from(expected) / u128::from(seen.expected.max(1));
-            *seen = Seen { packets: 0, late: late as u64, expected };
-        }
+        self.evidence.change(slower);
+        self.forget();
+    }
+
+    /// Another frequency is in force, of which this was seen before.
+    pub(super) fn recall(&mut self, evidence: &Evidence) {
+        self.evidence.clone_from(evidence);
         self.forget();
     }
 
     /// Nothing was learned for a while.
     pub(super) fn age(&mut self) {
-        self.prices.age();
+        self.evidence.prices.age();
         self.forget();
     }
 
@@ -276,13 +169,7 @@ impl Plan {
             self.rows.iter_mut().for_each(|row| row.late |= 1 << slot);
             self.forecast = None;
         }
-        let seen = &mut self.seen[slot];
-        seen.packets += packets;
-        seen.late += late * 1_000_000;
-        seen.expected += packets * expected;
-        if seen.packets > MEMORY * (1_000_000 / self.share) {
-            seen.halve();
-        }
+        self.evidence.saw(slot, packets, late, expected, ONE / self.share);
     }
 
     /// The goal allowed a late packet since this was called last. Of the candidates that were not taken since, one is expected to
@@ -309,7 +196,7 @@ impl Plan {
         };
         let can_pay = u64::from(self.allowed[chosen]) * ONE >= packets;
         if can_pay && !is_taken(chosen) {
-            self.seen[chosen].halve();
+            self.evidence.doubt(chosen);
         }
         for (slot, doubt) in self.doubts.iter_mut().enumerate() {
             if self.taken & (1 << slot) != 0 {
@@ -324,34 +211,6 @@ impl Plan {
         self.forget();
     }
 
-    /// How late waits of this kind and length end: of the nearest class that was tried, longer ones first, since
-    /// a longer wait ends no earlier; then of the other kind.
-    fn lateness(&self, kind: Kind, length: u64) -> &Atoms {
-        let at = class(length);
-        let of = |kind: Kind, enough: u32| {
-            let classes = &self.lateness[kind as usize];
-            let tried = |index: &usize| classes[*index].tail.samples() >= enough;
-            let nearest = (at..CLASSES).find(tried).or_else(|| (0..at).rev().find(tried));
-            nearest.map(|index| &classes[index].atoms)
-        };
-        let own = of(kind, ENOUGH).or_else(|| of(kind, 1));
-        own.or_else(|| of(kind.other(), 1)).unwrap_or(&self.lateness[kind as usize][at].atoms)
-    }
-
-    /// What the model expects, set right by what was seen: as many times less as were late less than it had expected (and
-    /// one late packet is taken for granted); and more by those that it had not expected, where so many packets stand for it as
-    /// the goal allows one late among.
-    fn corrected(&self, slot: usize, packets: u64, late: u64, slower: Slower) -> u64 {
-        let seen = &self.seen[slot];
-        let both = seen.late.min(seen.expected);
-        let known = u128::from(late) * u128::from(ONE + both) / u128::from(ONE + seen.expected);
-        // At a higher frequency they need not be late.
-        let over = if slower.work < SAME { 0 } else { seen.late - both };
-        let model = (ONE / self.share).min(if slot >= UNTIL { FORECASTS } else { u64::MAX });
-        let more = u128::from(packets) * u128::from(over) / u128::from(ONE) / u128::from(model + seen.packets);
-        (known + more) as u64
-    }
-
     /// What so many late packets, in millionths, cost at a multiplier of one: the time in which the goal allows them.
     fn weight(&self, late: u64) -> u64 {
         let weight = u128::from(late) * u128::from(self.gaps.mean()) / u128::from(self.share);
@@ -363,8 +222,8 @@ impl Plan {
         if wait == 0 {
             return Cell::default();
         }
-        let atoms = self.lateness(Kind::Timer, wait).scaled(slower.timer);
-        let service = self.service * slower.work / SAME;
+        let atoms = self.evidence.lateness(Kind::Timer, wait).scaled(slower.timer);
+        let service = self.evidence.service * slower.work / SAME;
         let away = wait + atoms.mean;
         let packets = self.gaps.expected(silence, away);
         let mut late = 0;
@@ -374,25 +233,17 @@ impl Plan {
                 late += self.gaps.expected(silence, over.min(away)) * share / 1_000_000;
             }
         }
-        let price = self.prices.of(Kind::Timer, away, slower.timer);
+        let price = self.evidence.prices.of(Kind::Timer, away, slower.timer);
         self.cell(slot, wait, away, price, packets, late, slower)
-    }
-
-    /// How much longer packets take after waits for the device: the way back and the work.
-    fn slower_after(&self, class: usize, slower: Slower) -> u64 {
-        let (back, all) = (self.lateness[Kind::Device as usize][class].atoms.mean, self.after[class].atoms.mean);
-        let back = back.min(all);
-        (back * slower.device + (all - back) * slower.work) / all.max(1)
     }
 
     /// A wait until the next frame, after a silence.
     fn block(&self, wait: u64, slower: Slower) -> Cell {
-        let atoms = self.lateness(Kind::Device, wait).scaled(slower.device);
-        let service = self.service * slower.work / SAME;
+        let atoms = self.evidence.lateness(Kind::Device, wait).scaled(slower.device);
+        let service = self.evidence.service * slower.work / SAME;
         let packets = 1_000_000 + self.gaps.follow(atoms.mean);
         let mut late = 0;
-        if self.after[class(wait)].tail.samples() >= ENOUGH {
-            let after = self.after[class(wait)].atoms.scaled(self.slower_after(class(wait), slower));
+        if let Some(after) = self.evidence.after(wait, slower) {
             let share: u64 =
                 after.at.iter().zip(SHARE_PPM).filter(|(at, _)| **at > self.target).map(|(_, share)| share).sum();
             late = packets * share / ONE;
@@ -405,40 +256,40 @@ impl Plan {
             }
         }
         let away = wait + atoms.mean;
-        let price = self.prices.of(Kind::Device, away, slower.device);
+        let price = self.evidence.prices.of(Kind::Device, away, slower.device);
         self.cell(BLOCK, wait, away, price, packets, late, slower)
     }
 
     #[expect(clippy::too_many_arguments)] // what a cell is made of
     fn cell(&self, slot: usize, wait: u64, away: u64, price: u64, packets: u64, late: u64, slower: Slower) -> Cell {
-        let work = (u128::from(packets) * u128::from(self.work * slower.work / SAME) / 1_000_000) as u64;
+        let work = (u128::from(packets) * u128::from(self.evidence.work * slower.work / SAME) / 1_000_000) as u64;
         let share = (u128::from(late) * u128::from(ONE) / u128::from(packets.max(1))) as u64;
-        let late = self.corrected(slot, packets, late, slower);
+        let late = self.evidence.corrected(slot, packets, late, slower, ONE / self.share);
         Cell { wait, lasts: away + work, costs: price + work, weight: self.weight(late), late: share.min(ONE), packets }
     }
 
     /// How long a sleep is that ends in time although it ends later than usual.
     fn wait_for(&self, slot: usize, slower: Slower) -> u64 {
-        let budget = self.target.saturating_sub(self.service * slower.work / SAME);
+        let budget = self.target.saturating_sub(self.evidence.service * slower.work / SAME);
         let bounded = |wait: u64, late: u64| wait.min(self.longest).min(self.ring.saturating_sub(late));
         match slot {
             // The lateness depends on the class, the class on the sleep, and the sleep on the lateness.
             0..PARTS => {
-                let late = |wait: u64| self.lateness(Kind::Timer, wait).scaled(slower.timer);
+                let late = |wait: u64| self.evidence.lateness(Kind::Timer, wait).scaled(slower.timer);
                 let first = budget.saturating_sub(late(budget).at[slot]);
                 let atoms = late(first);
                 bounded(budget.saturating_sub(atoms.at[slot]), atoms.at[PARTS - 2])
             }
             slot => {
                 let wait = budget >> (slot - PARTS + 1);
-                bounded(wait, self.lateness(Kind::Timer, wait).at[PARTS - 2])
+                bounded(wait, self.evidence.lateness(Kind::Timer, wait).at[PARTS - 2])
             }
         }
     }
 
     /// Whether the ring, and not the goal, cut a sleep of this length.
     pub(super) fn is_cut(&self, wait: u64) -> bool {
-        wait + self.lateness(Kind::Timer, wait).at[PARTS - 2] >= self.ring
+        wait + self.evidence.lateness(Kind::Timer, wait).at[PARTS - 2] >= self.ring
     }
 
     fn work_out(&self, octave: usize, slot: usize, slower: Slower) -> Cell {
@@ -505,16 +356,18 @@ impl Plan {
     pub(super) fn forecast(&mut self, ahead: u64) -> &Forecast {
         let stale = |learned: u32| self.learned.wrapping_sub(learned) >= 4 * STALE;
         if self.forecast.as_ref().is_none_or(|(_, learned)| stale(*learned)) {
-            let atoms = *self.lateness(Kind::Timer, ahead);
-            let price = self.prices.of(Kind::Timer, ahead, SAME);
+            let atoms = *self.evidence.lateness(Kind::Timer, ahead);
+            let price = self.evidence.prices.of(Kind::Timer, ahead, SAME);
             let margins = atoms.at.map(|at| at + 1_000);
             let costs = margins.map(|margin| price + margin.saturating_sub(atoms.mean));
             let lates = margins.map(|margin| {
-                let beyond = |at: &u64| at + self.service > self.target + margin;
+                let beyond = |at: &u64| at + self.evidence.service > self.target + margin;
                 atoms.at.iter().zip(SHARE_PPM).filter(|(at, _)| beyond(at)).map(|(_, share)| share).sum()
             });
-            let weights =
-                core::array::from_fn(|part| self.weight(self.corrected(until(part), ONE, lates[part], Slower::NOT)));
+            let weights = core::array::from_fn(|part| {
+                let late = self.evidence.corrected(until(part), ONE, lates[part], Slower::NOT, ONE / self.share);
+                self.weight(late)
+            });
             let block = if self.interrupts { self.block(ahead, Slower::NOT) } else { Cell::default() };
             self.forecast = Some((Forecast { margins, costs, weights, lates, block }, self.learned));
         }
@@ -556,7 +409,6 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use units::Nanos;
 
     const US: u64 = 1_000;
 
@@ -564,7 +416,7 @@ mod tests {
     fn plan() -> Plan {
         let mut plan = Plan::new(20 * US, 20 * US, u64::MAX, 7_500, true);
         (0..1_000).for_each(|_| plan.gaps.add(100 * US, 1));
-        (plan.service, plan.work) = (2 * US, 2 * US);
+        (plan.evidence.service, plan.evidence.work) = (2 * US, 2 * US);
         plan.forget();
         plan
     }
@@ -573,7 +425,7 @@ mod tests {
     fn blocked(plan: &mut Plan, late: u64, took: u64) {
         plan.ended(Kind::Device, 100 * US, Nanos::from_nanos(late), 0);
         plan.departed(Nanos::from_nanos(took));
-        plan.spent(Kind::Device, 100 * US, 10 * US, 5 * US);
+        plan.evidence.prices.add(Kind::Device, 100 * US, 10 * US, 5 * US);
     }
 
     #[test]
