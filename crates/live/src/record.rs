@@ -113,7 +113,7 @@ pub fn replay(input: impl BufRead, name: &str) -> Result<Replay, Error> {
     if header.schema != SCHEMA {
         return Err(bad(1, format!("the schema is {:?}, but this program reads {SCHEMA:?}", header.schema)));
     }
-    let mut policy = header.mode.parse()?.policy();
+    let mut policy = header.mode.parse()?.policy::<Monotonic>();
     if let Some(costs) = &header.costs {
         policy.know(&costs.parse()?);
     }

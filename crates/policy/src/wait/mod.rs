@@ -6,7 +6,8 @@
 //!                                             │
 //!            Poll ◄── Pause ◄── SleepUntil ◄──┴──► BlockUntil: arm, poll once more, block if empty
 //! ```
-//! One policy a file. [`Policy`] is the closed set of them, so that a loop needs no dynamic dispatch.
+//! One policy a file. [`Policy`] is the closed set of them, so that a loop needs no dynamic dispatch; [`Mode`] is what a
+//! user says to get one.
 //!
 //! | policy | idle core | wakes by | of |
 //! | --- | --- | --- | --- |
@@ -20,6 +21,7 @@ mod adaptive;
 mod backoff;
 mod hybrid300;
 mod interrupt;
+mod mode;
 mod poll;
 
 pub use adaptive::{
@@ -28,6 +30,7 @@ pub use adaptive::{
 pub use backoff::Backoff;
 pub use hybrid300::Hybrid300;
 pub use interrupt::Interrupt;
+pub use mode::Mode;
 pub use poll::Poll;
 
 use units::{Instant, Nanos};

@@ -98,7 +98,7 @@ const WORKED: u64 = 1024;
 const SERVICE_EVERY: u32 = 16;
 
 /// What [`Adaptive`] is to hold.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AdaptiveConfig {
     /// The latency goal; without one, [`DEFAULT_GOAL`].
     pub goal: Option<Goal>,
