@@ -140,8 +140,8 @@ pub struct Adaptive<C> {
     /// The share of its packets that the model expects to be late, in millionths.
     expected: u64,
     charged: bool,
-    /// What the last decision compared, with the multiplier; `None` if it did not.
-    compared: Option<(Choice, u64)>,
+    /// What the last decision was made by.
+    compared: Compared,
     /// [`Paid::late`] when nothing was owed last.
     even: i64,
     /// Whether any wait has said what it cost.
@@ -163,7 +163,7 @@ pub struct Paid {
 }
 
 /// A wait, what it costs with its late packets (at a multiplier of one, these: `weight`), and how long it lasts.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 struct Choice {
     slot: usize,
     wait: u64,
@@ -171,6 +171,17 @@ struct Choice {
     lasts: u64,
     late: u64,
     weight: u64,
+}
+
+/// What a decision was made by.
+#[derive(Clone, Copy, Debug)]
+enum Compared {
+    /// Frames are left to be taken at once.
+    Nothing,
+    /// Nothing has come for long.
+    Idle,
+    /// The cheapest of all waits, at this multiplier.
+    Waits(Choice, u64),
 }
 
 impl<C> Adaptive<C> {
@@ -199,7 +210,7 @@ impl<C> Adaptive<C> {
             chosen: BLOCK,
             expected: 0,
             charged: false,
-            compared: None,
+            compared: Compared::Nothing,
             even: 0,
             measured: false,
             paid: Paid::default(),
@@ -388,8 +399,7 @@ impl<C> Adaptive<C> {
         let idle = silence.is_none_or(|silence| silence >= IDLE_AFTER) || self.plan.gaps.mean() >= SPARSE;
         if self.interrupts && idle {
             (self.chosen, self.expected) = (BLOCK, 0);
-            let idle = Choice { slot: BLOCK, wait: 0, costs: 0, lasts: 0, late: 0, weight: 0 };
-            self.compared = Some((idle, self.owed.multiplier()));
+            self.compared = Compared::Idle;
             return Decision { action: Action::BlockUntil(None), reason: Reason::Idle };
         }
         if self.learned.is_none_or(|at| now.since(at).is_some_and(|since| since >= DOUBT_AFTER)) {
@@ -418,7 +428,7 @@ impl<C> Adaptive<C> {
         if let Some(forecast) = forecast {
             best.or(forecast);
         }
-        self.compared = Some((best, multiplier));
+        self.compared = Compared::Waits(best, multiplier);
         match best.slot {
             POLL => {
                 let reason = match (traffic, multiplier > 0) {
@@ -446,7 +456,7 @@ impl<C> Adaptive<C> {
                 // From when the rings were looked at: what has come since waits no longer than if it had come just after.
                 let until = polled + Nanos::from_nanos(best.wait);
                 if until.since(now).is_none_or(|left| left < Nanos::from_nanos(best.wait / 2)) {
-                    self.compared = None;
+                    self.compared = Compared::Nothing;
                     return Decision { action: Action::Poll, reason: Reason::Traffic };
                 }
                 (self.chosen, self.expected) = (slot, best.late);
@@ -508,7 +518,6 @@ impl<C> WaitPolicy<C> for Adaptive<C> {
         if received > 0 || seen.ended.is_some() {
             self.learn(seen);
         }
-        self.compared = None;
         if received == 0 {
             self.busy_since = None;
             return self.decide_drained(seen.now, seen.now, false);
@@ -516,13 +525,20 @@ impl<C> WaitPolicy<C> for Adaptive<C> {
         let drained = seen.queues.iter().all(|queue| queue.received == queue.fill);
         match picked_up(seen) {
             Some(polled) if drained => self.decide_drained(seen.now, polled, true),
-            _ => Decision { action: Action::Poll, reason: Reason::Traffic },
+            _ => {
+                self.compared = Compared::Nothing;
+                Decision { action: Action::Poll, reason: Reason::Traffic }
+            }
         }
     }
 
     #[inline]
     fn belief(&self) -> Option<Belief> {
-        let (choice, multiplier) = self.compared?;
+        let (choice, multiplier) = match self.compared {
+            Compared::Nothing => return None,
+            Compared::Idle => (Choice::default(), self.owed.multiplier()),
+            Compared::Waits(choice, multiplier) => (choice, multiplier),
+        };
         let costs = choice.costs - choice.weight * multiplier / 256;
         let nanos = Nanos::from_nanos;
         Some(Belief {
