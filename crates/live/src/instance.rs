@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use policy::LossBound;
-use policy::wait::{Policy, WaitPolicy, WakeCosts};
+use policy::wait::{AdaptiveConfig, Mode, Policy, WaitPolicy, WakeCosts};
 use units::{Monotonic, PacketRate};
 
 use crate::Error;
@@ -19,7 +19,7 @@ use crate::app::{AnyApp, App, AppConfig};
 use crate::cpu::LinuxCpu;
 use crate::device::Device;
 use crate::device::afxdp::{SocketConfig, XskContext};
-use crate::mode::{CostsText, Mode, ModeText};
+use crate::mode::{CostsText, ModeText};
 use crate::os::{self, Scheduling, Signals};
 use crate::pool::{Pool, PoolConfig};
 use crate::port::{OpenPort, PortConfig, PortReport, WrapperReport, Wrappers};
@@ -238,11 +238,12 @@ impl Instance {
 
 fn with_loss_bound(mode: Mode, ports: &[PortReport]) -> Mode {
     match mode {
-        Mode::Adaptive { goal, interrupts, .. } => {
+        Mode::Adaptive(config) => {
             let bound =
                 |p: &PortReport| p.peak.map(|peak| LossBound { descriptors: p.rx_descriptors, peak: peak.rate });
             let bounds = ports.iter().filter_map(bound);
-            Mode::Adaptive { goal, loss: bounds.min_by_key(|bound| bound.longest_absence()), interrupts }
+            let loss = bounds.min_by_key(|bound| bound.longest_absence());
+            Mode::Adaptive(AdaptiveConfig { loss, ..config })
         }
         other => other,
     }

@@ -1,85 +1,12 @@
-//! How a worker waits, as a user says it, and the policy made of it.
+//! How a worker waits, and what it knew of waiting from the start, as a recorded file holds them.
 
-use std::fmt;
-
-use policy::wait::{
-    Adaptive, AdaptiveConfig, Backoff, Hybrid300, Interrupt, LENGTHS, Lateness, Policy, Poll, TimedCost, WakeCosts,
-};
-use policy::{Goal, LossBound};
+use policy::LossBound;
+pub use policy::wait::Mode;
+use policy::wait::{AdaptiveConfig, LENGTHS, Lateness, TimedCost, WakeCosts};
 use serde::{Deserialize, Serialize};
-use units::{Monotonic, Nanos, PacketRate};
+use units::{Nanos, PacketRate};
 
 use crate::Error;
-
-/// A way of waiting with its settings.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mode {
-    /// Never waits.
-    Poll,
-    /// Blocks at each empty poll.
-    Interrupt,
-    /// OVS-DPDK's timed sleep, up to `max`.
-    Backoff {
-        /// The longest sleep, 0 to 10 ms.
-        max: Nanos,
-    },
-    /// l3fwd-power's scheme.
-    Hybrid300,
-    /// Apus's own.
-    Adaptive {
-        /// The latency goal.
-        goal: Option<Goal>,
-        /// The ring's bound.
-        loss: Option<LossBound>,
-        /// Whether frames can end a block.
-        interrupts: bool,
-    },
-}
-
-impl Mode {
-    /// The name on the command line.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Poll => "poll",
-            Self::Interrupt => "interrupt",
-            Self::Backoff { .. } => "backoff",
-            Self::Hybrid300 => "hybrid300",
-            Self::Adaptive { .. } => "adaptive",
-        }
-    }
-
-    /// The goal that it holds, if it holds one.
-    pub const fn goal(&self) -> Option<Goal> {
-        match self {
-            Self::Adaptive { goal: Some(goal), .. } => Some(*goal),
-            Self::Adaptive { goal: None, .. } => Some(policy::wait::DEFAULT_GOAL),
-            _ => None,
-        }
-    }
-
-    /// A fresh policy of this mode.
-    pub fn policy(&self) -> Policy<Monotonic> {
-        match *self {
-            Self::Poll => Policy::Poll(Poll),
-            Self::Interrupt => Policy::Interrupt(Interrupt),
-            Self::Backoff { max } => Policy::Backoff(Backoff::new(max)),
-            Self::Hybrid300 => Policy::Hybrid300(Hybrid300::new()),
-            Self::Adaptive { goal, loss, interrupts } => {
-                Policy::Adaptive(Adaptive::new(AdaptiveConfig { goal, loss, interrupts }))
-            }
-        }
-    }
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Backoff { max } => write!(f, "backoff {max}"),
-            Self::Adaptive { goal: Some(goal), .. } => write!(f, "adaptive {goal}"),
-            other => f.write_str(other.name()),
-        }
-    }
-}
 
 /// A [`Mode`] as a recorded file holds it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -101,25 +28,17 @@ pub struct ModeText {
 
 impl From<Mode> for ModeText {
     fn from(mode: Mode) -> Self {
-        let mut text = Self {
+        let max = if let Mode::Backoff { max } = mode { Some(max) } else { None };
+        let config = if let Mode::Adaptive(config) = mode { Some(config) } else { None };
+        let loss = config.and_then(|config| config.loss);
+        Self {
             mode: mode.name().into(),
-            max_ns: None,
-            goal: None,
-            ring_descriptors: None,
-            peak_rate_pps: None,
-            interrupts: None,
-        };
-        match mode {
-            Mode::Backoff { max } => text.max_ns = Some(max.as_nanos()),
-            Mode::Adaptive { goal, loss, interrupts } => {
-                text.goal = goal.map(|g| g.to_string());
-                text.ring_descriptors = loss.map(|l| l.descriptors);
-                text.peak_rate_pps = loss.map(|l| l.peak.as_pps());
-                text.interrupts = Some(interrupts);
-            }
-            Mode::Poll | Mode::Interrupt | Mode::Hybrid300 => {}
+            max_ns: max.map(Nanos::as_nanos),
+            goal: config.and_then(|config| config.goal).map(|goal| goal.to_string()),
+            ring_descriptors: loss.map(|loss| loss.descriptors),
+            peak_rate_pps: loss.map(|loss| loss.peak.as_pps()),
+            interrupts: config.map(|config| config.interrupts),
         }
-        text
     }
 }
 
@@ -127,14 +46,12 @@ impl ModeText {
     /// The mode that this text says.
     pub fn parse(&self) -> Result<Mode, Error> {
         let bad = |why: String| Error::Invalid { what: format!("mode {:?}", self.mode), why };
-        Ok(match self.mode.as_str() {
-            "poll" => Mode::Poll,
-            "interrupt" => Mode::Interrupt,
-            "hybrid300" => Mode::Hybrid300,
-            "backoff" => {
+        let names = || bad(format!("expected {}", Mode::ALL.map(|mode| mode.name()).join(", ")));
+        Ok(match Mode::named(&self.mode).ok_or_else(names)? {
+            Mode::Backoff { .. } => {
                 Mode::Backoff { max: Nanos::from_nanos(self.max_ns.ok_or_else(|| bad("max_ns is missing".into()))?) }
             }
-            "adaptive" => Mode::Adaptive {
+            Mode::Adaptive(_) => Mode::Adaptive(AdaptiveConfig {
                 goal: match &self.goal {
                     Some(goal) => Some(goal.parse().map_err(|e: policy::goal::GoalError| bad(e.to_string()))?),
                     None => None,
@@ -145,8 +62,8 @@ impl ModeText {
                     _ => return Err(bad("ring_descriptors and peak_rate_pps go together".into())),
                 },
                 interrupts: self.interrupts.unwrap_or(true),
-            },
-            _ => return Err(bad("expected poll, interrupt, backoff, hybrid300 or adaptive".into())),
+            }),
+            mode => mode,
         })
     }
 }
@@ -241,8 +158,8 @@ mod tests {
             Mode::Interrupt,
             Mode::Hybrid300,
             Mode::Backoff { max: Nanos::from_micros(70) },
-            Mode::Adaptive { goal: "p99=40us".parse().ok(), loss, interrupts: true },
-            Mode::Adaptive { goal: None, loss: None, interrupts: false },
+            Mode::Adaptive(AdaptiveConfig { goal: "p99=40us".parse().ok(), loss, interrupts: true }),
+            Mode::Adaptive(AdaptiveConfig { interrupts: false, ..AdaptiveConfig::default() }),
         ] {
             assert_eq!(ModeText::from(mode).parse().unwrap(), mode);
         }

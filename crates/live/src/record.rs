@@ -4,13 +4,14 @@
 //! allocates nor waits; when the memory is full it stops recording and counts what it left out.
 //! The file is JSON lines: a header with the policy's settings, then one line a decision.
 //! [`replay`] feeds the observations to a fresh policy and compares the decisions: a policy is a
-//! function of what it sees, so they are the same.
+//! function of what it sees, so they are the same. What the policy believed of its choice ([`Belief`]) stands beside each, for
+//! people; it is not compared.
 
 mod account;
 
 use std::io::{self, BufRead, Write};
 
-use policy::wait::{Action, Arrivals, Decision, Ended, Observation, Queue, Reason, WaitPolicy};
+use policy::wait::{Action, Arrivals, Belief, Decision, Ended, Observation, Queue, Reason, WaitPolicy};
 use serde::{Deserialize, Serialize};
 use units::{Instant, Monotonic, Nanos};
 
@@ -37,6 +38,7 @@ struct Entry {
     queues: [Queue<Monotonic>; MOST_QUEUES],
     count: u8,
     decision: Decision<Monotonic>,
+    belief: Option<Belief>,
 }
 
 impl<P> Recording<P> {
@@ -75,8 +77,13 @@ impl<P: WaitPolicy<Monotonic>> WaitPolicy<Monotonic> for Recording<P> {
         let mut queues = [nothing; MOST_QUEUES];
         queues[..seen.queues.len()].copy_from_slice(seen.queues);
         let count = seen.queues.len() as u8;
-        self.entries.push(Entry { now: seen.now, ended: seen.ended, queues, count, decision });
+        let belief = self.inner.belief();
+        self.entries.push(Entry { now: seen.now, ended: seen.ended, queues, count, decision, belief });
         decision
+    }
+
+    fn belief(&self) -> Option<Belief> {
+        self.inner.belief()
     }
 }
 
@@ -89,7 +96,8 @@ pub struct Replay {
     pub decisions: u64,
     /// Decisions of the recorded run that the file does not hold.
     pub left_out: u64,
-    /// The first line (from 1) whose decision differs: what the file says, and what the policy said.
+    /// The first line (from 1) whose decision differs: what the file says, and what the policy said; each with what it was
+    /// made by, where that is known.
     pub first_difference: Option<(u64, String, String)>,
     /// What the run met and paid, up to there; or why the file does not say.
     pub account: Result<Account, NoAccount>,
@@ -105,7 +113,7 @@ pub fn replay(input: impl BufRead, name: &str) -> Result<Replay, Error> {
     if header.schema != SCHEMA {
         return Err(bad(1, format!("the schema is {:?}, but this program reads {SCHEMA:?}", header.schema)));
     }
-    let mut policy = header.mode.parse()?.policy();
+    let mut policy = header.mode.parse()?.policy::<Monotonic>();
     if let Some(costs) = &header.costs {
         policy.know(&costs.parse()?);
     }
@@ -124,11 +132,17 @@ pub fn replay(input: impl BufRead, name: &str) -> Result<Replay, Error> {
         let said = DecisionLine::from(policy.decide(&seen));
         decisions += 1;
         if said != line.decision {
-            first_difference = Some((number, format!("{:?}", line.decision), format!("{said:?}")));
+            let belief = policy.belief().as_ref().map(BeliefText::from);
+            first_difference = Some((number, shown(&line.decision, line.belief), shown(&said, belief)));
             break;
         }
     }
     Ok(Replay { mode: header.mode, decisions, left_out: header.left_out, first_difference, account: sum.finish() })
+}
+
+fn shown(decision: &DecisionLine, belief: Option<BeliefText>) -> String {
+    let by = belief.map_or_else(String::new, |belief| format!(" by {belief:?}"));
+    format!("{decision:?}{by}")
 }
 
 const SCHEMA: &str = "apus.record/1";
@@ -152,6 +166,39 @@ struct Line {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     ended: Option<EndedLine>,
     decision: DecisionLine,
+    /// For people: a replay works it out anew. Nothing in files of before there was one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    belief: Option<BeliefText>,
+}
+
+/// [`Belief`] as a recorded file holds it: what it says of the choice, with its units.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BeliefText {
+    wait_ns: u64,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    price_ns_per_packet: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    core_ppm: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    expected_late_ppm: Option<u64>,
+    aimed_late_ppm: u32,
+    owed_thousandths: u64,
+    multiplier_thousandths: u64,
+}
+
+impl From<&Belief> for BeliefText {
+    fn from(belief: &Belief) -> Self {
+        Self {
+            wait_ns: belief.wait.as_nanos(),
+            price_ns_per_packet: belief.price().map(Nanos::as_nanos),
+            core_ppm: belief.core_ppm(),
+            expected_late_ppm: belief.expected_late_ppm(),
+            aimed_late_ppm: belief.aimed_ppm,
+            owed_thousandths: belief.owed_millionths / 1_000,
+            multiplier_thousandths: belief.multiplier_256ths.saturating_mul(1_000) / 256,
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -209,6 +256,7 @@ impl From<&Entry> for Line {
                 spent_ns: wait.spent.map(Nanos::as_nanos),
             }),
             decision: entry.decision.into(),
+            belief: entry.belief.as_ref().map(BeliefText::from),
         }
     }
 }

@@ -192,6 +192,9 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             }
             let decision = self.policy.decide(&Observation { now, queues: &self.seen, ended });
             self.telemetry.decided(decision.reason);
+            if let Some(belief) = self.policy.belief() {
+                self.telemetry.believed(decision.action.kind(), decision.reason, belief);
+            }
             ended = match decision.action {
                 Action::Poll => None,
                 Action::Pause(span) => {

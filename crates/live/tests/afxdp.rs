@@ -486,19 +486,16 @@ fn no_permission_is_told() {
 fn the_loop_over_sockets_never_calls_the_allocator() {
     use live::app::macswap::MacSwap;
     use live::cpu::LinuxCpu;
-    use live::mode::Mode;
     use live::telemetry::{Identity, Reader, Telemetry};
     use live::worker::{Finish, Stop, Worker};
+    use policy::wait::Mode;
 
     if !is_root() {
         return;
     }
     let lab = Lab::new("");
     let mut a = End::new().open(&lab.a, &InterfaceConfig::new("va")).unwrap();
-    for (number, mode) in [Mode::Poll, Mode::Interrupt, Mode::Adaptive { goal: None, loss: None, interrupts: true }]
-        .into_iter()
-        .enumerate()
-    {
+    for (number, mode) in [Mode::Poll, Mode::Interrupt, Mode::ADAPTIVE].into_iter().enumerate() {
         let End { pool, devices, .. } = End::new().open(&lab.b, &InterfaceConfig::new("vb")).unwrap();
         let id = Identity {
             instance: format!("allocations-{}-{number}", std::process::id()),

@@ -14,8 +14,7 @@
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
-use live::mode::Mode;
-use policy::wait::WaitKind;
+use policy::wait::{Mode, WaitKind};
 use tester::bed::{Bed, BedConfig, Measurement};
 use tester::schedule::Schedule;
 use tester::statistics::median;
@@ -156,7 +155,10 @@ fn options() -> Result<Options, Failure> {
         match word.as_str() {
             "--rounds" => options.rounds = value.parse()?,
             "--seconds" => options.seconds = value.parse()?,
-            "--modes" => options.modes = value.split(',').map(mode).collect::<Result<_, _>>()?,
+            "--modes" => {
+                let mode = |text: &str| text.parse().map_err(|why| format!("{text}: {why}"));
+                options.modes = value.split(',').map(mode).collect::<Result<_, _>>()?;
+            }
             "--load" => options.load = value,
             "--only" if ["periodic", "poisson", "idle"].contains(&value.as_str()) => options.only = Some(value),
             _ => {
@@ -171,22 +173,8 @@ fn options() -> Result<Options, Failure> {
     Ok(options)
 }
 
-/// A mode as this benchmark writes it: `poll`, `interrupt`, `hybrid300`, `backoff:200us`, `adaptive:p99=60us`.
-fn mode(text: &str) -> Result<Mode, Failure> {
-    Ok(match text.split_once(':') {
-        None if text == "poll" => Mode::Poll,
-        None if text == "interrupt" => Mode::Interrupt,
-        None if text == "hybrid300" => Mode::Hybrid300,
-        Some(("backoff", max)) => Mode::Backoff { max: max.parse()? },
-        Some(("adaptive", goal)) => adaptive(goal)?,
-        _ => {
-            return Err(format!("{text}: expected poll, interrupt, hybrid300, backoff:TIME or adaptive:GOAL").into());
-        }
-    })
-}
-
 fn adaptive(goal: &str) -> Result<Mode, Failure> {
-    Ok(Mode::Adaptive { goal: Some(goal.parse()?), loss: None, interrupts: true })
+    Ok(Mode::holding(goal.parse()?))
 }
 
 /// Measures all modes under one load, interleaved.
@@ -222,7 +210,7 @@ fn interleaved(bed: &Bed, modes: Vec<Mode>, load: &str, options: &Options) -> Re
             100.0 * s.excluded(),
             s.lost()
         );
-        let Mode::Adaptive { .. } = s.mode else { continue };
+        let Mode::Adaptive(_) = s.mode else { continue };
         let why =
             s.runs.iter().flat_map(|run| &run.reasons).fold(Vec::<(&str, f64)>::new(), |mut sums, (name, rate)| {
                 match sums.iter_mut().find(|(known, _)| known == name) {

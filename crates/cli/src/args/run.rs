@@ -3,12 +3,14 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use host::knob::NapiDeferral;
 use live::app::AppConfig;
 use live::app::udp_echo::UdpPorts;
 use live::device::afxdp::{Filter, XdpMode, ZeroCopy};
 use policy::Goal;
+use policy::wait::Mode;
 use units::{Nanos, PacketRate};
 
 use super::values::{FaultText, PortText, deferral, filter, span};
@@ -92,8 +94,8 @@ pub struct Common {
     pub ports: Vec<PortText>,
 
     /// How to wait while no frames come.
-    #[arg(long, value_enum, default_value_t = ModeName::Adaptive, help_heading = "Waiting")]
-    pub mode: ModeName,
+    #[arg(long, value_parser = modes(), default_value = Mode::ADAPTIVE.name(), help_heading = "Waiting")]
+    pub mode: Mode,
     /// How late frames may be, such as p99.9=50us [adaptive only; default: p99=100us].
     #[arg(long, value_name = "GOAL", help_heading = "Waiting")]
     pub goal: Option<Goal>,
@@ -179,19 +181,18 @@ pub struct Common {
     pub fault: Option<FaultText>,
 }
 
-/// How to wait.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ModeName {
-    /// Never waits: a whole core.
-    Poll,
-    /// Blocks at each empty poll.
-    Interrupt,
-    /// Sleeps longer and longer (OVS-DPDK's pmd-sleep-max).
-    Backoff,
-    /// Interrupts after 300 empty polls (DPDK's l3fwd-power).
-    Hybrid300,
-    /// The cheapest wait that holds the goal.
-    Adaptive,
+/// The modes by their names, with their default settings.
+fn modes() -> impl TypedValueParser<Value = Mode> {
+    let value = |mode: Mode| {
+        PossibleValue::new(mode.name()).help(match mode {
+            Mode::Poll => "Never waits: a whole core",
+            Mode::Interrupt => "Blocks at each empty poll",
+            Mode::Backoff { .. } => "Sleeps longer and longer (OVS-DPDK's pmd-sleep-max)",
+            Mode::Hybrid300 => "Interrupts after 300 empty polls (DPDK's l3fwd-power)",
+            Mode::Adaptive(_) => "The cheapest wait that holds the goal",
+        })
+    };
+    PossibleValuesParser::new(Mode::ALL.map(value)).try_map(|name| Mode::named(&name).ok_or("no such mode"))
 }
 
 /// Where the XDP program runs.

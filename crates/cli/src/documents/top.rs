@@ -7,6 +7,7 @@ use live::telemetry::{self, Counts, DropReason, Usage};
 use policy::wait::{Reason, WaitKind};
 use schemars::JsonSchema;
 use serde::Serialize;
+use units::Nanos;
 
 use super::distribution::Distribution;
 use super::named;
@@ -69,10 +70,37 @@ pub struct Worker {
     pub silent_ns: u64,
     /// Its ports.
     pub ports: Vec<Port>,
+    /// The last choice of `adaptive`. `null` if the mode compares nothing, or nothing was chosen yet.
+    pub choice: Option<Choice>,
     /// Since the worker was made.
     pub total: Total,
     /// Between the two samples; `null` if there was only one, as for a worker that just began.
     pub rate: Option<Rate>,
+}
+
+/// What `adaptive` chose, and what it believed of it.
+#[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Choice {
+    /// The kind of wait: `poll`, `sleep`, `block`.
+    pub kind: String,
+    /// Why: `budget`, `periodic`, …
+    pub reason: String,
+    /// How long the wait was to be; of a block, how long until the next frame was expected.
+    pub wait_ns: u64,
+    /// What it was expected to cost a packet, as the time of a core that polls, late packets apart. `null` before the first
+    /// measured wait, and in an idle core, which compares nothing.
+    pub price_ns_per_packet: Option<u64>,
+    /// The same as a share of a core that polls.
+    pub core_ratio: Option<f64>,
+    /// The share of packets that it was expected to make late; `null` in an idle core.
+    pub expected_late_ratio: Option<f64>,
+    /// The share of late packets that is aimed at: somewhat less than the goal allows.
+    pub aimed_late_ratio: f64,
+    /// Late packets beyond those that were aimed at, since there were none last.
+    pub owed_packets: f64,
+    /// The price of a late packet that follows: 1 is the time in which one is aimed at.
+    pub multiplier: f64,
 }
 
 /// A worker's port: what the device itself says.
@@ -235,6 +263,24 @@ impl Total {
             wakeups: usage.map(|usage| usage.wakeups),
             pickup_lateness: (&counts.lateness).into(),
             service_time: (&counts.service).into(),
+        }
+    }
+}
+
+impl From<&telemetry::Choice> for Choice {
+    fn from(choice: &telemetry::Choice) -> Self {
+        let belief = &choice.belief;
+        let ratio = |ppm: u64| ppm as f64 / 1e6;
+        Self {
+            kind: choice.kind.name().to_owned(),
+            reason: choice.reason.name().to_owned(),
+            wait_ns: belief.wait.as_nanos(),
+            price_ns_per_packet: belief.price().map(Nanos::as_nanos),
+            core_ratio: belief.core_ppm().map(ratio),
+            expected_late_ratio: belief.expected_late_ppm().map(ratio),
+            aimed_late_ratio: ratio(belief.aimed_ppm.into()),
+            owed_packets: ratio(belief.owed_millionths),
+            multiplier: belief.multiplier_256ths as f64 / 256.0,
         }
     }
 }

@@ -35,6 +35,31 @@ fn a_difference_is_a_finding_and_names_the_line() {
 }
 
 #[test]
+fn a_difference_says_what_the_decisions_were_made_by() {
+    let root = Root::new();
+    let file = root.0.join("record").display().to_string();
+    run(&root, &["run", "macswap", "memory:64,frames=20000", "--mode", "adaptive", "--record", &file]);
+    let lines = std::fs::read_to_string(&file).unwrap();
+    let (mut lines, mut believed): (Vec<String>, _) = (lines.lines().map(str::to_owned).collect(), None);
+    for line in &mut lines {
+        let mut json: Value = serde_json::from_str(line).unwrap();
+        if believed.is_none() && json["belief"]["expected_late_ppm"].is_u64() {
+            believed = Some(json["belief"].clone());
+            json["decision"]["reason"] = "fixed".into();
+            *line = json.to_string();
+        }
+    }
+    let wait = believed.expect("some decision compared waits")["wait_ns"].as_u64().unwrap();
+    std::fs::write(&file, lines.join("\n")).unwrap();
+    let output = bare(&["replay", &file]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{said}{}", text(&output.stderr));
+    // The file's and the policy's: the same, as it was only the reason that was changed.
+    let by = format!("by BeliefText {{ wait_ns: {wait}, ");
+    assert_eq!(said.matches(&by).count(), 2, "{by} is not in {said}");
+}
+
+#[test]
 fn what_is_no_record_or_no_result_is_2() {
     let root = Root::new();
     let file = root.0.join("x").display().to_string();

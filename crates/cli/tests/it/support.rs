@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use live::telemetry::{DropReason, Identity, State, Telemetry};
-use policy::wait::{Reason, WaitKind};
+use policy::wait::{Belief, Reason, WaitKind};
 use units::Nanos;
 
 /// A telemetry root of a test's own, removed on drop.
@@ -37,6 +37,18 @@ impl Root {
     }
 }
 
+/// A twentieth of a core, for a packet each 84 us; of these 0.3 % will be late.
+const BELIEF: Belief = Belief {
+    wait: Nanos::from_micros(80),
+    lasts: Nanos::from_micros(100),
+    costs: Some(Nanos::from_micros(5)),
+    late_worth: Nanos::from_micros(40),
+    gap: Nanos::from_micros(84),
+    aimed_ppm: 7_500,
+    owed_millionths: 1_200_000,
+    multiplier_256ths: 64,
+};
+
 /// One frame in, most of them out.
 pub fn round(worker: &Telemetry, n: u64) {
     worker.polled(false);
@@ -47,6 +59,7 @@ pub fn round(worker: &Telemetry, n: u64) {
         worker.sent(1, 64);
     }
     worker.decided(Reason::Periodic);
+    worker.believed(WaitKind::Block, Reason::Interrupt, BELIEF);
     worker.waited(WaitKind::Sleep, Nanos::from_micros(300));
     worker.busy(Nanos::from_nanos(400));
     worker.picked_up(Nanos::from_nanos(3_000 + n % 1_000));

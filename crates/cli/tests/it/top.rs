@@ -33,6 +33,11 @@ fn the_document_says_what_the_worker_counted() {
     assert_eq!(total["pickup_lateness"]["p99_9_ns"], Value::Null, "too few samples for that");
     assert!(total["cpu_time_ns"].as_u64().unwrap() > 0);
     assert_eq!(worker["rate"]["received_pps"], 0.0);
+    let choice = serde_json::json!({
+        "kind": "block", "reason": "interrupt", "wait_ns": 80_000, "price_ns_per_packet": 4_200, "core_ratio": 0.05,
+        "expected_late_ratio": 0.003, "aimed_late_ratio": 0.0075, "owed_packets": 1.2, "multiplier": 0.25,
+    });
+    assert_eq!(worker["choice"], choice);
 }
 
 #[test]
@@ -66,6 +71,8 @@ fn the_table_has_a_row_a_worker() {
     assert!(output.status.success());
     let table = text(&output.stdout);
     assert!(table.starts_with("WORKER") && table.contains("\nedge/0  macswap  adaptive p99=40us  running"), "{table}");
+    let chose = "\nedge/0: chose block: 4.2us a packet (5.0 % CPU), expected late 0.3 %, owed 1.2 late packets\n";
+    assert!(table.contains(chose), "{table}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::histogram::HistogramCells;
 /// "APUSTEL1", little-endian.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"APUSTEL1");
 /// Raise it with every change of [`Page`] or of the numbers of an enum that indexes it.
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;
 /// Ports that a worker can serve.
 pub const PORTS: usize = 8;
 /// Gaps that are remembered.
@@ -27,6 +27,7 @@ const _: () = assert!(DropReason::ALL.len() <= DROPS);
 const _: () = assert!(Reason::ALL.len() <= REASONS);
 const _: () = assert!(WaitKind::ALL.len() == WAITS);
 const _: () = assert!(size_of::<Hot>() == 64, "what each poll touches is one cache line");
+const _: () = assert!(size_of::<Choice>() == 128, "what a decision writes is two cache lines");
 const _: () = assert!(size_of::<Page>().is_multiple_of(64));
 
 /// A counter with one writer: a load and a store, no locked instruction.
@@ -83,6 +84,7 @@ pub struct Page {
     pub waits: [Wait; WAITS],
     pub reasons: [Cell; REASONS],
     pub drops: [Cell; DROPS],
+    pub choice: Choice,
     pub ports: [Port; PORTS],
     pub lateness: HistogramCells,
     pub service: HistogramCells,
@@ -126,6 +128,27 @@ pub struct Hot {
     pub tx_bytes: Cell,
     pub busy_ns: Cell,
     pub updated_ns: Cell,
+}
+
+/// The last choice of the wait policy: [`policy::wait::Belief`]. `done` counts the choices that were written, `begun` those
+/// that were begun. `done` stands first and `begun` last, in the order in which a reader looks at them: if they are the
+/// same, what lies between is of one choice.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Choice {
+    pub done: Cell,
+    pub kind: Cell,
+    pub reason: Cell,
+    pub wait_ns: Cell,
+    pub lasts_ns: Cell,
+    /// `NONE`: not measured yet.
+    pub costs_ns: Cell,
+    pub late_worth_ns: Cell,
+    pub gap_ns: Cell,
+    pub aimed_ppm: Cell,
+    pub owed_millionths: Cell,
+    pub multiplier_256ths: Cell,
+    pub begun: Cell,
 }
 
 #[derive(Debug)]

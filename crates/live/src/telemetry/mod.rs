@@ -22,7 +22,7 @@ pub use folder::own;
 pub use histogram::Histogram;
 pub use layout::{PORTS as MOST_PORTS, VERSION as FILE_VERSION};
 pub use process::{Process, Scheduling, Usage};
-pub use reader::{Counts, Gaps, Leftover, PortCounts, Reader, Snapshot, Wait, instances, remove_leftovers};
+pub use reader::{Choice, Counts, Gaps, Leftover, PortCounts, Reader, Snapshot, Wait, instances, remove_leftovers};
 pub use writer::Telemetry;
 
 use units::{Instant, Monotonic};

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{Ordering, fence};
 
-use policy::wait::{Reason, WaitKind};
+use policy::wait::{Belief, Reason, WaitKind};
 use units::{Instant, Monotonic, Nanos};
 
 use super::folder::{self, Folder, me, open_file, owner_of};
@@ -87,6 +87,20 @@ pub struct Snapshot {
     pub state: Option<State>,
     /// What it counted since it was made.
     pub counts: Counts,
+    /// The last choice of its wait policy. `None` if the mode compares nothing, or if it chose anew each time that this was
+    /// read.
+    pub choice: Option<Choice>,
+}
+
+/// A choice of the wait policy, and what it was made by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Choice {
+    /// The kind of wait.
+    pub kind: WaitKind,
+    /// Why it was chosen.
+    pub reason: Reason,
+    /// The numbers that were compared.
+    pub belief: Belief,
 }
 
 /// What a worker counts.
@@ -154,6 +168,10 @@ pub struct Gaps {
     /// Whether older gaps of the time in question were overwritten: then `spans` lacks some.
     pub overrun: bool,
 }
+
+/// How often a choice is read that is written anew meanwhile: a core that polls writes one each 100 ns or so, and two cache
+/// lines that another core writes take as long to read.
+const TRIES: usize = 64;
 
 /// A file that is no living worker's.
 #[derive(Debug)]
@@ -250,6 +268,7 @@ impl Reader {
             updated: Instant::from_nanos(page.hot.updated_ns.get()),
             state: State::ALL.into_iter().find(|state| *state as u64 == header.state.get()),
             counts: counts(page),
+            choice: (0..TRIES).find_map(|_| choice(&self.source.page().choice)).flatten(),
         }
     }
 
@@ -470,6 +489,27 @@ fn counts(page: &Page) -> Counts {
     }
 }
 
+/// `None` if it is being written: look again. `Some(None)` if there is none.
+fn choice(cells: &layout::Choice) -> Option<Option<Choice>> {
+    let done = cells.done.get();
+    fence(Ordering::Acquire);
+    let kind = WaitKind::ALL.into_iter().find(|kind| *kind as u64 == cells.kind.get());
+    let reason = Reason::ALL.into_iter().find(|reason| *reason as u64 == cells.reason.get());
+    let belief = Belief {
+        wait: Nanos::from_nanos(cells.wait_ns.get()),
+        lasts: Nanos::from_nanos(cells.lasts_ns.get()),
+        costs: Some(cells.costs_ns.get()).filter(|costs| *costs != NONE).map(Nanos::from_nanos),
+        late_worth: Nanos::from_nanos(cells.late_worth_ns.get()),
+        gap: Nanos::from_nanos(cells.gap_ns.get()),
+        aimed_ppm: cells.aimed_ppm.get() as u32,
+        owed_millionths: cells.owed_millionths.get(),
+        multiplier_256ths: cells.multiplier_256ths.get(),
+    };
+    fence(Ordering::Acquire);
+    let whole = cells.begun.get() == done;
+    whole.then(|| kind.zip(reason).filter(|_| done > 0).map(|(kind, reason)| Choice { kind, reason, belief }))
+}
+
 fn port(cells: &layout::Port) -> PortCounts {
     PortCounts {
         name: cells.name.get(),
@@ -539,6 +579,41 @@ mod tests {
     }
 
     #[test]
+    fn a_choice_is_never_read_half_written() {
+        let root = Root::new("choice-race");
+        let worker = Telemetry::create(&root.0, &identity("a", 0)).unwrap();
+        let reader = Reader::open(worker.path()).unwrap();
+        let one = |n: u64| Belief {
+            wait: Nanos::from_nanos(n),
+            lasts: Nanos::from_nanos(n),
+            costs: Some(Nanos::from_nanos(n)),
+            late_worth: Nanos::from_nanos(n),
+            gap: Nanos::from_nanos(n),
+            aimed_ppm: n as u32,
+            owed_millionths: n,
+            multiplier_256ths: n,
+        };
+        std::thread::scope(|scope| {
+            let writing = scope.spawn(move || {
+                (1..1_000_000).for_each(|n| worker.believed(WaitKind::Sleep, Reason::Budget, one(n)));
+                worker
+            });
+            let (mut seen, mut looks) = (0, 0);
+            while !writing.is_finished() {
+                looks += 1;
+                if let Some(Some(choice)) = choice(&reader.source.page().choice) {
+                    assert_eq!(choice.belief, one(choice.belief.owed_millionths));
+                    seen += 1;
+                }
+            }
+            println!("{seen} of {looks} choices read whole meanwhile");
+            let last = reader.snapshot().choice.map(|choice| choice.belief);
+            assert_eq!(last, Some(one(999_999)));
+            drop(writing.join());
+        });
+    }
+
+    #[test]
     fn foreign_files_are_refused_with_the_reason() {
         let root = Root::new("foreign");
         let worker = Telemetry::create(&root.0, &identity("a", 0)).unwrap();
@@ -562,7 +637,7 @@ mod tests {
         fs::write(&file, &noise).unwrap();
         let reader = Reader::open(&file).unwrap();
         let snapshot = reader.snapshot();
-        assert_eq!(snapshot.state, None);
+        assert_eq!((snapshot.state, snapshot.choice), (None, None));
         assert_eq!(snapshot.counts.since(&snapshot.counts).polls, 0);
         let _ = (snapshot.counts.lateness.count(), snapshot.counts.lateness.mean(), reader.gaps_between(at(0), at(1)));
         assert!(!reader.is_alive());

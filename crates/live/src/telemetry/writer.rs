@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
-use policy::wait::{Reason, WaitKind};
+use policy::wait::{Belief, Reason, WaitKind};
 use rustix::fs::{FallocateFlags, fallocate};
 use units::{Instant, Monotonic, Nanos};
 
@@ -106,6 +106,29 @@ impl Telemetry {
     #[inline]
     pub fn decided(&self, reason: Reason) {
         self.page().reasons[reason as usize].add(1);
+    }
+
+    /// What that choice was made by.
+    #[inline]
+    pub fn believed(&self, kind: WaitKind, reason: Reason, belief: Belief) {
+        let cells = &self.page().choice;
+        let number = cells.done.get().wrapping_add(1);
+        cells.begun.set(number);
+        // A reader that sees any of the following then sees `begun`, too, and that it is not `done`.
+        fence(Ordering::Release);
+        cells.kind.set(kind as u64);
+        cells.reason.set(reason as u64);
+        cells.wait_ns.set(belief.wait.as_nanos());
+        cells.lasts_ns.set(belief.lasts.as_nanos());
+        cells.costs_ns.set(belief.costs.map_or(NONE, Nanos::as_nanos));
+        cells.late_worth_ns.set(belief.late_worth.as_nanos());
+        cells.gap_ns.set(belief.gap.as_nanos());
+        cells.aimed_ppm.set(u64::from(belief.aimed_ppm));
+        cells.owed_millionths.set(belief.owed_millionths);
+        cells.multiplier_256ths.set(belief.multiplier_256ths);
+        // And one that sees the new `done` sees all of it.
+        fence(Ordering::Release);
+        cells.done.set(number);
     }
 
     /// A wait is over; it took this long.
@@ -329,9 +352,21 @@ fn lacking(path: &Path, error: &io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{Root, identity};
-    use super::super::{Snapshot, instances, remove_leftovers};
+    use super::super::{Choice, Snapshot, instances, remove_leftovers};
     use super::*;
     use std::fs;
+
+    /// All fields are different.
+    const BELIEF: Belief = Belief {
+        wait: Nanos::from_nanos(90_000),
+        lasts: Nanos::from_nanos(100_000),
+        costs: Some(Nanos::from_nanos(20_000)),
+        late_worth: Nanos::from_nanos(40_000),
+        gap: Nanos::from_nanos(10_000),
+        aimed_ppm: 7_500,
+        owed_millionths: 1_200_000,
+        multiplier_256ths: 77,
+    };
 
     fn read(worker: &Telemetry) -> Snapshot {
         Reader::open(worker.path()).unwrap().snapshot()
@@ -352,6 +387,7 @@ mod tests {
         worker.sent(2, 120);
         worker.dropped(DropReason::NoRoute, 1);
         worker.decided(Reason::Periodic);
+        worker.believed(WaitKind::Block, Reason::Periodic, BELIEF);
         worker.waited(WaitKind::Sleep, Nanos::from_micros(50));
         worker.polled(false);
         worker.polled(true);
@@ -378,6 +414,13 @@ mod tests {
         assert_eq!(counts.service.count(), 1);
         assert_eq!((counts.ports[1].statistics.rx_ring_full, counts.ports[1].health), (7, Some(Health::Down)));
         assert_eq!((snapshot.state, snapshot.updated), (Some(State::Running), Instant::from_nanos(42)));
+        assert_eq!(fresh.choice, None);
+        let choice = Choice { kind: WaitKind::Block, reason: Reason::Periodic, belief: BELIEF };
+        assert_eq!(snapshot.choice, Some(choice));
+        let unmeasured = Belief { costs: None, ..BELIEF };
+        worker.believed(WaitKind::Sleep, Reason::Budget, unmeasured);
+        let choice = Choice { kind: WaitKind::Sleep, reason: Reason::Budget, belief: unmeasured };
+        assert_eq!(read(&worker).choice, Some(choice));
     }
 
     #[test]

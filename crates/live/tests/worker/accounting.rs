@@ -55,14 +55,14 @@ fn plans() -> impl Strategy<Value = FaultPlan> {
 }
 
 fn policies() -> impl Strategy<Value = Policy<Monotonic>> {
-    use live::mode::Mode;
+    use policy::wait::{AdaptiveConfig, Mode};
     prop_oneof![
         Just(Mode::Poll),
         Just(Mode::Interrupt),
         Just(Mode::Backoff { max: Nanos::from_micros(80) }),
         Just(Mode::Hybrid300),
-        Just(Mode::Adaptive { goal: None, loss: None, interrupts: true }),
-        Just(Mode::Adaptive { goal: None, loss: None, interrupts: false }),
+        Just(Mode::ADAPTIVE),
+        Just(Mode::Adaptive(AdaptiveConfig { interrupts: false, ..AdaptiveConfig::default() })),
     ]
     .prop_map(|mode| mode.policy())
 }

@@ -6,7 +6,8 @@
 //!                                             │
 //!            Poll ◄── Pause ◄── SleepUntil ◄──┴──► BlockUntil: arm, poll once more, block if empty
 //! ```
-//! One policy a file. [`Policy`] is the closed set of them, so that a loop needs no dynamic dispatch.
+//! One policy a file. [`Policy`] is the closed set of them, so that a loop needs no dynamic dispatch; [`Mode`] is what a
+//! user says to get one.
 //!
 //! | policy | idle core | wakes by | of |
 //! | --- | --- | --- | --- |
@@ -20,12 +21,16 @@ mod adaptive;
 mod backoff;
 mod hybrid300;
 mod interrupt;
+mod mode;
 mod poll;
 
-pub use adaptive::{Adaptive, AdaptiveConfig, DEFAULT_GOAL, LENGTHS, Lateness, Paid, Slower, TimedCost, WakeCosts};
+pub use adaptive::{
+    Adaptive, AdaptiveConfig, Belief, DEFAULT_GOAL, LENGTHS, Lateness, Paid, Slower, TimedCost, WakeCosts,
+};
 pub use backoff::Backoff;
 pub use hybrid300::Hybrid300;
 pub use interrupt::Interrupt;
+pub use mode::Mode;
 pub use poll::Poll;
 
 use units::{Instant, Nanos};
@@ -241,6 +246,13 @@ pub struct Decision<C> {
 pub trait WaitPolicy<C> {
     /// Takes in what the last poll gave and says what to do until the next one.
     fn decide(&mut self, seen: &Observation<'_, C>) -> Decision<C>;
+
+    /// What the last decision was made by. `None` if it compared nothing: of a fixed scheme, and wherever frames are
+    /// left to be taken at once.
+    #[inline]
+    fn belief(&self) -> Option<Belief> {
+        None
+    }
 }
 
 /// One of the policies of this module.
@@ -278,6 +290,14 @@ impl<C> WaitPolicy<C> for Policy<C> {
             Self::Backoff(p) => p.decide(seen),
             Self::Hybrid300(p) => p.decide(seen),
             Self::Adaptive(p) => p.decide(seen),
+        }
+    }
+
+    #[inline]
+    fn belief(&self) -> Option<Belief> {
+        match self {
+            Self::Adaptive(p) => WaitPolicy::<C>::belief(p),
+            Self::Poll(_) | Self::Interrupt(_) | Self::Backoff(_) | Self::Hybrid300(_) => None,
         }
     }
 }

@@ -34,7 +34,7 @@ pub use measured::{Held, MOST_SEEDS, Measured, Tried};
 pub use plan::{Grid, Idle, MACHINES, Peak, Plan, PlanError, full_rate};
 pub use setting::{Bound, Files, RunError, Setting};
 pub use traffic::Pattern;
-pub use way::{Speed, Waiting, Way};
+pub use way::{Speed, Way};
 
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,12 @@
 //! The grid: which machines, traffic, loads, idle limits, goals and rivals.
 
 use policy::Goal;
+use policy::wait::Mode;
 use units::{Hertz, Nanos, PacketRate, Quantile};
 
+use super::Way;
 use super::setting::{Files, Setting};
 use super::traffic::Pattern;
-use super::{Waiting, Way};
 use crate::machine::{Machine, MachineError, Processor};
 use crate::random::Random;
 
@@ -120,9 +121,9 @@ fn idle(deepest: &str, up_to_percent: u32) -> Idle {
 }
 
 fn rivals(backoffs_us: &[u64]) -> Vec<Way> {
-    let backoffs = backoffs_us.iter().map(|us| Way::at_base(Waiting::Backoff(micros(*us))));
-    let polls = [Way::at_base(Waiting::Poll), Way::L3FWD_POWER];
-    polls.into_iter().chain(backoffs).chain([Way::at_base(Waiting::Interrupt)]).collect()
+    let backoffs = backoffs_us.iter().map(|us| Way::at_base(Mode::Backoff { max: micros(*us) }));
+    let polls = [Way::at_base(Mode::Poll), Way::L3FWD_POWER];
+    polls.into_iter().chain(backoffs).chain([Way::at_base(Mode::Interrupt)]).collect()
 }
 
 impl Grid {

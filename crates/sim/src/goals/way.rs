@@ -4,30 +4,16 @@ use std::fmt;
 use std::str::FromStr;
 
 use policy::Goal;
-use units::{Hertz, Nanos, PacketRate};
+use policy::wait::Mode;
+use units::{Hertz, PacketRate};
 
 /// How a core waits and how its frequency is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Way {
     /// How it waits.
-    pub wait: Waiting,
+    pub wait: Mode,
     /// How its frequency is chosen.
     pub speed: Speed,
-}
-
-/// How a core waits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Waiting {
-    /// Never: [`Poll`](policy::wait::Poll).
-    Poll,
-    /// Polls, pauses, then blocks: [`Hybrid300`](policy::wait::Hybrid300).
-    Hybrid300,
-    /// Sleeps at most this long: [`Backoff`](policy::wait::Backoff).
-    Backoff(Nanos),
-    /// Blocks at the first empty poll: [`Interrupt`](policy::wait::Interrupt).
-    Interrupt,
-    /// Ours: [`Adaptive`](policy::wait::Adaptive).
-    Adaptive,
 }
 
 /// How a core's frequency is chosen.
@@ -45,12 +31,12 @@ pub enum Speed {
 
 impl Way {
     /// Apus: `adaptive` with the frequency policy `goal`.
-    pub const OURS: Self = Self { wait: Waiting::Adaptive, speed: Speed::Goal };
+    pub const OURS: Self = Self { wait: Mode::ADAPTIVE, speed: Speed::Goal };
     /// DPDK's l3fwd-power.
-    pub const L3FWD_POWER: Self = Self { wait: Waiting::Hybrid300, speed: Speed::L3fwdPower };
+    pub const L3FWD_POWER: Self = Self { wait: Mode::Hybrid300, speed: Speed::L3fwdPower };
 
     /// `wait` at the base frequency.
-    pub const fn at_base(wait: Waiting) -> Self {
+    pub const fn at_base(wait: Mode) -> Self {
         Self { wait, speed: Speed::Base }
     }
 
@@ -65,12 +51,10 @@ impl Way {
             let peak = peak.map_or_else(String::new, |peak| format!("peak = \"{}pps\"\n", peak.as_pps()));
             format!("[goal]\nlatency = \"{goal}\"\nloss = \"0%\"\n{peak}\n")
         });
-        let wait = match self.wait {
-            Waiting::Poll => "wait = \"poll\"".to_owned(),
-            Waiting::Hybrid300 => "wait = \"hybrid300\"".to_owned(),
-            Waiting::Backoff(most) => format!("wait = \"backoff\"\nsleep_max = \"{most}\""),
-            Waiting::Interrupt => "wait = \"interrupt\"".to_owned(),
-            Waiting::Adaptive => "wait = \"adaptive\"".to_owned(),
+        let wait = self.wait.name();
+        let most = match self.wait {
+            Mode::Backoff { max } => format!("sleep_max = \"{max}\"\n"),
+            _ => String::new(),
         };
         let frequency = match self.speed {
             Speed::Base => "policy = \"fixed\"".to_owned(),
@@ -78,7 +62,7 @@ impl Way {
             Speed::L3fwdPower => "policy = \"l3fwd-power\"".to_owned(),
             Speed::Goal => "policy = \"goal\"".to_owned(),
         };
-        format!("{goal}[worker]\ndriver = \"user\"\n{wait}\n\n[frequency]\n{frequency}\n")
+        format!("{goal}[worker]\ndriver = \"user\"\nwait = \"{wait}\"\n{most}\n[frequency]\n{frequency}\n")
     }
 }
 
@@ -88,13 +72,9 @@ fn megahertz(frequency: Hertz) -> String {
 
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.wait {
-            Waiting::Poll => f.write_str("poll")?,
-            Waiting::Hybrid300 if self.speed == Speed::L3fwdPower => f.write_str("l3fwd-power")?,
-            Waiting::Hybrid300 => f.write_str("hybrid300")?,
-            Waiting::Backoff(most) => write!(f, "backoff {most}")?,
-            Waiting::Interrupt => f.write_str("interrupt")?,
-            Waiting::Adaptive => f.write_str("adaptive")?,
+        match self.speed {
+            Speed::L3fwdPower => f.write_str("l3fwd-power")?,
+            _ => write!(f, "{}", self.wait)?,
         }
         if let Speed::At(frequency) = self.speed { write!(f, "@{}", megahertz(frequency)) } else { Ok(()) }
     }
@@ -112,20 +92,12 @@ impl FromStr for Way {
             None => (text.trim(), Speed::Base),
         };
         let wait = match wait {
-            "poll" => Waiting::Poll,
-            "interrupt" => Waiting::Interrupt,
-            "hybrid300" => Waiting::Hybrid300,
             "l3fwd-power" if speed == Speed::Base => return Ok(Self::L3FWD_POWER),
-            other => {
-                let most = other.strip_prefix("backoff").and_then(|rest| rest.strip_prefix(['=', ' '])).ok_or(ERROR)?;
-                let most: Nanos = most.parse().map_err(|_| ERROR)?;
-                if most == Nanos::ZERO || most > policy::wait::Backoff::LONGEST_MAX {
-                    return Err("backoff sleeps for more than 0 and at most 10ms");
-                }
-                Waiting::Backoff(most)
-            }
+            other if other.starts_with("backoff") => other.parse()?,
+            other => other.parse().map_err(|_| ERROR)?,
         };
-        Ok(Self { wait, speed })
+        // Ours is in the grid already.
+        if matches!(wait, Mode::Adaptive(_)) { Err(ERROR) } else { Ok(Self { wait, speed }) }
     }
 }
 

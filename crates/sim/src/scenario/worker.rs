@@ -1,5 +1,6 @@
 //! What the cores do: `[worker]`.
 
+use policy::wait::{Backoff, Mode};
 use units::{Cycles, Nanos};
 
 use super::machine::Host;
@@ -14,22 +15,15 @@ const KERNEL_FRAME: Cycles = Cycles::new(2_500);
 const KERNEL_APPLICATION: Cycles = Cycles::new(9_000);
 const KERNEL_PROGRAM: Cycles = Cycles::new(2_000);
 
+const METRONOME: &str = "metronome";
 /// The longest sleep of a thread that shares a queue: no block of a worker is longer.
 const LONGEST_SLEEP: Nanos = crate::world::HEALTH_INTERVAL;
 
 /// The scheme of waiting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wait {
-    /// See [`policy::wait::Poll`].
-    Poll,
-    /// See [`policy::wait::Interrupt`].
-    Interrupt,
-    /// See [`policy::wait::Backoff`]: sleeps up to this long.
-    Backoff(Nanos),
-    /// See [`policy::wait::Hybrid300`].
-    Hybrid300,
-    /// See [`policy::wait::Adaptive`].
-    Adaptive,
+    /// One that has a policy. The goal and the ring of `adaptive` are the scenario's.
+    Mode(Mode),
     /// Threads that share a queue: see [`MetronomeModel`].
     Metronome(MetronomeModel),
 }
@@ -38,12 +32,8 @@ impl Wait {
     /// The name in scenarios and documents.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Poll => "poll",
-            Self::Interrupt => "interrupt",
-            Self::Backoff(_) => "backoff",
-            Self::Hybrid300 => "hybrid300",
-            Self::Adaptive => "adaptive",
-            Self::Metronome(_) => "metronome",
+            Self::Mode(mode) => mode.name(),
+            Self::Metronome(_) => METRONOME,
         }
     }
 }
@@ -108,25 +98,6 @@ enum Driver {
     Kernel,
 }
 
-#[derive(Clone, Copy)]
-enum WaitName {
-    Poll,
-    Interrupt,
-    Backoff,
-    Hybrid300,
-    Adaptive,
-    Metronome,
-}
-
-const WAITS: &[(&str, WaitName)] = &[
-    ("poll", WaitName::Poll),
-    ("interrupt", WaitName::Interrupt),
-    ("backoff", WaitName::Backoff),
-    ("hybrid300", WaitName::Hybrid300),
-    ("adaptive", WaitName::Adaptive),
-    ("metronome", WaitName::Metronome),
-];
-
 pub(super) fn read(root: &mut Section, host: &Host, queues: u32) -> Result<Worker, Error> {
     let Some(mut section) = root.section("worker")? else {
         return Err(root.wrong("there is no [worker]", "add [worker] with driver = \"user\" and wait = \"adaptive\""));
@@ -186,21 +157,18 @@ pub(super) fn read(root: &mut Section, host: &Host, queues: u32) -> Result<Worke
 }
 
 fn wait(section: &mut Section) -> Result<Wait, Error> {
-    let name = section.required_choice("wait", WAITS)?.value;
-    Ok(match name {
-        WaitName::Poll => Wait::Poll,
-        WaitName::Interrupt => Wait::Interrupt,
-        WaitName::Hybrid300 => Wait::Hybrid300,
-        WaitName::Adaptive => Wait::Adaptive,
-        WaitName::Metronome => Wait::Metronome(metronome(section)?),
-        WaitName::Backoff => {
+    let modes = Mode::ALL.map(|mode| (mode.name(), Some(mode)));
+    Ok(match section.required_choice("wait", &[&modes[..], &[(METRONOME, None)]].concat())?.value {
+        None => Wait::Metronome(metronome(section)?),
+        Some(Mode::Backoff { max }) => {
             let most = section.text::<Nanos>("sleep_max")?;
-            if let Some(most) = most.as_ref().filter(|most| most.value > policy::wait::Backoff::LONGEST_MAX) {
+            if let Some(most) = most.as_ref().filter(|most| most.value > Backoff::LONGEST_MAX) {
                 let what = format!("`sleep_max = \"{}\"`", most.value);
-                return Err(most.wrong(what, format!("expected at most {}", policy::wait::Backoff::LONGEST_MAX)));
+                return Err(most.wrong(what, format!("expected at most {}", Backoff::LONGEST_MAX)));
             }
-            Wait::Backoff(most.map_or(Nanos::from_micros(100), |spot| spot.value))
+            Wait::Mode(Mode::Backoff { max: most.map_or(max, |spot| spot.value) })
         }
+        Some(mode) => Wait::Mode(mode),
     })
 }
 

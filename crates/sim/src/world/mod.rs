@@ -35,7 +35,7 @@ use policy::frequency::{
 use policy::moderation::{
     self, Direction, GoalModeration, GoalModerationConfig, Limits, NetDim, PeriodMode, Profile, Static,
 };
-use policy::wait::{Adaptive, AdaptiveConfig, Backoff, Hybrid300, Interrupt, Policy, Poll};
+use policy::wait::{Adaptive, AdaptiveConfig, Mode, Policy, Poll};
 use policy::{Goal, LossBound};
 use units::{Hertz, Nanos, Simulated};
 
@@ -485,16 +485,14 @@ fn wait_policy(scenario: &Scenario, wait: Wait, goal: Option<Goal>, interrupts: 
     let loss = Some(loss_bound(scenario));
     match wait {
         // Threads that share a queue have no policy of their own.
-        Wait::Poll | Wait::Metronome(_) => Policy::Poll(Poll),
-        Wait::Interrupt => Policy::Interrupt(Interrupt),
-        Wait::Backoff(max) => Policy::Backoff(Backoff::new(max)),
-        Wait::Hybrid300 => Policy::Hybrid300(Hybrid300::new()),
-        Wait::Adaptive => {
+        Wait::Metronome(_) => Policy::Poll(Poll),
+        Wait::Mode(Mode::Adaptive(_)) => {
             let policy = Adaptive::new(AdaptiveConfig { goal, loss, interrupts });
             Policy::Adaptive(
                 policy.with_unseen(unseen(scenario), scenario.host.nic.link.spacing(longest_frame(scenario))),
             )
         }
+        Wait::Mode(mode) => mode.policy(),
     }
 }
 

@@ -159,7 +159,7 @@ impl fmt::Display for Plan {
 
 /// What is compared: the two extremes, the two schemes of others, and ours with three goals.
 fn modes() -> Vec<Mode> {
-    let adaptive = |us| Mode::Adaptive { goal: format!("p99={us}us").parse().ok(), loss: None, interrupts: true };
+    let adaptive = |us| format!("adaptive p99={us}us").parse().expect("a mode's text");
     let backoff = Mode::Backoff { max: Nanos::from_micros(100) };
     vec![Mode::Poll, Mode::Interrupt, backoff, Mode::Hybrid300, adaptive(30), adaptive(60), adaptive(250)]
 }

@@ -9,24 +9,20 @@ use live::app::AppConfig;
 use live::device::afxdp::{Filter, InterfaceConfig, RingSizes, SocketConfig};
 use live::device::pcap::PcapPlay;
 use live::instance::InstanceConfig;
-use live::mode::Mode;
 use live::os::Scheduling;
 use live::port::{MemoryConfig, PortConfig, Wrappers, clock_to_realtime};
+use policy::wait::{AdaptiveConfig, Backoff, Mode};
 use tester::frame::{Encapsulation, FrameSize, Layout, Template};
 use units::{Instant, Nanos};
 
 use super::platform;
 use crate::Failure;
-use crate::args::run::{App, Common, ModeName};
+use crate::args::run::{App, Common};
 use crate::args::values::PortText;
 use crate::documents::run::{Config, Deferral, Place};
 
 /// Calls of each device that `--trace` keeps.
 const TRACED_CALLS: usize = 100_000;
-/// The longest sleep of `backoff` if none was given.
-const SLEEP_MAX: Nanos = Nanos::from_micros(100);
-/// What [`Mode::Backoff`] takes at most.
-const LONGEST_SLEEP: Nanos = Nanos::from_millis(10);
 
 /// Everything that a run needs.
 pub struct Meaning {
@@ -154,20 +150,21 @@ fn ports(typed: &Common, kernel: bool) -> Result<(), Failure> {
 }
 
 fn mode(typed: &Common) -> Result<Mode, Failure> {
-    let name = format!("--mode {}", Mode::name(&plain(typed.mode)));
-    if typed.goal.is_some() && typed.mode != ModeName::Adaptive {
+    let name = format!("--mode {}", typed.mode.name());
+    let adaptive = matches!(typed.mode, Mode::Adaptive(_));
+    if typed.goal.is_some() && !adaptive {
         let why = "only adaptive waits by a goal".to_owned();
         return Err(Failure::wrong(format!("--goal with {name}"), why, "leave --goal out, or use --mode adaptive"));
     }
-    if typed.platform.is_some() && typed.mode != ModeName::Adaptive {
+    if typed.platform.is_some() && !adaptive {
         let why = "only adaptive reckons with what a wait costs".to_owned();
         return Err(Failure::wrong(format!("--platform with {name}"), why, "leave it out, or use --mode adaptive"));
     }
-    if typed.sleep_max.is_some() && typed.mode != ModeName::Backoff {
+    if typed.sleep_max.is_some() && !matches!(typed.mode, Mode::Backoff { .. }) {
         let why = "only backoff has a longest sleep".to_owned();
         return Err(Failure::wrong(format!("--sleep-max with {name}"), why, "leave it out, or use --mode backoff"));
     }
-    if typed.peak_rate.is_some() && typed.mode != ModeName::Adaptive {
+    if typed.peak_rate.is_some() && !adaptive {
         let why = "only adaptive bounds its sleeps by the ring".to_owned();
         return Err(Failure::wrong(format!("--peak-rate with {name}"), why, "leave it out, or use --mode adaptive"));
     }
@@ -175,29 +172,19 @@ fn mode(typed: &Common) -> Result<Mode, Failure> {
         let why = "at no rate a ring never overflows, and sleeps would have no bound".to_owned();
         return Err(Failure::wrong("--peak-rate 0pps", why, "give the highest rate, or leave it out for line rate"));
     }
-    Ok(match plain(typed.mode) {
+    Ok(match typed.mode {
         Mode::Backoff { max } => {
             let max = typed.sleep_max.unwrap_or(max);
-            if max > LONGEST_SLEEP {
-                let why = format!("{max} is above {LONGEST_SLEEP}");
+            if max > Backoff::LONGEST_MAX {
+                let why = format!("{max} is above {}", Backoff::LONGEST_MAX);
                 return Err(Failure::wrong("--sleep-max", why, "give a shorter time"));
             }
             Mode::Backoff { max }
         }
-        Mode::Adaptive { loss, interrupts, .. } => Mode::Adaptive { goal: typed.goal, loss, interrupts },
+        // The loss bound is the instance's to fill in: it knows the ports.
+        Mode::Adaptive(config) => Mode::Adaptive(AdaptiveConfig { goal: typed.goal, ..config }),
         other => other,
     })
-}
-
-fn plain(name: ModeName) -> Mode {
-    match name {
-        ModeName::Poll => Mode::Poll,
-        ModeName::Interrupt => Mode::Interrupt,
-        ModeName::Backoff => Mode::Backoff { max: SLEEP_MAX },
-        ModeName::Hybrid300 => Mode::Hybrid300,
-        // The loss bound is the instance's to fill in: it knows the ports.
-        ModeName::Adaptive => Mode::Adaptive { goal: None, loss: None, interrupts: true },
-    }
 }
 
 fn workers(typed: &Common) -> Result<Vec<Scheduling>, Failure> {

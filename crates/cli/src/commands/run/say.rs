@@ -4,10 +4,10 @@ use std::io::{self, Write};
 
 use live::Error;
 use live::instance::{Cause, Outcome};
-use live::mode::Mode;
 use live::port::{PeakRateSource, PortKind, PortReport};
 use live::telemetry::Snapshot;
 use live::worker::Finish;
+use policy::wait::Mode;
 use units::Nanos;
 
 use super::meaning::Meaning;
@@ -22,8 +22,8 @@ use crate::failure::describe;
 /// `deferred` are each port's NAPIs whose interrupts are deferred.
 pub fn start(ports: &[PortReport], deferred: &[Vec<u32>], mode: Mode) -> Vec<String> {
     let mut lines: Vec<String> = ports.iter().zip(deferred).map(|(report, napis)| port(report, napis)).collect();
-    if let Mode::Adaptive { loss, .. } = mode {
-        lines.push(match loss {
+    if let Mode::Adaptive(config) = mode {
+        lines.push(match config.loss {
             Some(bound) => format!(
                 "no timed sleep is longer than {}: {} descriptors at {}",
                 bound.longest_absence(),
@@ -123,7 +123,7 @@ pub fn document(
         schema: SCHEMA.to_owned(),
         config: meaning.config.clone(),
         ports: ports.iter().zip(deferred).map(|(report, napis)| Port::of(report, napis)).collect(),
-        loss_bound: if let Mode::Adaptive { loss, .. } = mode { loss.map(Into::into) } else { None },
+        loss_bound: if let Mode::Adaptive(config) = mode { config.loss.map(Into::into) } else { None },
         ended: ended.to_owned(),
         ran_ns: workers.iter().filter_map(|worker| worker.counts.as_ref()).map(|counts| counts.ran_ns).max(),
         accounted: workers.iter().filter_map(|w| w.counts.as_ref()).all(|counts| counts.accounted),

@@ -10,7 +10,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Block, Paragraph, Wrap};
 
-use super::table::{drops, lateness, megabits, mode, parts, per_second, percent, pps, state, time, why};
+use super::table::{choice, drops, lateness, megabits, mode, parts, per_second, percent, pps, state, time, why};
 use crate::documents::top::{Document, Instance, Rate, Worker};
 
 /// Whether colours are used. The marks of the time bar tell its parts apart without them.
@@ -30,7 +30,7 @@ pub struct Screen {
 }
 
 /// Lines of one worker, borders included.
-const PANEL: u16 = 8;
+const PANEL: u16 = 9;
 
 impl Screen {
     pub fn new(palette: Palette, filter: Option<&str>, root: &Path) -> Self {
@@ -145,7 +145,7 @@ impl Screen {
             .collect();
         let gaps = format!("host gaps {:.0}/s, {}", rate.gaps_per_second, percent(Some(rate.gap_ratio)));
         let dropping = !rate.dropped_pps.is_empty() || rate.device_lost_pps > 0.0;
-        vec![
+        let mut lines = vec![
             Line::from(format!(
                 "{} {} {}",
                 flow("rx", rate.received_pps, rate.received_bps),
@@ -164,7 +164,9 @@ impl Screen {
                 format!("drop {}", drops(rate)),
                 if dropping { self.colour(Color::Red) } else { Style::new() },
             ),
-        ]
+        ];
+        lines.extend(worker.choice.as_ref().map(|chosen| Line::from(choice(chosen))));
+        lines
     }
 
     /// `time ███zzzzzz··· busy 25.0 %, sleep 50.0 %, rest 25.0 %`
@@ -241,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_worker_at_work() {
-        let shown = text(&draw(&document(), Palette::Plain, (100, 9)));
+        let shown = text(&draw(&document(), Palette::Plain, (100, 10)));
         let expected = [
             "apus top  q quits  1 instance, 1 worker",
             "┌ edge/0  l2fwd  adaptive p99.9=50us  running  tid 4243  cpu 1  fifo:50 ───────────────────────────┐",
@@ -251,6 +253,7 @@ mod tests {
             "│time ████zzzzzzzzzzzzzzzzzzzz················ busy 10.0 %, sleep 50.0 %, rest 40.0 %              │",
             "│why  periodic 80.0 %, traffic 20.0 %                                                              │",
             "│drop no_route 200pps                                                                              │",
+            "│chose sleep 38us: 50us a packet (10.0 % CPU), expected late 0.3 %, owed 1.2 late packets          │",
             "└──────────────────────────────────────────────────────────────────────────────────────────────────┘",
         ];
         assert_eq!(shown, expected, "\n{}", shown.join("\n"));
@@ -293,7 +296,7 @@ mod tests {
         let mut screen = Screen::new(Palette::Plain, None, Path::new("/"));
         (0..50).for_each(|_| screen.key(KeyCode::Down, &many));
         assert_eq!(screen.first, 19);
-        let mut terminal = Terminal::new(TestBackend::new(100, 25)).unwrap();
+        let mut terminal = Terminal::new(TestBackend::new(100, 28)).unwrap();
         terminal.draw(|frame| screen.draw(frame, &many)).unwrap();
         assert!(text(terminal.backend().buffer())[0].contains("18–20 shown"));
     }

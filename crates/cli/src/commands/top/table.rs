@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use units::{Nanos, PacketRate};
 
 use crate::documents::distribution::Distribution;
-use crate::documents::top::{Document, Rate, TimeShares, Worker};
+use crate::documents::top::{Choice, Document, Rate, TimeShares, Worker};
 use crate::terminal::line;
 
 /// Stands for what is not known, or has too few samples.
@@ -38,6 +38,9 @@ pub fn render(document: &Document) -> String {
             rows.push(row(&name, worker));
             if let Some(rate) = &worker.rate {
                 let _ = writeln!(notes, "{name}: time {}; why {}; drops {}", time(rate), why(rate), drops(rate));
+            }
+            if let Some(chosen) = &worker.choice {
+                let _ = writeln!(notes, "{name}: {}", choice(chosen));
             }
         }
     }
@@ -99,6 +102,25 @@ pub fn why(rate: &Rate) -> String {
     listed(reasons.into_iter().map(|(name, share)| (name.as_str(), percent(Some(*share)))))
 }
 
+/// `chose block: 4.2us a packet (21.0 % CPU), expected late 0.3 %, owed 1.2 late packets`
+pub fn choice(choice: &Choice) -> String {
+    let length = || span(Some(choice.wait_ns));
+    let what = match (choice.kind.as_str(), choice.reason.as_str()) {
+        (_, "periodic") => format!("a wake-up in {}, before a forecast frame", length()),
+        ("sleep", _) => format!("sleep {}", length()),
+        (kind, _) => kind.to_owned(),
+    };
+    let owed = format!("owed {:.1} late packets", choice.owed_packets);
+    let Some(late) = choice.expected_late_ratio else {
+        return format!("chose {what}: idle, cost and lateness not compared, {owed}");
+    };
+    let price = match choice.price_ns_per_packet {
+        None => "price unknown (no wait measured yet)".to_owned(),
+        price => format!("{} a packet ({} CPU)", span(price), percent(choice.core_ratio)),
+    };
+    format!("chose {what}: {price}, expected late {}, {owed}", small_percent(late))
+}
+
 /// What was lost, by the worker's reasons and by the devices.
 pub fn drops(rate: &Rate) -> String {
     let own = rate.dropped_pps.iter().map(|(name, n)| (name.as_str(), *n));
@@ -133,6 +155,16 @@ pub fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| UNKNOWN.to_owned(), |share| format!("{:.1} %", share * 100.0))
 }
 
+/// With as many digits as a goal of p99.99 needs.
+fn small_percent(share: f64) -> String {
+    match share * 100.0 {
+        0.0 => "0 %".to_owned(),
+        percent if percent < 0.000_5 => "under 0.001 %".to_owned(),
+        percent if percent < 0.1 => format!("{percent:.3} %"),
+        percent => format!("{percent:.1} %"),
+    }
+}
+
 pub fn per_second(rate: Option<f64>) -> String {
     rate.map_or_else(|| UNKNOWN.to_owned(), |rate| format!("{rate:.0}/s"))
 }
@@ -156,6 +188,7 @@ mod tests {
 WORKER  APP    MODE                 STATE          RX        TX   DROPS     P50     P99  P99.9     MAX     CPU  WAKE-UPS
 edge/0  l2fwd  adaptive p99.9=50us  running  2.00kpps  1.80kpps  200pps  2.51us  2.99us      –  2.99us  12.0 %    2000/s
 edge/0: time busy 10.0 %, sleep 50.0 %, rest 40.0 %; why periodic 80.0 %, traffic 20.0 %; drops no_route 200pps
+edge/0: chose sleep 38us: 50us a packet (10.0 % CPU), expected late 0.3 %, owed 1.2 late packets
 ";
         assert_eq!(render(&document()), expected);
     }
@@ -175,9 +208,44 @@ edge/0: time busy 10.0 %, sleep 50.0 %, rest 40.0 %; why periodic 80.0 %, traffi
     fn none_runs_and_none_has_a_rate() {
         let mut document = document();
         document.instances[0].workers[0].rate = None;
+        document.instances[0].workers[0].choice = None;
         assert!(render(&document).lines().nth(1).unwrap().ends_with('–'));
         document.instances.clear();
         assert_eq!(render(&document), "no instance of Apus runs\n");
+    }
+
+    #[test]
+    fn a_choice_in_one_line_and_what_is_unknown_of_it() {
+        let one = document().instances[0].workers[0].choice.clone().unwrap();
+        let said = |kind: &str, reason: &str, price_ns_per_packet, expected_late_ratio| {
+            let (kind, reason) = (kind.to_owned(), reason.to_owned());
+            choice(&Choice { kind, reason, price_ns_per_packet, expected_late_ratio, ..one.clone() })
+        };
+        for (line, expected) in [
+            (
+                said("block", "interrupt", Some(4_200), Some(0.003)),
+                "chose block: 4.2us a packet (10.0 % CPU), expected late 0.3 %, owed 1.2 late packets",
+            ),
+            (
+                said("block", "periodic", Some(4_200), Some(0.000_05)),
+                "chose a wake-up in 38us, before a forecast frame: 4.2us a packet (10.0 % CPU), expected late \
+                 0.005 %, owed 1.2 late packets",
+            ),
+            (
+                said("sleep", "loss_bound", None, Some(0.0)),
+                "chose sleep 38us: price unknown (no wait measured yet), expected late 0 %, owed 1.2 late packets",
+            ),
+            (
+                said("block", "idle", None, None),
+                "chose block: idle, cost and lateness not compared, owed 1.2 late packets",
+            ),
+            (
+                said("poll", "late", Some(10_000), Some(0.000_001)),
+                "chose poll: 10us a packet (10.0 % CPU), expected late under 0.001 %, owed 1.2 late packets",
+            ),
+        ] {
+            assert_eq!(line, expected);
+        }
     }
 
     #[test]

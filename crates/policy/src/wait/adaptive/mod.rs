@@ -59,6 +59,7 @@
 //! that was measured before.
 
 mod arrivals;
+mod belief;
 mod costs;
 mod owed;
 mod period;
@@ -70,6 +71,7 @@ use units::{Instant, Nanos, Quantile};
 
 use super::{Action, Arrivals, Decision, Ended, Observation, Reason, WaitKind, WaitPolicy};
 use crate::{Goal, LossBound};
+pub use belief::Belief;
 pub use costs::{LENGTHS, Lateness, TimedCost, WakeCosts};
 use owed::Owed;
 use period::Period;
@@ -101,7 +103,7 @@ const WORKED: u64 = 1024;
 const SERVICE_EVERY: u32 = 16;
 
 /// What [`Adaptive`] is to hold.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AdaptiveConfig {
     /// The latency goal; without one, [`DEFAULT_GOAL`].
     pub goal: Option<Goal>,
@@ -149,6 +151,8 @@ pub struct Adaptive<C> {
     /// long it was in the end depends on how late it ended.
     planned: u64,
     charged: bool,
+    /// What the last decision was made by.
+    compared: Compared,
     /// Whether any wait has said what it cost.
     measured: bool,
     paid: Paid,
@@ -167,14 +171,26 @@ pub struct Paid {
     late: i64,
 }
 
-/// A wait, what it costs with its late packets, and how long it lasts.
-#[derive(Clone, Copy)]
+/// A wait, what it costs with its late packets (at a multiplier of one, these: `weight`), and how long it lasts.
+#[derive(Clone, Copy, Default, Debug)]
 struct Choice {
     slot: usize,
     wait: u64,
     costs: u64,
     lasts: u64,
     late: u64,
+    weight: u64,
+}
+
+/// What a decision was made by.
+#[derive(Clone, Copy, Debug)]
+enum Compared {
+    /// Frames are left to be taken at once.
+    Nothing,
+    /// Nothing has come for long.
+    Idle,
+    /// The cheapest of all waits, at this multiplier.
+    Waits(Choice, u64),
 }
 
 impl<C> Adaptive<C> {
@@ -206,6 +222,7 @@ impl<C> Adaptive<C> {
             expected: 0,
             planned: 0,
             charged: false,
+            compared: Compared::Nothing,
             measured: false,
             paid: Paid::default(),
             learned: None,
@@ -389,6 +406,7 @@ impl<C> Adaptive<C> {
         let idle = silence.is_none_or(|silence| silence >= IDLE_AFTER) || self.plan.gaps.mean() >= SPARSE;
         if self.interrupts && idle {
             (self.chosen, self.expected, self.planned) = (BLOCK, 0, silence.map_or(0, Nanos::as_nanos));
+            self.compared = Compared::Idle;
             return Decision { action: Action::BlockUntil(None), reason: Reason::Idle };
         }
         if self.learned.is_none_or(|at| now.since(at).is_some_and(|since| since >= DOUBT_AFTER)) {
@@ -405,15 +423,16 @@ impl<C> Adaptive<C> {
         }
         let multiplier = self.owed.multiplier();
         let silence = silence.unwrap_or(Nanos::ZERO).as_nanos();
-        let mut best = Choice { slot: POLL, wait: 0, costs: 1, lasts: 1, late: 0 };
+        let mut best = Choice { slot: POLL, wait: 0, costs: 1, lasts: 1, late: 0, weight: 0 };
         for (slot, cell) in self.plan.row(arrivals::octave(silence)).iter().enumerate() {
             let costs = cell.costs + cell.weight * multiplier / 256;
-            best.or(Choice { slot, wait: cell.wait, costs, lasts: cell.lasts, late: cell.late });
+            best.or(Choice { slot, wait: cell.wait, costs, lasts: cell.lasts, late: cell.late, weight: cell.weight });
         }
         let forecast = self.forecast(now);
         if let Some(forecast) = forecast {
             best.or(forecast);
         }
+        self.compared = Compared::Waits(best, multiplier);
         match best.slot {
             POLL => {
                 let reason = match (traffic, multiplier > 0) {
@@ -441,6 +460,7 @@ impl<C> Adaptive<C> {
                 // From when the rings were looked at: what has come since waits no longer than if it had come just after.
                 let until = polled + Nanos::from_nanos(best.wait);
                 if until.since(now).is_none_or(|left| left < Nanos::from_nanos(best.wait / 2)) {
+                    self.compared = Compared::Nothing;
                     return Decision { action: Action::Poll, reason: Reason::Traffic };
                 }
                 (self.chosen, self.expected) = (slot, best.late);
@@ -465,14 +485,15 @@ impl<C> Adaptive<C> {
         let plan = self.plan.forecast(ahead);
         let mut best = None;
         for (part, margin) in plan.margins.iter().enumerate().filter(|(_, margin)| **margin < ahead) {
-            let costs = plan.costs[part] + polling + plan.weights[part] * multiplier / 256;
-            let choice = Choice { slot: plan::until(part), wait: ahead - margin, costs, lasts, late: plan.lates[part] };
+            let (late, weight) = (plan.lates[part], plan.weights[part]);
+            let costs = plan.costs[part] + polling + weight * multiplier / 256;
+            let choice = Choice { slot: plan::until(part), wait: ahead - margin, costs, lasts, late, weight };
             best.get_or_insert(choice).or(choice);
         }
         if plan.block.wait > 0 {
-            let costs = plan.block.costs + plan.block.weight * multiplier / 256;
-            let lasts = lasts.max(plan.block.lasts);
-            let choice = Choice { slot: BLOCK, wait: plan.block.wait, costs, lasts, late: plan.block.late };
+            let plan::Cell { wait, late, weight, .. } = plan.block;
+            let costs = plan.block.costs + weight * multiplier / 256;
+            let choice = Choice { slot: BLOCK, wait, costs, lasts: lasts.max(plan.block.lasts), late, weight };
             best.get_or_insert(choice).or(choice);
         }
         best
@@ -509,8 +530,33 @@ impl<C> WaitPolicy<C> for Adaptive<C> {
         let drained = seen.queues.iter().all(|queue| queue.received == queue.fill);
         match picked_up(seen) {
             Some(polled) if drained => self.decide_drained(seen.now, polled, true),
-            _ => Decision { action: Action::Poll, reason: Reason::Traffic },
+            _ => {
+                self.compared = Compared::Nothing;
+                Decision { action: Action::Poll, reason: Reason::Traffic }
+            }
         }
+    }
+
+    #[inline]
+    fn belief(&self) -> Option<Belief> {
+        let (choice, multiplier) = match self.compared {
+            Compared::Nothing => return None,
+            Compared::Idle => (Choice::default(), self.owed.multiplier()),
+            Compared::Waits(choice, multiplier) => (choice, multiplier),
+        };
+        let costs = choice.costs - choice.weight * multiplier / 256;
+        let nanos = Nanos::from_nanos;
+        Some(Belief {
+            wait: nanos(choice.wait),
+            lasts: nanos(choice.lasts),
+            // Polling costs what it lasts, on any machine.
+            costs: (self.measured || choice.slot == POLL).then_some(nanos(costs)),
+            late_worth: nanos(choice.weight),
+            gap: nanos(self.plan.gaps.mean()),
+            aimed_ppm: self.owed.share() as u32,
+            owed_millionths: self.owed.owed(),
+            multiplier_256ths: multiplier,
+        })
     }
 }
 

@@ -85,6 +85,11 @@ impl Owed {
         self.owed = owed.saturating_sub(packets * self.share);
     }
 
+    /// Late packets that are owed, in millionths.
+    pub(super) fn owed(&self) -> u64 {
+        self.owed
+    }
+
     /// The multiplier, in 256ths.
     pub(super) fn multiplier(&self) -> u64 {
         (self.owed * 256 / (self.scale * ONE)).min(MOST * 256)
@@ -102,7 +107,7 @@ mod tests {
         assert!(owed.multiplier() > 0);
         // 7,500 millionths each.
         owed.packets(133, 0);
-        assert_eq!(owed.owed, 0);
+        assert_eq!(owed.owed(), 0);
     }
 
     #[test]
@@ -114,7 +119,7 @@ mod tests {
         assert_eq!(owed.multiplier(), MOST * 256);
         // No more than three batches, of which the largest that counts has 4,096.
         owed.packets(BATCHES_OWED * LARGEST * 1_000_000 / 750 + 1, 0);
-        assert_eq!(owed.owed, 0);
+        assert_eq!(owed.owed(), 0);
     }
 
     /// Bursts of 91, all late at each try, of which the goal allows 34 a second: what is not owed would never be paid for.
