@@ -124,7 +124,8 @@ pub(super) fn read(root: &mut Section, host: &Host, queues: u32) -> Result<Worke
             let interrupts = section.flag("interrupts")?.is_none_or(|spot| spot.value);
             let knows = section.flag("knows")?;
             let wait = wait(&mut section)?;
-            if let Some(spot) = knows.as_ref().filter(|spot| spot.value && wait != Wait::Adaptive) {
+            let reckons = matches!(wait, Wait::Mode(Mode::Adaptive(_)));
+            if let Some(spot) = knows.as_ref().filter(|spot| spot.value && !reckons) {
                 let what = format!("`worker.knows` with wait = \"{}\"", wait.name());
                 return Err(spot.wrong(what, "only adaptive reckons with the cost of wake-ups: leave it out"));
             }
