@@ -34,6 +34,13 @@ pub(super) struct Atoms {
 }
 
 impl Atoms {
+    /// With no part beyond these.
+    pub(super) fn at_most(&self, most: [u64; PARTS]) -> Self {
+        let at = core::array::from_fn(|part| self.at[part].min(most[part]));
+        let mean = at.iter().zip(SHARE_PPM).map(|(at, share)| at * share / 1_000_000).sum::<u64>().min(self.mean);
+        Self { at, mean }
+    }
+
     /// With all times scaled by `slower`, in 256ths.
     pub(super) fn scaled(&self, slower: u64) -> Self {
         Self { at: self.at.map(|at| at * slower / SAME), mean: self.mean * slower / SAME }
