@@ -345,8 +345,9 @@ impl<C> GoalFrequency<C> {
         // Of those that suffice, the one at which waiting and working costs least.
         let (lowest, wanted) = (wanted, self.cheapest(now, waiting, wanted));
         if settled && wanted > self.requested && wanted > lowest {
+            let before = self.state;
             let decision = self.request(now, wanted, Reason::Cheaper);
-            self.outlook.hope(self.state);
+            self.outlook.hope(before, self.state);
             return decision;
         }
         let waited = self.requested_at.is_none_or(|at| now.since(at).is_some_and(|since| since >= self.patience));
@@ -357,8 +358,9 @@ impl<C> GoalFrequency<C> {
                 true if floor == wanted && floor > needed => Reason::LossBound,
                 true => Reason::LessLoad,
             };
+            let before = self.state;
             let decision = self.request(now, wanted, reason);
-            self.outlook.hope(self.state);
+            self.outlook.hope(before, self.state);
             return decision;
         }
         Decision::keep(if too_tight { Reason::GoalTooTight } else { Reason::Steady })

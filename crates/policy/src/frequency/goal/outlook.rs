@@ -37,6 +37,8 @@ pub(super) struct Outlook<C> {
     costs: [u64; PStates::MOST],
     /// Windows for which what was seen at a frequency in force still counts more than what is expected from another.
     trusted: [u8; PStates::MOST],
+    /// The frequencies, a bit each, of which it was seen long enough what is paid there, older debts apart.
+    judged: u64,
     /// The mean gap between packets when that was seen.
     gap: u64,
     /// The next one to look at.
@@ -47,6 +49,8 @@ pub(super) struct Outlook<C> {
     since: Option<(Instant<C>, Paid)>,
     /// What the frequency in force was expected to cost when it was chosen; 0: it was not for that.
     hoped: u64,
+    /// What the one before it cost.
+    left: u64,
     /// At this P-state waits made too many packets late, so at lower ones they will...
     failed: Option<usize>,
     /// What the frequency in force costs over what is expected of it, in 256ths, where it costs less: others will, too.
@@ -65,11 +69,13 @@ impl<C> Outlook<C> {
             late: [[0; PStates::MOST]; 2],
             costs: [0; PStates::MOST],
             trusted: [0; PStates::MOST],
+            judged: 0,
             gap: 0,
             next: 0,
             settled: 0,
             since: None,
             hoped: 0,
+            left: 0,
             failed: None,
             less: SAME,
             wrong: SAME,
@@ -107,7 +113,7 @@ impl<C> Outlook<C> {
         let count = platform.pstates.as_slice().len();
         let gap = waiting.mean_gap().as_nanos().max(1);
         if gap > self.gap * 3 / 2 || self.gap > gap * 3 / 2 {
-            (self.gap, self.trusted) = (gap, [0; PStates::MOST]);
+            (self.gap, self.trusted, self.judged) = (gap, [0; PStates::MOST], 0);
             (self.failed, self.wrong, self.failures) = (None, SAME, 0);
         }
         for left in &mut self.trusted {
@@ -161,8 +167,11 @@ impl<C> Outlook<C> {
             return;
         }
         self.trusted[state] = self.trusted[state].max(self.settled.saturating_mul(TRUSTED));
+        if self.settled >= AGAIN {
+            self.judged |= 1u64 << state;
+        }
         if self.hoped > 0 && cost > self.hoped + self.hoped / 8 {
-            if much_more(self.hoped, cost) && self.failed.is_none_or(|failed| failed < state) {
+            if much_more(self.hoped, cost) && cost > self.left && self.failed.is_none_or(|failed| failed < state) {
                 self.failed = Some(state);
             }
             self.disappointed(platform, state, cost);
@@ -173,7 +182,7 @@ impl<C> Outlook<C> {
     fn disappointed(&mut self, platform: &Platform, state: usize, cost: u64) {
         let wrong = (cost.saturating_mul(SAME) / self.hoped).max(self.wrong);
         for other in (0..platform.pstates.as_slice().len()).filter(|other| *other != state) {
-            if self.trusted[other] == 0 {
+            if self.trusted[other] == 0 || self.judged & (1u64 << other) == 0 {
                 self.costs[other] = (self.costs[other] * wrong / self.wrong).min(platform.power(other) * POLLS);
             }
         }
@@ -190,9 +199,9 @@ impl<C> Outlook<C> {
         self.hoped = 0;
     }
 
-    /// It was asked for because that should cost less.
-    pub(super) fn hope(&mut self, state: usize) {
-        self.hoped = self.costs[state];
+    /// It was asked for because that should cost less than the one before it.
+    pub(super) fn hope(&mut self, before: usize, state: usize) {
+        (self.left, self.hoped) = (self.costs[before], self.costs[state]);
     }
 
     /// Whether the frequency in force has been so long enough to be known.
@@ -270,7 +279,7 @@ mod tests {
         // Who knows nothing expects to poll.
         let waiting = Adaptive::new(AdaptiveConfig::default());
         outlook.costs = [platform.power(0) * POLLS / 4; PStates::MOST];
-        outlook.hope(5);
+        outlook.hope(15, 5);
         for window in 0..u64::from(SETTLES) {
             outlook.look(at(window), &platform, &waiting, 5);
         }
