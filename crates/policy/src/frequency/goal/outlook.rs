@@ -181,8 +181,10 @@ impl<C> Outlook<C> {
     /// What was hoped for of the frequency in force was wrong: so it is taken to be of the others that are not known.
     fn disappointed(&mut self, platform: &Platform, state: usize, cost: u64) {
         let wrong = (cost.saturating_mul(SAME) / self.hoped).max(self.wrong);
+        // What a short time has shown of another says nothing against what a long one has shown of this one.
+        let known = if self.settled < AGAIN { u64::MAX } else { self.judged };
         for other in (0..platform.pstates.as_slice().len()).filter(|other| *other != state) {
-            if self.trusted[other] == 0 || self.judged & (1u64 << other) == 0 {
+            if self.trusted[other] == 0 || known & (1u64 << other) == 0 {
                 self.costs[other] = (self.costs[other] * wrong / self.wrong).min(platform.power(other) * POLLS);
             }
         }
