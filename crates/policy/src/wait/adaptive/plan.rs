@@ -2,9 +2,9 @@
 
 use super::arrivals::{Gaps, OCTAVES, begins};
 use super::prices::{CLASSES, Kind, Prices, SAME, class};
-use super::tail::{Atoms, MEMORY as SAMPLES, PARTS, SHARE_PPM, Tail};
+use super::tail::{Atoms, MEMORY as SAMPLES, PARTS, Tail};
 
-/// Timed sleeps: one for each part of the lateness that it leaves room for, and two short ones.
+/// Timed sleeps: one for each part of the lateness that it leaves room for, the last for what was not seen yet, and two short ones.
 const SLEEPS: usize = PARTS + 2;
 /// Places of candidates: the sleeps, the block, and the waits for a forecast: those with little room, and those with much.
 pub(super) const SLOTS: usize = SLEEPS + 3;
@@ -186,7 +186,7 @@ pub(super) struct Plan {
 
 impl Plan {
     pub(super) fn new(target: u64, longest: u64, ring: u64, share: u64, interrupts: bool) -> Self {
-        const LATENESS: Lateness = Lateness { tail: Tail::new(), atoms: Atoms { at: [0; PARTS], mean: 0 }, since: 0 };
+        const LATENESS: Lateness = Lateness { tail: Tail::new(), atoms: Atoms::NONE, since: 0 };
         let row = Row { cells: [Cell::default(); SLEEPS + 1], next: None, learned: 0, late: 0 };
         Self {
             gaps: Gaps::new(),
@@ -383,7 +383,7 @@ impl Plan {
         let away = wait + atoms.mean;
         let packets = self.gaps.expected(silence, away);
         let mut late = 0;
-        for (at, share) in atoms.at.iter().zip(SHARE_PPM) {
+        for (at, share) in atoms.all() {
             let over = (wait + at + service).saturating_sub(self.target);
             if over > 0 {
                 late += self.gaps.expected(silence, over.min(away)) * share / 1_000_000;
@@ -409,10 +409,10 @@ impl Plan {
         if self.after[class(wait)].tail.samples() >= ENOUGH {
             let after = self.after[class(wait)].atoms.scaled(self.slower_after(class(wait), slower));
             let share: u64 =
-                after.at.iter().zip(SHARE_PPM).filter(|(at, _)| **at > self.target).map(|(_, share)| share).sum();
+                after.seen().filter(|(at, _)| *at > self.target).map(|(_, share)| share).sum();
             late = packets * share / ONE;
         } else {
-            for (at, share) in atoms.at.iter().zip(SHARE_PPM) {
+            for (at, share) in atoms.seen() {
                 let over = (at + service).saturating_sub(self.target);
                 if over > 0 {
                     late += (ONE + self.gaps.follow(over)) * share / ONE;
@@ -452,9 +452,9 @@ impl Plan {
             // The lateness depends on the class, the class on the sleep, and the sleep on the lateness.
             0..PARTS => {
                 let late = |wait: u64| self.lateness(Kind::Timer, wait).scaled(slower.timer);
-                let first = budget.saturating_sub(late(budget).at[slot]);
-                let atoms = late(first);
-                bounded(budget.saturating_sub(atoms.at[slot]), atoms.at[PARTS - 2])
+                let room = |atoms: &Atoms| if slot == PARTS - 1 { atoms.beyond } else { atoms.at[slot] };
+                let atoms = late(budget.saturating_sub(room(&late(budget))));
+                bounded(budget.saturating_sub(room(&atoms)), atoms.at[PARTS - 2])
             }
             slot => {
                 let wait = budget >> (slot - PARTS + 1);
@@ -537,8 +537,8 @@ impl Plan {
             let margins = atoms.at.map(|at| at + 1_000);
             let costs = margins.map(|margin| price + margin.saturating_sub(atoms.mean));
             let lates = margins.map(|margin| {
-                let beyond = |at: &u64| at + self.service > self.target + margin;
-                atoms.at.iter().zip(SHARE_PPM).filter(|(at, _)| beyond(at)).map(|(_, share)| share).sum()
+                let late = |at: u64| at + self.service > self.target + margin;
+                atoms.seen().filter(|(at, _)| late(*at)).map(|(_, share)| share).sum()
             });
             let weights =
                 core::array::from_fn(|part| self.weight(self.corrected(until(part), ONE, lates[part], Slower::NOT)));

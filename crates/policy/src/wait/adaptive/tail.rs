@@ -24,26 +24,46 @@ pub(super) const PARTS: usize = 7;
 /// The quantiles at which they end, in millionths...
 const UP_TO_PPM: [u32; PARTS] = [500_000, 750_000, 900_000, 990_000, 999_000, 999_900, 1_000_000];
 /// ...and the share of each.
-pub(super) const SHARE_PPM: [u64; PARTS] = [500_000, 250_000, 150_000, 90_000, 9_000, 900, 100];
+const SHARE_PPM: [u64; PARTS] = [500_000, 250_000, 150_000, 90_000, 9_000, 900, 100];
 
-/// A distribution in a few parts, each taken to lie at its upper end, in nanoseconds.
+/// A distribution in a few parts, each taken to lie at its upper end, in nanoseconds; and what was not seen of it yet: after `n`
+/// samples the next is greater than all with a probability of 1 in `n + 1` (P.-S. Laplace's rule of succession; exact for samples
+/// that may be exchanged), and is then taken for twice the greatest.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Atoms {
     pub(super) at: [u64; PARTS],
     pub(super) mean: u64,
+    pub(super) beyond: u64,
+    /// In millionths.
+    unseen: u64,
 }
 
 impl Atoms {
+    pub(super) const NONE: Self = Self { at: [0; PARTS], mean: 0, beyond: 0, unseen: 0 };
+
+    /// Where each part that was seen lies, and its share in millionths.
+    #[inline]
+    pub(super) fn seen(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.at.into_iter().zip(SHARE_PPM)
+    }
+
+    /// The same with what was not seen.
+    #[inline]
+    pub(super) fn all(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.seen().chain([(self.beyond, self.unseen)])
+    }
+
     /// With no part beyond these.
     pub(super) fn at_most(&self, most: [u64; PARTS]) -> Self {
         let at = core::array::from_fn(|part| self.at[part].min(most[part]));
         let mean = at.iter().zip(SHARE_PPM).map(|(at, share)| at * share / 1_000_000).sum::<u64>().min(self.mean);
-        Self { at, mean }
+        Self { at, mean, beyond: self.beyond.min(most[PARTS - 1]), unseen: self.unseen }
     }
 
     /// With all times scaled by `slower`, in 256ths.
     pub(super) fn scaled(&self, slower: u64) -> Self {
-        Self { at: self.at.map(|at| at * slower / SAME), mean: self.mean * slower / SAME }
+        let scaled = |at: u64| at * slower / SAME;
+        Self { at: self.at.map(scaled), mean: scaled(self.mean), beyond: scaled(self.beyond), ..*self }
     }
 }
 
@@ -135,7 +155,7 @@ impl Tail {
 
     /// Works out all that a plan needs, in one pass. Within a bucket samples are taken to lie evenly.
     pub(super) fn atoms(&self) -> Atoms {
-        let mut atoms = Atoms { at: [0; PARTS], mean: 0 };
+        let mut atoms = Atoms::NONE;
         let (mut seen, mut next, mut sum) = (0u64, 0, 0u64);
         for (index, count) in self.counts.iter().enumerate().take(self.last + 1).skip(self.first) {
             let count = u64::from(*count);
@@ -152,6 +172,8 @@ impl Tail {
             seen += count;
         }
         atoms.mean = sum / u64::from(self.total.max(1));
+        atoms.beyond = 2 * atoms.at[PARTS - 1];
+        atoms.unseen = 1_000_000 / (u64::from(self.total) + 1);
         atoms
     }
 
