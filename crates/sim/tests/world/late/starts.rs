@@ -121,7 +121,7 @@ fn the_first_second_makes_hardly_more_late_than_allowed() {
 }
 
 /// Where interrupts are too late for the goal: who knows that makes no more late by them than the goal allows, and no more than who
-/// has to learn it.
+/// has to learn it, but for chance: two standard deviations of as many late packets, each by itself.
 #[test]
 fn who_knows_what_wake_ups_cost_makes_no_more_late_than_who_has_to_learn_it() {
     let late = |machine: &str, name: &str| {
@@ -140,7 +140,8 @@ fn who_knows_what_wake_ups_cost_makes_no_more_late_than_who_has_to_learn_it() {
             let (cold, _) = late(machine, &format!("{traffic} cold"));
             let (knows, packets) = late(machine, &format!("{traffic} knows"));
             let place = format!("{machine}, {traffic}: {knows} of {packets} of those who know, {cold} cold");
-            assert!(knows <= cold && knows * 100 <= packets, "{place}");
+            let chance = 2.0 * (cold as f64).sqrt();
+            assert!(knows as f64 <= cold as f64 + chance && knows * 100 <= packets, "{place}");
         }
     }
 }
