@@ -141,8 +141,8 @@ pub fn replay(input: impl BufRead, name: &str) -> Result<Replay, Error> {
 }
 
 fn shown(decision: &DecisionLine, belief: Option<BeliefText>) -> String {
-    let by = belief.map_or_else(String::new, |belief| format!(" by {belief:?}"));
-    format!("{decision:?}{by}")
+    let by = belief.and_then(|belief| serde_json::to_string(&belief).ok());
+    format!("{decision:?}{}", by.map_or_else(String::new, |by| format!(" by {by}")))
 }
 
 const SCHEMA: &str = "apus.record/1";
@@ -172,8 +172,7 @@ struct Line {
 }
 
 /// [`Belief`] as a recorded file holds it: what it says of the choice, with its units.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Serialize, Deserialize)]
 struct BeliefText {
     wait_ns: u64,
     #[serde(skip_serializing_if = "Option::is_none", default)]

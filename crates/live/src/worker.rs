@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use policy::wait::{Action, Arrivals, Ended, Observation, Queue, WaitKind, WaitPolicy};
+use policy::wait::{Action, Arrivals, Decision, Ended, Observation, Queue, Reason, WaitKind, WaitPolicy};
 use units::{Instant, Monotonic, Nanos};
 
 use crate::Error;
@@ -22,6 +22,8 @@ use crate::meter::Meter;
 use crate::pool::{Frame, Pool};
 use crate::telemetry::{DropReason, State, Telemetry};
 
+/// Of a core that polls, every so many choices are published, and the first of a kind: it makes one in some ten nanoseconds.
+const PUBLISHED_EVERY: u32 = 1024;
 /// Frames taken from a queue at once; DPDK's examples and testpmd use 32 to 64.
 pub const BURST: usize = 64;
 /// How long a worker that has to block sleeps if one of its devices cannot wake it.
@@ -82,6 +84,8 @@ pub struct Worker<A, P, C> {
     /// The last clock reading of the running loop: where a gap would begin.
     running_since: Instant<Monotonic>,
     meter: Meter,
+    /// The kind and reason of the choice that was published last, and how many have followed that were not.
+    published: (Option<(WaitKind, Reason)>, u32),
 }
 
 /// What a poll of all queues gave.
@@ -149,6 +153,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             batch: Vec::with_capacity(BURST),
             running_since,
             meter,
+            published: (None, 0),
         })
     }
 
@@ -192,9 +197,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             }
             let decision = self.policy.decide(&Observation { now, queues: &self.seen, ended });
             self.telemetry.decided(decision.reason);
-            if let Some(belief) = self.policy.belief() {
-                self.telemetry.believed(decision.action.kind(), decision.reason, belief);
-            }
+            self.publish(now, &decision);
             ended = match decision.action {
                 Action::Poll => None,
                 Action::Pause(span) => {
@@ -369,6 +372,20 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
             self.ports[port].device.disarm(queue);
         }
         Ok(result)
+    }
+
+    /// Writes what a choice was made by, for `top`.
+    fn publish(&mut self, now: Instant<Monotonic>, decision: &Decision<Monotonic>) {
+        let (kind, reason) = (decision.action.kind(), decision.reason);
+        let (last, since) = &mut self.published;
+        *since += 1;
+        if kind == WaitKind::Poll && *last == Some((kind, reason)) && *since < PUBLISHED_EVERY {
+            return;
+        }
+        if let Some(belief) = self.policy.belief() {
+            self.published = (Some((kind, reason)), 0);
+            self.telemetry.believed(now, kind, reason, belief);
+        }
     }
 
     /// Counts a wait that is over; the time away is no gap.

@@ -7,7 +7,7 @@ use live::telemetry::{self, Counts, DropReason, Usage};
 use policy::wait::{Reason, WaitKind};
 use schemars::JsonSchema;
 use serde::Serialize;
-use units::Nanos;
+use units::{Instant, Monotonic, Nanos};
 
 use super::distribution::Distribution;
 use super::named;
@@ -70,7 +70,8 @@ pub struct Worker {
     pub silent_ns: u64,
     /// Its ports.
     pub ports: Vec<Port>,
-    /// The last choice of `adaptive`. `null` if the mode compares nothing, or nothing was chosen yet.
+    /// The last choice of `adaptive` that was written: each wait, and of a core that polls the first and every 1,024th. `null` if the mode
+    /// compares nothing, if nothing was chosen yet, or if it could not be read whole.
     pub choice: Option<Choice>,
     /// Since the worker was made.
     pub total: Total,
@@ -82,6 +83,8 @@ pub struct Worker {
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Choice {
+    /// Time since it was chosen: long while the core is in that wait, or takes frames without comparing waits.
+    pub age_ns: u64,
     /// The kind of wait: `poll`, `sleep`, `block`.
     pub kind: String,
     /// Why: `budget`, `periodic`, …
@@ -97,7 +100,7 @@ pub struct Choice {
     pub expected_late_ratio: Option<f64>,
     /// The share of late packets that is aimed at: somewhat less than the goal allows.
     pub aimed_late_ratio: f64,
-    /// Late packets beyond those that were aimed at, since there were none last.
+    /// Late packets above the share that is aimed at which punctual ones have not made up for yet; bounded.
     pub owed_packets: f64,
     /// The price of a late packet that follows: 1 is the time in which one is aimed at.
     pub multiplier: f64,
@@ -267,11 +270,13 @@ impl Total {
     }
 }
 
-impl From<&telemetry::Choice> for Choice {
-    fn from(choice: &telemetry::Choice) -> Self {
+impl Choice {
+    /// This choice, seen at `now`.
+    pub fn new(choice: &telemetry::Choice, now: Instant<Monotonic>) -> Self {
         let belief = &choice.belief;
         let ratio = |ppm: u64| ppm as f64 / 1e6;
         Self {
+            age_ns: now.since(choice.at).unwrap_or(Nanos::ZERO).as_nanos(),
             kind: choice.kind.name().to_owned(),
             reason: choice.reason.name().to_owned(),
             wait_ns: belief.wait.as_nanos(),

@@ -55,7 +55,7 @@ fn a_difference_says_what_the_decisions_were_made_by() {
     let said = text(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{said}{}", text(&output.stderr));
     // The file's and the policy's: the same, as it was only the reason that was changed.
-    let by = format!("by BeliefText {{ wait_ns: {wait}, ");
+    let by = format!("by {{\"wait_ns\":{wait},");
     assert_eq!(said.matches(&by).count(), 2, "{by} is not in {said}");
 }
 

@@ -3,6 +3,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use live::cpu::{Cpu, LinuxCpu};
 use live::telemetry::{DropReason, Identity, State, Telemetry};
 use policy::wait::{Belief, Reason, WaitKind};
 use units::Nanos;
@@ -59,7 +60,7 @@ pub fn round(worker: &Telemetry, n: u64) {
         worker.sent(1, 64);
     }
     worker.decided(Reason::Periodic);
-    worker.believed(WaitKind::Block, Reason::Interrupt, BELIEF);
+    worker.believed(LinuxCpu.now(), WaitKind::Block, Reason::Interrupt, BELIEF);
     worker.waited(WaitKind::Sleep, Nanos::from_micros(300));
     worker.busy(Nanos::from_nanos(400));
     worker.picked_up(Nanos::from_nanos(3_000 + n % 1_000));

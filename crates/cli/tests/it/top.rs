@@ -33,8 +33,10 @@ fn the_document_says_what_the_worker_counted() {
     assert_eq!(total["pickup_lateness"]["p99_9_ns"], Value::Null, "too few samples for that");
     assert!(total["cpu_time_ns"].as_u64().unwrap() > 0);
     assert_eq!(worker["rate"]["received_pps"], 0.0);
+    let age = worker["choice"]["age_ns"].as_u64().unwrap();
+    assert!(age > 0 && age < worker["uptime_ns"].as_u64().unwrap(), "{age}");
     let choice = serde_json::json!({
-        "kind": "block", "reason": "interrupt", "wait_ns": 80_000, "price_ns_per_packet": 4_200, "core_ratio": 0.05,
+        "age_ns": age, "kind": "block", "reason": "interrupt", "wait_ns": 80_000, "price_ns_per_packet": 4_200, "core_ratio": 0.05,
         "expected_late_ratio": 0.003, "aimed_late_ratio": 0.0075, "owed_packets": 1.2, "multiplier": 0.25,
     });
     assert_eq!(worker["choice"], choice);

@@ -137,6 +137,7 @@ pub struct Hot {
 #[repr(C, align(64))]
 pub struct Choice {
     pub done: Cell,
+    pub at_ns: Cell,
     pub kind: Cell,
     pub reason: Cell,
     pub wait_ns: Cell,

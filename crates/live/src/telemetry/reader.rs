@@ -87,14 +87,16 @@ pub struct Snapshot {
     pub state: Option<State>,
     /// What it counted since it was made.
     pub counts: Counts,
-    /// The last choice of its wait policy. `None` if the mode compares nothing, or if it chose anew each time that this was
-    /// read.
+    /// The last choice of its wait policy that was written. `None` if the mode compares nothing, if nothing was chosen yet, or if it
+    /// was written anew each time that this was read.
     pub choice: Option<Choice>,
 }
 
 /// A choice of the wait policy, and what it was made by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Choice {
+    /// When it was made.
+    pub at: Instant<Monotonic>,
     /// The kind of wait.
     pub kind: WaitKind,
     /// Why it was chosen.
@@ -169,9 +171,9 @@ pub struct Gaps {
     pub overrun: bool,
 }
 
-/// How often a choice is read that is written anew meanwhile: a core that polls writes one each 100 ns or so, and two cache
-/// lines that another core writes take as long to read.
-const TRIES: usize = 64;
+/// How often a choice is read that is written anew meanwhile: a worker writes one a wait, of some microseconds, and two cache lines
+/// take some hundred nanoseconds to read.
+const TRIES: usize = 16;
 
 /// A file that is no living worker's.
 #[derive(Debug)]
@@ -493,6 +495,7 @@ fn counts(page: &Page) -> Counts {
 fn choice(cells: &layout::Choice) -> Option<Option<Choice>> {
     let done = cells.done.get();
     fence(Ordering::Acquire);
+    let at = Instant::from_nanos(cells.at_ns.get());
     let kind = WaitKind::ALL.into_iter().find(|kind| *kind as u64 == cells.kind.get());
     let reason = Reason::ALL.into_iter().find(|reason| *reason as u64 == cells.reason.get());
     let belief = Belief {
@@ -507,7 +510,7 @@ fn choice(cells: &layout::Choice) -> Option<Option<Choice>> {
     };
     fence(Ordering::Acquire);
     let whole = cells.begun.get() == done;
-    whole.then(|| kind.zip(reason).filter(|_| done > 0).map(|(kind, reason)| Choice { kind, reason, belief }))
+    whole.then(|| kind.zip(reason).filter(|_| done > 0).map(|(kind, reason)| Choice { at, kind, reason, belief }))
 }
 
 fn port(cells: &layout::Port) -> PortCounts {
@@ -593,23 +596,30 @@ mod tests {
             owed_millionths: n,
             multiplier_256ths: n,
         };
+        let stop = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let stop = &stop;
             let writing = scope.spawn(move || {
-                (1..1_000_000).for_each(|n| worker.believed(WaitKind::Sleep, Reason::Budget, one(n)));
-                worker
+                let mut n = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    n += 1;
+                    worker.believed(Instant::from_nanos(n), WaitKind::Sleep, Reason::Budget, one(n));
+                }
+                (worker, n)
             });
-            let (mut seen, mut looks) = (0, 0);
-            while !writing.is_finished() {
-                looks += 1;
+            let (mut last, mut seen) = (0, 0);
+            while seen < 1_000 {
                 if let Some(Some(choice)) = choice(&reader.source.page().choice) {
-                    assert_eq!(choice.belief, one(choice.belief.owed_millionths));
-                    seen += 1;
+                    let n = choice.belief.owed_millionths;
+                    assert_eq!((choice.at, choice.belief), (Instant::from_nanos(n), one(n)));
+                    seen += u32::from(n != last);
+                    last = n;
                 }
             }
-            println!("{seen} of {looks} choices read whole meanwhile");
-            let last = reader.snapshot().choice.map(|choice| choice.belief);
-            assert_eq!(last, Some(one(999_999)));
-            drop(writing.join());
+            stop.store(true, Ordering::Relaxed);
+            let (worker, n) = writing.join().unwrap();
+            assert_eq!(reader.snapshot().choice.map(|choice| choice.belief), Some(one(n)));
+            drop(worker);
         });
     }
 

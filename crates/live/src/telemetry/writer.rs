@@ -108,14 +108,15 @@ impl Telemetry {
         self.page().reasons[reason as usize].add(1);
     }
 
-    /// What that choice was made by.
+    /// What a choice of this time was made by.
     #[inline]
-    pub fn believed(&self, kind: WaitKind, reason: Reason, belief: Belief) {
+    pub fn believed(&self, at: Instant<Monotonic>, kind: WaitKind, reason: Reason, belief: Belief) {
         let cells = &self.page().choice;
         let number = cells.done.get().wrapping_add(1);
         cells.begun.set(number);
         // A reader that sees any of the following then sees `begun`, too, and that it is not `done`.
         fence(Ordering::Release);
+        cells.at_ns.set(at.as_nanos());
         cells.kind.set(kind as u64);
         cells.reason.set(reason as u64);
         cells.wait_ns.set(belief.wait.as_nanos());
@@ -387,7 +388,7 @@ mod tests {
         worker.sent(2, 120);
         worker.dropped(DropReason::NoRoute, 1);
         worker.decided(Reason::Periodic);
-        worker.believed(WaitKind::Block, Reason::Periodic, BELIEF);
+        worker.believed(Instant::from_nanos(41), WaitKind::Block, Reason::Periodic, BELIEF);
         worker.waited(WaitKind::Sleep, Nanos::from_micros(50));
         worker.polled(false);
         worker.polled(true);
@@ -415,11 +416,12 @@ mod tests {
         assert_eq!((counts.ports[1].statistics.rx_ring_full, counts.ports[1].health), (7, Some(Health::Down)));
         assert_eq!((snapshot.state, snapshot.updated), (Some(State::Running), Instant::from_nanos(42)));
         assert_eq!(fresh.choice, None);
-        let choice = Choice { kind: WaitKind::Block, reason: Reason::Periodic, belief: BELIEF };
+        let at = Instant::from_nanos(41);
+        let choice = Choice { at, kind: WaitKind::Block, reason: Reason::Periodic, belief: BELIEF };
         assert_eq!(snapshot.choice, Some(choice));
         let unmeasured = Belief { costs: None, ..BELIEF };
-        worker.believed(WaitKind::Sleep, Reason::Budget, unmeasured);
-        let choice = Choice { kind: WaitKind::Sleep, reason: Reason::Budget, belief: unmeasured };
+        worker.believed(at, WaitKind::Sleep, Reason::Budget, unmeasured);
+        let choice = Choice { at, kind: WaitKind::Sleep, reason: Reason::Budget, belief: unmeasured };
         assert_eq!(read(&worker).choice, Some(choice));
     }
 

@@ -9,7 +9,7 @@ use units::Nanos;
 
 use crate::documents::VERSION;
 use crate::documents::named;
-use crate::documents::top::{Document, Instance, Leftover, Rate, SCHEMA, TimeShares, Total, Worker, ports};
+use crate::documents::top::{Choice, Document, Instance, Leftover, Rate, SCHEMA, TimeShares, Total, Worker, ports};
 
 /// Reads all workers, and remembers what it read for the next time.
 pub struct Sampler {
@@ -94,7 +94,7 @@ pub fn worker(now: &Sample, before: Option<&Sample>) -> Worker {
         uptime_ns: since(snapshot.started),
         silent_ns: since(snapshot.updated),
         ports: ports(&snapshot.counts),
-        choice: snapshot.choice.as_ref().map(Into::into),
+        choice: snapshot.choice.as_ref().map(|choice| Choice::new(choice, snapshot.taken)),
         total: Total::new(&snapshot.counts, now.usage),
         rate: before.filter(same).and_then(|before| rate(now, before)),
     }
@@ -165,6 +165,7 @@ pub mod tests {
 
     /// 10 % of a core for a packet each 500 us, of which 0.3 % will be late.
     const CHOICE: telemetry::Choice = telemetry::Choice {
+        at: Instant::from_nanos(0),
         kind: WaitKind::Sleep,
         reason: Reason::Budget,
         belief: Belief {
@@ -234,7 +235,7 @@ pub mod tests {
                     lateness,
                     service: Histogram::new(),
                 },
-                choice: Some(CHOICE),
+                choice: Some(telemetry::Choice { at: taken, ..CHOICE }),
             },
             usage: Some(Usage { cpu: Nanos::from_micros(60) * polls, run_delay: Nanos::ZERO, wakeups: polls }),
         }

@@ -30,7 +30,7 @@ pub struct Screen {
 }
 
 /// Lines of one worker, borders included.
-const PANEL: u16 = 9;
+const PANEL: u16 = 10;
 
 impl Screen {
     pub fn new(palette: Palette, filter: Option<&str>, root: &Path) -> Self {
@@ -165,7 +165,9 @@ impl Screen {
                 if dropping { self.colour(Color::Red) } else { Style::new() },
             ),
         ];
-        lines.extend(worker.choice.as_ref().map(|chosen| Line::from(choice(chosen))));
+        if let Some((chose, by)) = worker.choice.as_ref().map(choice) {
+            lines.extend([Line::from(chose), Line::from(format!("     {by}"))]);
+        }
         lines
     }
 
@@ -243,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_worker_at_work() {
-        let shown = text(&draw(&document(), Palette::Plain, (100, 10)));
+        let shown = text(&draw(&document(), Palette::Plain, (100, 11)));
         let expected = [
             "apus top  q quits  1 instance, 1 worker",
             "┌ edge/0  l2fwd  adaptive p99.9=50us  running  tid 4243  cpu 1  fifo:50 ───────────────────────────┐",
@@ -253,7 +255,8 @@ mod tests {
             "│time ████zzzzzzzzzzzzzzzzzzzz················ busy 10.0 %, sleep 50.0 %, rest 40.0 %              │",
             "│why  periodic 80.0 %, traffic 20.0 %                                                              │",
             "│drop no_route 200pps                                                                              │",
-            "│chose sleep 38us: 50us a packet (10.0 % CPU), expected late 0.3 %, owed 1.2 late packets          │",
+            "│chose sleep 38us                                                                                  │",
+            "│     50us a packet (10.0 % CPU), expected late 0.3 %, owed 1.2 late packets                       │",
             "└──────────────────────────────────────────────────────────────────────────────────────────────────┘",
         ];
         assert_eq!(shown, expected, "\n{}", shown.join("\n"));
@@ -296,7 +299,7 @@ mod tests {
         let mut screen = Screen::new(Palette::Plain, None, Path::new("/"));
         (0..50).for_each(|_| screen.key(KeyCode::Down, &many));
         assert_eq!(screen.first, 19);
-        let mut terminal = Terminal::new(TestBackend::new(100, 28)).unwrap();
+        let mut terminal = Terminal::new(TestBackend::new(100, 31)).unwrap();
         terminal.draw(|frame| screen.draw(frame, &many)).unwrap();
         assert!(text(terminal.backend().buffer())[0].contains("18–20 shown"));
     }

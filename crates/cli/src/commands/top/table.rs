@@ -40,7 +40,8 @@ pub fn render(document: &Document) -> String {
                 let _ = writeln!(notes, "{name}: time {}; why {}; drops {}", time(rate), why(rate), drops(rate));
             }
             if let Some(chosen) = &worker.choice {
-                let _ = writeln!(notes, "{name}: {}", choice(chosen));
+                let (chose, by) = choice(chosen);
+                let _ = writeln!(notes, "{name}: {chose}: {by}");
             }
         }
     }
@@ -102,23 +103,28 @@ pub fn why(rate: &Rate) -> String {
     listed(reasons.into_iter().map(|(name, share)| (name.as_str(), percent(Some(*share)))))
 }
 
-/// `chose block: 4.2us a packet (21.0 % CPU), expected late 0.3 %, owed 1.2 late packets`
-pub fn choice(choice: &Choice) -> String {
+/// A choice that is older than this says so, in nanoseconds.
+const OLD: u64 = 100_000_000;
+
+/// `chose block`, and `4.2us a packet (21.0 % CPU), expected late 0.3 %, owed 1.2 late packets`.
+pub fn choice(choice: &Choice) -> (String, String) {
     let length = || span(Some(choice.wait_ns));
     let what = match (choice.kind.as_str(), choice.reason.as_str()) {
         (_, "periodic") => format!("a wake-up in {}, before a forecast frame", length()),
         ("sleep", _) => format!("sleep {}", length()),
         (kind, _) => kind.to_owned(),
     };
+    let ago = if choice.age_ns > OLD { format!(" {} ago", span(Some(choice.age_ns))) } else { String::new() };
+    let chose = format!("chose {what}{ago}");
     let owed = format!("owed {:.1} late packets", choice.owed_packets);
     let Some(late) = choice.expected_late_ratio else {
-        return format!("chose {what}: idle, cost and lateness not compared, {owed}");
+        return (chose, format!("idle, cost and lateness not compared, {owed}"));
     };
     let price = match choice.price_ns_per_packet {
-        None => "price unknown (no wait measured yet)".to_owned(),
+        None => "price not measured yet".to_owned(),
         price => format!("{} a packet ({} CPU)", span(price), percent(choice.core_ratio)),
     };
-    format!("chose {what}: {price}, expected late {}, {owed}", small_percent(late))
+    (chose, format!("{price}, expected late {}, {owed}", small_percent(late)))
 }
 
 /// What was lost, by the worker's reasons and by the devices.
@@ -219,7 +225,10 @@ edge/0: chose sleep 38us: 50us a packet (10.0 % CPU), expected late 0.3 %, owed 
         let one = document().instances[0].workers[0].choice.clone().unwrap();
         let said = |kind: &str, reason: &str, price_ns_per_packet, expected_late_ratio| {
             let (kind, reason) = (kind.to_owned(), reason.to_owned());
-            choice(&Choice { kind, reason, price_ns_per_packet, expected_late_ratio, ..one.clone() })
+            let (chose, by) = choice(&Choice { kind, reason, price_ns_per_packet, expected_late_ratio, ..one.clone() });
+            // Each has a line of a terminal of 80 columns, less the frame.
+            assert!(chose.len() <= 78 && by.len() <= 73, "{chose}: {by}");
+            format!("{chose}: {by}")
         };
         for (line, expected) in [
             (
@@ -233,7 +242,7 @@ edge/0: chose sleep 38us: 50us a packet (10.0 % CPU), expected late 0.3 %, owed 
             ),
             (
                 said("sleep", "loss_bound", None, Some(0.0)),
-                "chose sleep 38us: price unknown (no wait measured yet), expected late 0 %, owed 1.2 late packets",
+                "chose sleep 38us: price not measured yet, expected late 0 %, owed 1.2 late packets",
             ),
             (
                 said("block", "idle", None, None),

@@ -49,7 +49,7 @@ pub(super) struct Outlook<C> {
     since: Option<(Instant<C>, Paid)>,
     /// What the frequency in force was expected to cost when it was chosen; 0: it was not for that.
     hoped: u64,
-    /// What the one before it cost.
+    /// What was known of the cost of the one before it, or expected.
     left: u64,
     /// At this P-state waits made too many packets late, so at lower ones they will...
     failed: Option<usize>,
@@ -294,6 +294,44 @@ mod tests {
         // Not for ever, and not if the traffic changes.
         (12..12 + u64::from(REMEMBERED)).for_each(|window| outlook.look(at(window), &platform, &waiting, 5));
         assert_eq!((outlook.failed, outlook.wrong), (None, SAME));
+    }
+
+    #[test]
+    fn what_costs_more_than_hoped_but_less_than_before_has_not_failed() {
+        let (platform, mut outlook) = (platform(), Outlook::<Simulated>::new());
+        let waiting = Adaptive::new(AdaptiveConfig::default());
+        outlook.costs = [platform.power(0) * POLLS / 4; PStates::MOST];
+        // A core that polls at state 5 costs less than what was paid at 14.
+        outlook.costs[14] = platform.power(14) * POLLS;
+        outlook.hope(14, 5);
+        (0..u64::from(SETTLES)).for_each(|window| outlook.look(at(window), &platform, &waiting, 5));
+        assert_eq!(outlook.failed, None);
+        assert!(outlook.wrong > SAME, "but it was not what was hoped for");
+    }
+
+    #[test]
+    fn only_a_long_look_counts_against_a_short_one() {
+        let (platform, waiting) = (platform(), Adaptive::new(AdaptiveConfig::default()));
+        let disappointed = |windows: u64, judged: u64| {
+            let mut outlook = Outlook::<Simulated>::new();
+            outlook.costs = [platform.power(0) * POLLS / 16; PStates::MOST];
+            outlook.trusted = [255; PStates::MOST];
+            outlook.trusted[5] = 0;
+            outlook.judged = judged;
+            outlook.gap = waiting.mean_gap().as_nanos();
+            outlook.hope(14, 5);
+            let before = outlook.costs[10];
+            for window in 0..windows {
+                // All went as hoped, but for the last look.
+                let hoped = platform.power(5) * POLLS >> if window + 1 == windows { 4 } else { 0 };
+                (outlook.hoped, outlook.wrong) = (hoped, SAME);
+                outlook.look(at(window), &platform, &waiting, 5);
+            }
+            outlook.costs[10] > before
+        };
+        assert!(!disappointed(u64::from(AGAIN) - 1, 0), "it was seen for as short a time");
+        assert!(disappointed(u64::from(AGAIN) + 1, 0));
+        assert!(!disappointed(u64::from(AGAIN) + 1, 1 << 10), "what was seen for long stands");
     }
 
     #[test]

@@ -2,11 +2,10 @@
 
 use units::Nanos;
 
-/// What [`Adaptive`](super::Adaptive) expects of the wait that it chose, and what is owed. Nothing here needs a division
-/// until someone asks.
+/// What [`Adaptive`](super::Adaptive) expects of the wait that it chose, and what is owed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Belief {
-    /// How long to wait; for a block, how long until the next frame, as expected. Zero: polls on.
+    /// How long to wait; for a block, how long until the next frame, as expected. Zero: polls on, or an idle core blocks.
     pub wait: Nanos,
     /// The wait, the wake-up and the work on what came meanwhile. Zero if nothing was compared: an idle core blocks
     /// whatever it costs.
@@ -14,7 +13,7 @@ pub struct Belief {
     /// What that costs, late packets apart, as the time of a core that polls. `None` until a first wait has been
     /// measured: what it was reckoned with is an assumption.
     pub costs: Option<Nanos>,
-    /// The time in which the goal allows as many late packets as are expected.
+    /// The time in which the goal allows as many late packets as are expected: of a wait that is due for a trial, fewer than are learned.
     pub late_worth: Nanos,
     /// The mean time between packets.
     pub gap: Nanos,

@@ -21,7 +21,7 @@
 //! ```text
 //!             ┌────────── learned ──────────┐                 ┌── plan: T, C, L of each candidate ──┐
 //!  wait ends ─┤ lateness by kind and length │                 │ sleep: the budget less the lateness │
-//!             │ price    by kind and length ├──► expected ──► │        (its 50 ... 99.9 %), 1/2, 1/4│──► the least
+//!             │ price    by kind and length ├──► expected ──► │        (50 ... 100 %, 2x), 1/2, 1/4 │──► the least
 //!  frames ────┤ gaps by octave; the period  │    T, C, L      │ block: until the next frame         │    of all
 //!             │ work a packet               │       ▲         │ until shortly before a forecast     │
 //!             └──────────────┬──────────────┘       │         │ poll on                             │

