@@ -165,7 +165,7 @@ pub fn percent(share: Option<f64>) -> String {
 fn small_percent(share: f64) -> String {
     match share * 100.0 {
         0.0 => "0 %".to_owned(),
-        percent if percent < 0.000_5 => "under 0.001 %".to_owned(),
+        percent if percent < 0.000_5 => "< 0.001 %".to_owned(),
         percent if percent < 0.1 => format!("{percent:.3} %"),
         percent => format!("{percent:.1} %"),
     }
@@ -250,7 +250,7 @@ edge/0: chose sleep 38us: 50us a packet (10.0 % CPU), expected late 0.3 %, owed 
             ),
             (
                 said("poll", "late", Some(10_000), Some(0.000_001)),
-                "chose poll: 10us a packet (10.0 % CPU), expected late under 0.001 %, owed 1.2 late packets",
+                "chose poll: 10us a packet (10.0 % CPU), expected late < 0.001 %, owed 1.2 late packets",
             ),
         ] {
             assert_eq!(line, expected);
