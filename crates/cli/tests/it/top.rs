@@ -73,7 +73,7 @@ fn the_table_has_a_row_a_worker() {
     assert!(output.status.success());
     let table = text(&output.stdout);
     assert!(table.starts_with("WORKER") && table.contains("\nedge/0  macswap  adaptive p99=40us  running"), "{table}");
-    let chose = "\nedge/0: chose block: 4.2us a packet (5.0 % CPU), expected late 0.3 %, owed 1.2 late packets\n";
+    let chose = "\nedge/0: chose block: 4.2us a packet (5.0 % CPU), expected late 0.3 %, owed 1.2 packets\n";
     assert!(table.contains(chose), "{table}");
 }
 

@@ -106,7 +106,7 @@ pub fn why(rate: &Rate) -> String {
 /// A choice that is older than this says so, in nanoseconds.
 const OLD: u64 = 100_000_000;
 
-/// `chose block`, and `4.2us a packet (21.0 % CPU), expected late 0.3 %, owed 1.2 late packets`.
+/// `chose block`, and `4.2us a packet (21.0 % CPU), expected late 0.3 %, owed 1.2 packets`.
 pub fn choice(choice: &Choice) -> (String, String) {
     let length = || span(Some(choice.wait_ns));
     let what = match (choice.kind.as_str(), choice.reason.as_str()) {
@@ -116,7 +116,7 @@ pub fn choice(choice: &Choice) -> (String, String) {
     };
     let ago = if choice.age_ns > OLD { format!(" {} ago", span(Some(choice.age_ns))) } else { String::new() };
     let chose = format!("chose {what}{ago}");
-    let owed = format!("owed {:.1} late packets", choice.owed_packets);
+    let owed = format!("owed {:.1} packets", choice.owed_packets);
     let Some(late) = choice.expected_late_ratio else {
         return (chose, format!("idle, cost and lateness not compared, {owed}"));
     };
@@ -194,7 +194,7 @@ mod tests {
 WORKER  APP    MODE                 STATE          RX        TX   DROPS     P50     P99  P99.9     MAX     CPU  WAKE-UPS
 edge/0  l2fwd  adaptive p99.9=50us  running  2.00kpps  1.80kpps  200pps  2.51us  2.99us      –  2.99us  12.0 %    2000/s
 edge/0: time busy 10.0 %, sleep 50.0 %, rest 40.0 %; why periodic 80.0 %, traffic 20.0 %; drops no_route 200pps
-edge/0: chose sleep 38us: 50us a packet (10.0 % CPU), expected late 0.3 %, owed 1.2 late packets
+edge/0: chose sleep 38us: 50us a packet (10.0 % CPU), expected late 0.3 %, owed 1.2 packets
 ";
         assert_eq!(render(&document()), expected);
     }
@@ -233,24 +233,24 @@ edge/0: chose sleep 38us: 50us a packet (10.0 % CPU), expected late 0.3 %, owed 
         for (line, expected) in [
             (
                 said("block", "interrupt", Some(4_200), Some(0.003)),
-                "chose block: 4.2us a packet (10.0 % CPU), expected late 0.3 %, owed 1.2 late packets",
+                "chose block: 4.2us a packet (10.0 % CPU), expected late 0.3 %, owed 1.2 packets",
             ),
             (
                 said("block", "periodic", Some(4_200), Some(0.000_05)),
                 "chose a wake-up in 38us, before a forecast frame: 4.2us a packet (10.0 % CPU), expected late \
-                 0.005 %, owed 1.2 late packets",
+                 0.005 %, owed 1.2 packets",
             ),
             (
                 said("sleep", "loss_bound", None, Some(0.0)),
-                "chose sleep 38us: price not measured yet, expected late 0 %, owed 1.2 late packets",
+                "chose sleep 38us: price not measured yet, expected late 0 %, owed 1.2 packets",
             ),
             (
                 said("block", "idle", None, None),
-                "chose block: idle, cost and lateness not compared, owed 1.2 late packets",
+                "chose block: idle, cost and lateness not compared, owed 1.2 packets",
             ),
             (
                 said("poll", "late", Some(10_000), Some(0.000_001)),
-                "chose poll: 10us a packet (10.0 % CPU), expected late < 0.001 %, owed 1.2 late packets",
+                "chose poll: 10us a packet (10.0 % CPU), expected late < 0.001 %, owed 1.2 packets",
             ),
         ] {
             assert_eq!(line, expected);

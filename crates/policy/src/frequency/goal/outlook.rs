@@ -323,7 +323,8 @@ mod tests {
             let before = outlook.costs[10];
             for window in 0..windows {
                 // All went as hoped, but for the last look.
-                let hoped = platform.power(5) * POLLS >> if window + 1 == windows { 4 } else { 0 };
+                let last = window + 1 == windows;
+                let hoped = platform.power(5) * POLLS / if last { 16 } else { 1 };
                 (outlook.hoped, outlook.wrong) = (hoped, SAME);
                 outlook.look(at(window), &platform, &waiting, 5);
             }
