@@ -100,7 +100,7 @@ pub struct Choice {
     pub expected_late_ratio: Option<f64>,
     /// The share of late packets that is aimed at: somewhat less than the goal allows.
     pub aimed_late_ratio: f64,
-    /// Late packets above the share that is aimed at which punctual ones have not made up for yet; bounded.
+    /// The debt: each late packet adds one, and each packet takes off the share that may be late (`aimed_late_ratio`). Never below 0, and capped.
     pub owed_packets: f64,
     /// The price of a late packet that follows: 1 is the time in which one is aimed at.
     pub multiplier: f64,

@@ -19,7 +19,7 @@ pub struct Belief {
     pub gap: Nanos,
     /// The share of late packets that is aimed at, in ppm: somewhat less than the goal allows.
     pub aimed_ppm: u32,
-    /// Late packets that are owed, in millionths: those beyond the share that is aimed at, and no more than are still paid for.
+    /// The debt, in millionths of a packet: each late packet adds one, each packet takes off the share that is aimed at; capped.
     pub owed_millionths: u64,
     /// The price of a late packet that follows, in 256ths of the time in which one is aimed at.
     pub multiplier_256ths: u64,

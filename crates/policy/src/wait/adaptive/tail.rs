@@ -33,8 +33,9 @@ const SHARE_PPM: [u64; PARTS] = [500_000, 250_000, 150_000, 90_000, 9_000, 900, 
 pub(super) struct Atoms {
     pub(super) at: [u64; PARTS],
     pub(super) mean: u64,
+    /// Where that sample is then taken to lie, in nanoseconds.
     pub(super) beyond: u64,
-    /// In millionths.
+    /// How likely the next sample is to exceed all that were seen, in millionths.
     unseen: u64,
 }
 
