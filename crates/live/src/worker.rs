@@ -378,7 +378,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
     fn publish(&mut self, now: Instant<Monotonic>, decision: &Decision<Monotonic>) {
         let (kind, reason) = (decision.action.kind(), decision.reason);
         let (last, since) = &mut self.published;
-        *since += 1;
+        *since = since.saturating_add(1);
         if kind == WaitKind::Poll && *last == Some((kind, reason)) && *since < PUBLISHED_EVERY {
             return;
         }
