@@ -66,7 +66,8 @@ in_time() {
 # What is kept of texts that can hold secrets: see crates/host/src/snapshot/kept.txt.
 cat >"$work/kept" <<'KEPT'
 # What a snapshot keeps although it stands in a text that can hold secrets: names whose values (parameter, setting,
-# kubelet, cpuinfo, config, dmidecode, option) are kept, and words that stand alone (flag). Everything else is masked.
+# kubelet, cpuinfo, config, dmidecode, option) are kept, words that stand alone (flag), and lines of cpuinfo that consist of the
+# kernel's own names for what a CPU can do (cpunames). Everything else is masked.
 # Names of cpuinfo and dmidecode: in lower case, with _ for spaces. Parameters and flags: with _ for dashes.
 parameter acpi acpi_enforce_resources amd_iommu amd_iommu_intr amd_prefcore amd_pstate apic apparmor audit audit_backlog_limit
 parameter biosdevname cgroup_disable cgroup_no_v1 clearcpuid clocksource cma console consoleblank cpufreq.default_governor
@@ -169,6 +170,7 @@ cpuinfo address_sizes apicid bogomips bugs cache_alignment cache_size clflush_si
 cpuinfo cpu_implementer cpu_mhz cpu_part cpu_revision cpu_variant cpuid_level features flags fpu fpu_exception hardware hart
 cpuinfo initial_apicid isa marchid microcode mimpid mmu model model_name mvendorid physical_id power_management processor
 cpuinfo revision siblings stepping tlb_size uarch vendor_id vmx_flags wp core_id clock
+cpunames bugs features flags isa vmx_flags
 config CC_VERSION_TEXT DEFAULT_TCP_CONG LOCALVERSION LSM
 dmidecode bank_locator configured_clock_speed configured_memory_speed data_width error_correction_type form_factor locator
 dmidecode memory_technology rank size speed total_width type type_detail
@@ -204,6 +206,12 @@ function prose(text,    out, word, sep) {
         out = out (private(word) ? "MASKED" : word) sep
     }
     return out (private(text) ? "MASKED" : text)
+}
+# What a CPU can do, by the kernel's own names: some look like keys (avx512_vp2intersect).
+function features(text,    n, i, words, out) {
+    n = split(text, words, / /)
+    for (i = 1; i <= n; i++) out = out (i > 1 ? " " : "") (words[i] ~ /^[a-z0-9_]*$/ ? words[i] : prose(words[i]))
+    return out
 }
 function public(value,    n, i, parts) {
     if (value ~ /[^A-Za-z0-9_,.:;+*()!^%@$#=-]/) return 0
@@ -292,7 +300,7 @@ mode == "kubelet" {
 mode == "cpuinfo" || mode == "dmidecode" {
     at = index($0, ":"); name = tolower(trimmed(substr($0, 1, at - 1))); gsub(/ /, "_", name)
     if (!at) { if ($0 == "" || $0 == "Memory Device") print; next }
-    if (keeps(mode, name)) print substr($0, 1, at) prose(substr($0, at + 1))
+    if (keeps(mode, name)) print substr($0, 1, at) (keeps("cpunames", name) ? features(substr($0, at + 1)) : prose(substr($0, at + 1)))
     next
 }
 mode == "config" {

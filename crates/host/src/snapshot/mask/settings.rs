@@ -101,11 +101,19 @@ fn table(kind: &str, text: &str) -> String {
         };
         let name = key.trim().to_ascii_lowercase().replace(' ', "_");
         match keeps(kind, &name) {
+            true if keeps("cpunames", &name) => Some(format!("{key}:{}\n", features(value))),
             true => Some(format!("{key}:{}\n", prose(value))),
             false => None,
         }
     };
     text.lines().filter_map(line).collect()
+}
+
+/// What a CPU can do, by the kernel's own names: some look like keys (avx512_vp2intersect).
+fn features(value: &str) -> String {
+    let is_name = |word: &str| word.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_');
+    let word = |word: &str| if is_name(word) { word.to_owned() } else { prose(word) };
+    value.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
 /// `/proc/cpuinfo`: boards and mainframes print their serial numbers there.
@@ -367,6 +375,14 @@ mod tests {
         let arm =
             "processor\t: 0\nHardware\t: BCM2835\nSerial\t\t: 10000000abcdef01\nmodel name\t: A\n\nModel\t\t: Pi\n";
         assert_eq!(cpu_info(arm), "processor\t: 0\nHardware\t: BCM2835\nmodel name\t: A\n\nModel\t\t: Pi\n");
+        for flags in [
+            "flags\t\t: fpu avx512_vp2intersect avx512_4vnniw 3dnowprefetch\n",
+            "isa\t\t: rv64imafdcv_zicbom_zicntr_zve32x_zvl128b\n",
+        ] {
+            assert_eq!(cpu_info(flags), flags);
+        }
+        let other = "flags\t\t: fpu AKIAIOSFODNN7EXAMPLE\n";
+        assert_eq!(cpu_info(other), "flags\t\t: fpu MASKED\n");
         let text = "CONFIG_HZ=250\n# CONFIG_X is not set\nCONFIG_CMDLINE=\"quiet psk=hunter2\"\nCONFIG_DEFAULT_HOSTNAME=\"h\"\n\
                     CONFIG_LOCALVERSION=\"-rt\"\nCONFIG_PHYSICAL_START=0x1000000\n";
         assert_eq!(
