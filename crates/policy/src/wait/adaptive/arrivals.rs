@@ -15,6 +15,8 @@ const DOUBT: u64 = UNIT / 16;
 const MEMORY: u64 = 2048 * UNIT;
 /// Gaps after which the hazards are worked out anew.
 const RENEW: u32 = 64;
+/// Gaps after which the mean is worked out anew, unless one is much longer than it.
+const MEAN_EACH: u32 = 8;
 /// A residual time is no longer than this: the loop looks after its devices so often.
 const LONGEST: u64 = 100_000_000;
 
@@ -34,6 +36,8 @@ pub(super) struct Gaps {
     /// Packets and the time that they took, halved now and then: the mean rate.
     packets: u64,
     span: u64,
+    /// These divided, as of the last [`MEAN_EACH`] gaps.
+    mean: u64,
 }
 
 /// How long a frame takes from its arrival until a poll can find it: the device writes it into memory meanwhile. In nanoseconds.
@@ -97,6 +101,7 @@ impl Gaps {
             since_renewal: 0,
             packets: 0,
             span: 0,
+            mean: LONGEST,
         };
         gaps.renew();
         gaps
@@ -118,6 +123,9 @@ impl Gaps {
         self.since_renewal += 1;
         if self.since_renewal >= RENEW || self.total <= 32 * UNIT {
             self.renew();
+        }
+        if self.since_renewal.is_multiple_of(MEAN_EACH) || nanos / 4 >= self.mean {
+            self.mean = self.span.checked_div(self.packets).map_or(LONGEST, |gap| gap.max(1));
         }
     }
 
@@ -149,7 +157,7 @@ impl Gaps {
 
     /// The mean gap, in nanoseconds; [`LONGEST`] if nothing came yet.
     pub(super) fn mean(&self) -> u64 {
-        self.span.checked_div(self.packets).map_or(LONGEST, |gap| gap.max(1))
+        self.mean
     }
 
     /// Of the time, how much the silence is in each octave, in 2^-16.

@@ -76,7 +76,7 @@ pub use costs::{LENGTHS, Lateness, TimedCost, WakeCosts};
 use owed::Owed;
 use period::Period;
 pub use plan::Slower;
-use plan::{BLOCK, POLL, Plan, UNTIL};
+use plan::{BLOCK, Choice, POLL, Plan, UNTIL};
 use prices::Kind;
 use tail::Tail;
 
@@ -169,17 +169,6 @@ pub struct Paid {
     saved: i64,
     /// Late packets less those that are aimed at, in millionths.
     late: i64,
-}
-
-/// A wait, what it costs with its late packets (at a multiplier of one, these: `weight`), and how long it lasts.
-#[derive(Clone, Copy, Default, Debug)]
-struct Choice {
-    slot: usize,
-    wait: u64,
-    costs: u64,
-    lasts: u64,
-    late: u64,
-    weight: u64,
 }
 
 /// What a decision was made by.
@@ -413,8 +402,8 @@ impl<C> Adaptive<C> {
             self.learned = Some(now);
             self.plan.age();
         }
-        let allowed_each = Nanos::from_nanos(self.owed.each(self.plan.gaps.mean())).max(DOUBT_AFTER);
-        if now.since(self.doubted).is_none_or(|since| since >= allowed_each) {
+        let allowed_each = || Nanos::from_nanos(self.owed.each(self.plan.gaps.mean()));
+        if now.since(self.doubted).is_none_or(|since| since >= DOUBT_AFTER && since >= allowed_each()) {
             self.doubted = now;
             // Who is deep in debt tries nothing.
             if self.owed.multiplier() <= 256 {
@@ -423,11 +412,7 @@ impl<C> Adaptive<C> {
         }
         let multiplier = self.owed.multiplier();
         let silence = silence.unwrap_or(Nanos::ZERO).as_nanos();
-        let mut best = Choice { slot: POLL, wait: 0, costs: 1, lasts: 1, late: 0, weight: 0 };
-        for (slot, cell) in self.plan.row(arrivals::octave(silence)).iter().enumerate() {
-            let costs = cell.costs + cell.weight * multiplier / 256;
-            best.or(Choice { slot, wait: cell.wait, costs, lasts: cell.lasts, late: cell.late, weight: cell.weight });
-        }
+        let mut best = self.plan.best(arrivals::octave(silence), multiplier, now.as_nanos());
         let forecast = self.forecast(now);
         if let Some(forecast) = forecast {
             best.or(forecast);
@@ -464,8 +449,7 @@ impl<C> Adaptive<C> {
                     return Decision { action: Action::Poll, reason: Reason::Traffic };
                 }
                 (self.chosen, self.expected) = (slot, best.late);
-                let cut = self.plan.is_cut(best.wait);
-                let reason = if cut { Reason::LossBound } else { Reason::Budget };
+                let reason = if best.cut { Reason::LossBound } else { Reason::Budget };
                 Decision { action: Action::SleepUntil(until), reason }
             }
         }
@@ -487,27 +471,18 @@ impl<C> Adaptive<C> {
         for (part, margin) in plan.margins.iter().enumerate().filter(|(_, margin)| **margin < ahead) {
             let (late, weight) = (plan.lates[part], plan.weights[part]);
             let costs = plan.costs[part] + polling + weight * multiplier / 256;
-            let choice = Choice { slot: plan::until(part), wait: ahead - margin, costs, lasts, late, weight };
+            let choice =
+                Choice { slot: plan::until(part), wait: ahead - margin, costs, lasts, late, weight, cut: false };
             best.get_or_insert(choice).or(choice);
         }
         if plan.block.wait > 0 {
             let plan::Cell { wait, late, weight, .. } = plan.block;
             let costs = plan.block.costs + weight * multiplier / 256;
-            let choice = Choice { slot: BLOCK, wait, costs, lasts: lasts.max(plan.block.lasts), late, weight };
+            let choice =
+                Choice { slot: BLOCK, wait, costs, lasts: lasts.max(plan.block.lasts), late, weight, cut: false };
             best.get_or_insert(choice).or(choice);
         }
         best
-    }
-}
-
-impl Choice {
-    /// Takes the other if that costs less per time.
-    #[inline]
-    fn or(&mut self, other: Self) {
-        let dear = u128::from(other.costs) * u128::from(self.lasts) >= u128::from(self.costs) * u128::from(other.lasts);
-        if other.wait > 0 && !dear {
-            *self = other;
-        }
     }
 }
 

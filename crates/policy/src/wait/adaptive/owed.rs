@@ -41,6 +41,8 @@ pub(super) struct Owed {
     most: u64,
     /// How many are late at a time, in sixteenths.
     batch: u64,
+    /// The multiplier, in 256ths: it is asked for much more often than it changes.
+    multiplier: u64,
 }
 
 impl Owed {
@@ -51,6 +53,7 @@ impl Owed {
             scale: GAIN,
             most: MOST * GAIN,
             batch: 0,
+            multiplier: 0,
         }
     }
 
@@ -70,6 +73,7 @@ impl Owed {
         let batches = (BATCHES * self.batch / 16).min(allowed_in(PAID_IN));
         self.scale = allowed_in(MEMORY).max(batches).max(GAIN);
         self.most = (MOST * self.scale).max(allowed_in(PATIENCE * MEMORY)).max(BATCHES_OWED * self.batch / 16);
+        self.set_multiplier();
     }
 
     #[inline]
@@ -82,7 +86,11 @@ impl Owed {
         }
         let most = self.most * ONE;
         let owed = self.owed.saturating_add(late.saturating_mul(ONE)).min(most.max(self.owed));
-        self.owed = owed.saturating_sub(packets * self.share);
+        let owed = owed.saturating_sub(packets * self.share);
+        if owed != self.owed {
+            self.owed = owed;
+            self.set_multiplier();
+        }
     }
 
     /// Late packets that are owed, in millionths.
@@ -92,7 +100,11 @@ impl Owed {
 
     /// The multiplier, in 256ths.
     pub(super) fn multiplier(&self) -> u64 {
-        (self.owed * 256 / (self.scale * ONE)).min(MOST * 256)
+        self.multiplier
+    }
+
+    fn set_multiplier(&mut self) {
+        self.multiplier = (self.owed * 256 / (self.scale * ONE)).min(MOST * 256);
     }
 }
 

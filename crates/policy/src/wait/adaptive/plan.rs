@@ -18,8 +18,12 @@ pub(super) const POLL: usize = SLOTS;
 const ENOUGH: u32 = 8;
 /// Samples of a class after which its parts are worked out anew.
 const RENEW: u32 = 16;
-/// Waits that teach something, after which one candidate of a row is worked out anew.
+/// Waits that teach something, after which one candidate of a row is worked out anew...
 const STALE: u32 = 4;
+/// ...but not sooner than so long after the last one, in nanoseconds: it takes about a microsecond.
+const STALE_FOR: u64 = 300_000;
+/// Waits that teach something, before which that is not asked: each of the first says much.
+const YOUNG: u32 = 4_096;
 /// A price of lateness is no more than this, in nanoseconds.
 const MOST_WEIGHT: u64 = 1 << 33;
 /// So many packets after waits for a forecast outweigh the model: it takes the forecast for right, which it need not be.
@@ -68,6 +72,8 @@ pub(super) struct Cell {
     pub(super) late: u64,
     /// Packets that come until it is over, in millionths.
     packets: u64,
+    /// Whether the ring, and not the goal, cut it to this length.
+    pub(super) cut: bool,
 }
 
 /// The candidates after a silence.
@@ -76,10 +82,53 @@ struct Row {
     cells: [Cell; SLEEPS + 1],
     /// The next one to be worked out anew; `None`: none has been.
     next: Option<usize>,
-    /// What had been learned when that was done last.
+    /// What had been learned, and what time it was, when that was done last.
     learned: u32,
+    at: u64,
     /// Those that have been late since they were worked out, a bit each.
     late: u32,
+    /// The cheapest of them, and the multiplier at which it is.
+    best: Option<(u64, Choice)>,
+}
+
+impl Row {
+    fn compare(&mut self, multiplier: u64) -> Choice {
+        let mut best = Choice::POLL;
+        for (slot, cell) in self.cells.iter().enumerate() {
+            let Cell { wait, lasts, weight, late, cut, .. } = *cell;
+            let costs = cell.costs + weight * multiplier / 256;
+            best.or(Choice { slot, wait, costs, lasts, late, weight, cut });
+        }
+        self.best = Some((multiplier, best));
+        best
+    }
+}
+
+/// A wait, what it costs with its late packets (at a multiplier of one, these: `weight`), and how long it lasts.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Choice {
+    pub(super) slot: usize,
+    pub(super) wait: u64,
+    pub(super) costs: u64,
+    pub(super) lasts: u64,
+    pub(super) late: u64,
+    pub(super) weight: u64,
+    /// Whether the ring, and not the goal, cut it to this length.
+    pub(super) cut: bool,
+}
+
+impl Choice {
+    /// Costs what it lasts.
+    const POLL: Self = Self { slot: POLL, wait: 0, costs: 1, lasts: 1, late: 0, weight: 0, cut: false };
+
+    /// Takes the other if that costs less per time.
+    #[inline]
+    pub(super) fn or(&mut self, other: Self) {
+        let dear = u128::from(other.costs) * u128::from(self.lasts) >= u128::from(self.costs) * u128::from(other.lasts);
+        if other.wait > 0 && !dear {
+            *self = other;
+        }
+    }
 }
 
 /// What was seen of a candidate: packets, late ones, and how many of them the model had expected. These in millionths.
@@ -187,7 +236,7 @@ pub(super) struct Plan {
 impl Plan {
     pub(super) fn new(target: u64, longest: u64, ring: u64, share: u64, interrupts: bool) -> Self {
         const LATENESS: Lateness = Lateness { tail: Tail::new(), atoms: Atoms::NONE, since: 0 };
-        let row = Row { cells: [Cell::default(); SLEEPS + 1], next: None, learned: 0, late: 0 };
+        let row = Row { cells: [Cell::default(); SLEEPS + 1], next: None, learned: 0, at: 0, late: 0, best: None };
         Self {
             gaps: Gaps::new(),
             prices: Prices::new(),
@@ -392,7 +441,8 @@ impl Plan {
             }
         }
         let price = self.prices.of(Kind::Timer, away, slower.timer);
-        self.cell(slot, wait, away, price, packets, late, slower)
+        let cut = wait + self.lateness(Kind::Timer, wait).at[PARTS - 2] >= self.ring;
+        Cell { cut, ..self.cell(slot, wait, away, price, packets, late, slower) }
     }
 
     /// How much longer packets take after waits for the device: the way back and the work.
@@ -442,7 +492,8 @@ impl Plan {
         let work = (u128::from(packets) * u128::from(each) / 1_000_000) as u64;
         let share = (u128::from(late) * u128::from(ONE) / u128::from(packets.max(1))) as u64;
         let late = self.corrected(slot, packets, late, slower);
-        Cell { wait, lasts: away + work, costs: price + work, weight: self.weight(late), late: share.min(ONE), packets }
+        let (lasts, costs, weight) = (away + work, price + work, self.weight(late));
+        Cell { wait, lasts, costs, weight, late: share.min(ONE), packets, cut: false }
     }
 
     /// How long a sleep is that ends in time although it ends later than usual.
@@ -470,11 +521,6 @@ impl Plan {
         }
     }
 
-    /// Whether the ring, and not the goal, cut a sleep of this length.
-    pub(super) fn is_cut(&self, wait: u64) -> bool {
-        wait + self.lateness(Kind::Timer, wait).at[PARTS - 2] >= self.ring
-    }
-
     fn work_out(&self, octave: usize, slot: usize, slower: Slower) -> Cell {
         let silence = begins(octave);
         if slot < SLEEPS {
@@ -492,30 +538,41 @@ impl Plan {
         Cell { weight: cell.weight >> self.doubts[slot], ..cell }
     }
 
-    /// The candidates after a silence of this octave. One of them is worked out anew now and then.
+    /// The cheapest candidate after a silence of this octave, at `now` in nanoseconds. One of them is worked out anew now and then.
     #[inline]
-    pub(super) fn row(&mut self, octave: usize) -> &[Cell; SLEEPS + 1] {
+    pub(super) fn best(&mut self, octave: usize, multiplier: u64, now: u64) -> Choice {
         self.last = octave;
-        let Row { next, learned, late, .. } = self.rows[octave];
-        if late > 0 && next.is_some() {
+        let Row { next, learned, at, late, .. } = &self.rows[octave];
+        let stale = self.learned.wrapping_sub(*learned) >= STALE
+            && (self.learned < YOUNG || now.wrapping_sub(*at) >= STALE_FOR);
+        if next.is_none() || stale || *late > 0 {
+            self.renew(octave, now, stale);
+        }
+        let row = &mut self.rows[octave];
+        match row.best {
+            Some((at, best)) if at == multiplier => best,
+            _ => row.compare(multiplier),
+        }
+    }
+
+    #[cold]
+    fn renew(&mut self, octave: usize, now: u64, stale: bool) {
+        let Row { next, late, .. } = self.rows[octave];
+        let Some(slot) = next else { return self.fill(octave, now) };
+        if late > 0 {
             self.reconsider(octave, late);
         }
-        match next {
-            Some(_) if self.learned.wrapping_sub(learned) < STALE => {}
-            Some(slot) => {
-                let cell = self.hopeful(octave, slot);
-                let row = &mut self.rows[octave];
-                row.cells[slot] = cell;
-                row.next = Some((slot + 1) % (SLEEPS + 1));
-                row.learned = self.learned;
-            }
-            None => self.fill(octave),
+        if stale {
+            let cell = self.hopeful(octave, slot);
+            let row = &mut self.rows[octave];
+            row.cells[slot] = cell;
+            row.next = Some((slot + 1) % (SLEEPS + 1));
+            (row.learned, row.at) = (self.learned, now);
         }
-        &self.rows[octave].cells
+        self.rows[octave].best = None;
     }
 
     /// What was late is worked out anew at once.
-    #[cold]
     fn reconsider(&mut self, octave: usize, late: u32) {
         for slot in (0..=SLEEPS).filter(|slot| late & (1 << slot) != 0) {
             self.rows[octave].cells[slot] = self.hopeful(octave, slot);
@@ -523,10 +580,9 @@ impl Plan {
         self.rows[octave].late = 0;
     }
 
-    #[cold]
-    fn fill(&mut self, octave: usize) {
+    fn fill(&mut self, octave: usize, now: u64) {
         let cells = core::array::from_fn(|slot| self.hopeful(octave, slot));
-        self.rows[octave] = Row { cells, next: Some(0), learned: self.learned, late: 0 };
+        self.rows[octave] = Row { cells, next: Some(0), learned: self.learned, at: now, late: 0, best: None };
     }
 
     /// Works everything out anew when it is asked for next.
@@ -601,6 +657,14 @@ mod tests {
         (plan.service, plan.work) = (2 * US, 2 * US);
         plan.forget();
         plan
+    }
+
+    impl Plan {
+        /// The candidates, as a decision finds them.
+        fn cells(&mut self, octave: usize) -> &[Cell] {
+            self.best(octave, 0, 0);
+            &self.rows[octave].cells
+        }
     }
 
     /// A block of 100 us that ended so late, and the time from arrival to departure.
@@ -704,9 +768,9 @@ mod tests {
         let mut plan = plan();
         (0..100).for_each(|_| blocked(&mut plan, 5 * US, 8 * US));
         let octave = super::super::arrivals::octave(0);
-        assert_eq!(plan.row(octave)[BLOCK].weight, 0);
+        assert_eq!(plan.cells(octave)[BLOCK].weight, 0);
         plan.saw(BLOCK, 80, 80, 0);
-        assert!(plan.row(octave)[BLOCK].weight > 0, "the next decision is about what was seen");
+        assert!(plan.cells(octave)[BLOCK].weight > 0, "the next decision is about what was seen");
         // A higher frequency may be the remedy.
         let faster = Slower { work: SAME / 2, timer: SAME / 2, device: SAME / 2 };
         assert_eq!(plan.block(100 * US, faster).weight, 0);
@@ -717,7 +781,7 @@ mod tests {
         let mut plan = plan();
         (0..100).for_each(|_| blocked(&mut plan, 30 * US, 40 * US));
         let tries = |plan: &mut Plan, packets: u64| {
-            plan.row(0);
+            plan.best(0, 0, 0);
             (plan.doubts, plan.allowed) = ([0; SLOTS], [0; SLOTS]);
             plan.rows[0].cells[BLOCK].packets = packets * ONE;
             (0..3 * SLOTS as u32 * 8).for_each(|_| {

@@ -52,10 +52,12 @@ impl Prices {
     pub(super) fn add(&mut self, kind: Kind, length: u64, spent: u64, idle: u64) {
         let mean = &mut self.means[kind as usize][class(length)];
         mean.samples += 1;
-        let part = mean.samples.min(MEMORY);
+        let samples = mean.samples;
+        // By a constant, nearly always: no division.
+        let part = |difference: u64| if samples >= MEMORY { difference / MEMORY } else { difference / samples };
         let toward = |old: u64, new: u64| {
             let new = new.min(1 << 40) * FRACTION;
-            if new >= old { old + (new - old) / part } else { old - (old - new) / part }
+            if new >= old { old + part(new - old) } else { old - part(old - new) }
         };
         // One sample that is many times the mean is a stall of the machine: it counts as four times as much.
         let bounded = if mean.samples > 8 { spent.min(4 * mean.spent / FRACTION + 1_000) } else { spent };
