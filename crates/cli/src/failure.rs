@@ -123,7 +123,7 @@ pub fn describe(error: &anyhow::Error) -> (String, Status) {
 
 fn describe_probe(error: &probe::Error) -> String {
     match error {
-        probe::Error::Lacking { what, why, fix } => format!("error: {what}\n  why: {why}\n  fix: {fix}"),
+        probe::Error::Lacking { what, why, fix } => format!("error: cannot {what}\n  why: {why}\n  fix: {fix}"),
         probe::Error::Invalid { what, why } => format!("error: {what}\n  why: {why}"),
         probe::Error::Live(error) => describe_live(error),
         probe::Error::Tester(tester::Error::Device(error)) => describe_live(error),
@@ -150,10 +150,10 @@ fn describe_host(error: &anyhow::Error) -> Option<(String, bool)> {
 
 fn describe_live(error: &live::Error) -> String {
     match error {
-        live::Error::Lacking { what, why, fix } => format!("error: {what}\n  why: {why}\n  fix: {fix}"),
+        live::Error::Lacking { what, why, fix } => format!("error: cannot {what}\n  why: {why}\n  fix: {fix}"),
         live::Error::Invalid { what, why } => format!("error: {what}\n  why: {why}"),
         live::Error::PortLost { port, why } => format!("error: port {port} was lost\n  why: {why}"),
-        live::Error::System { what, source } => format!("error: {what}\n  why: {source}"),
+        live::Error::System { what, source } => format!("error: cannot {what}\n  why: {source}"),
     }
 }
 
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn every_kind_of_error_says_why() {
         let lacking = live::Error::Lacking { what: "a".into(), why: "b".into(), fix: "c".into() };
-        assert_eq!(describe(&lacking.into()), ("error: a\n  why: b\n  fix: c".to_owned(), Status::Lacking));
+        assert_eq!(describe(&lacking.into()), ("error: cannot a\n  why: b\n  fix: c".to_owned(), Status::Lacking));
         let invalid = live::Error::Invalid { what: "a".into(), why: "b".into() };
         assert_eq!(describe(&invalid.into()), ("error: a\n  why: b".to_owned(), Status::Wrong));
         let wrong = Failure::wrong("a", "b", "c");

@@ -105,14 +105,13 @@ impl Conditions {
         match self.virtualised.value {
             Some(true) => marks.push(Mark::new(
                 MarkKind::VirtualMachine,
-                "measured in a virtual machine: the host's scheduling is part of every figure, so none is a claim \
-                 about the hardware; compare only with runs in the same machine",
+                "measured in a virtual machine: every figure includes the scheduling of its host, so none describes the hardware; compare only with runs in the same machine",
             )),
             Some(false) => {}
             None => marks.push(Mark::new(
                 MarkKind::VirtualMachine,
                 format!(
-                    "unknown whether this is a virtual machine ({}): take no figure for a claim about the hardware",
+                    "unknown whether this is a virtual machine ({}): no figure may be taken as one of the hardware",
                     self.virtualised.unknown_because.as_deref().unwrap_or("no reason given")
                 ),
             )),
@@ -160,7 +159,7 @@ fn text(root: &Path, path: &str) -> Result<String, String> {
 
 fn number(root: &Path, path: &str) -> Result<i64, String> {
     let text = text(root, path)?;
-    text.parse().map_err(|_| format!("{path} is no number: {text:?}"))
+    text.parse().map_err(|_| format!("{path} is not a number: {text:?}"))
 }
 
 /// A read gives the effective value as a signed 32-bit number in the machine's order (kernel

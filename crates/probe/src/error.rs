@@ -6,9 +6,9 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The machine, the kernel or the permissions lack something.
-    #[error("{what}: {why}\nfix: {fix}")]
+    #[error("cannot {what}: {why}\nfix: {fix}")]
     Lacking {
-        /// What was tried, with its object.
+        /// What was tried, as it follows "cannot": "measure on CPU 3".
         what: String,
         /// What came back.
         why: String,

@@ -60,7 +60,7 @@ impl Load {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         // Ctrl-C is for us, who end it then.
         command.process_group(0);
-        let what = || format!("make the load {self}");
+        let what = || format!("run the load {self}");
         let child = Signals::spawn(&mut command).map_err(|error| {
             Error::lacking(what(), format!("stress-ng: {error}"), "apt-get install stress-ng, or --load none")
         })?;
@@ -73,7 +73,7 @@ impl Load {
             return Err(Error::lacking(
                 what(),
                 format!("stress-ng ended with {status}"),
-                format!("see what it says: stress-ng {words} --timeout 1s"),
+                format!("run it by hand to see its error: stress-ng {words} --timeout 1s"),
             ));
         }
         Ok(running)

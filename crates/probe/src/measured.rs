@@ -260,7 +260,7 @@ impl Measured {
         }
         let steps: Vec<&str> =
             self.marks.iter().filter(|mark| mark.kind == MarkKind::ClockStep).map(|mark| mark.text.as_str()).collect();
-        let refused = (!steps.is_empty()).then(|| format!("the clocks cannot be believed: {}", steps.join("; ")));
+        let refused = (!steps.is_empty()).then(|| format!("the clocks cannot be trusted: {}", steps.join("; ")));
         let (before, more) = (self.duration_ns, other.duration_ns);
         for term in &other.terms {
             match self.terms.iter_mut().find(|of| of.name == term.name) {
@@ -383,7 +383,7 @@ pub(crate) fn suspicion(name: &str, series: &Series) -> Option<Mark> {
     /// Samples from which it is no chance that all are equal to the nanosecond.
     const MANY: u64 = 100;
     let text = match (series.min_ns, series.max_ns) {
-        _ if series.n == 0 => format!("{name}: not one sample: measure for longer, or see what keeps the CPU"),
+        _ if series.n == 0 => format!("{name}: no sample: measure for longer, or find what occupies the CPU"),
         (_, Some(0)) => format!("{name}: all {} samples are 0 ns", series.n),
         (Some(min), Some(max)) if min == max && series.n >= MANY => {
             format!("{name}: all {} samples are {}", series.n, Nanos::from_nanos(min))

@@ -41,7 +41,7 @@ impl Observation {
         if !elsewhere.is_elsewhere() {
             marks.push(Mark::new(
                 MarkKind::Note,
-                "every CPU of this process is measured: whoever looks on shares one of them",
+                "every CPU of this process is measured, so the observing thread shares one of them",
             ));
         }
         let memory_locked = match live::os::lock_memory() {
@@ -76,7 +76,7 @@ impl Observation {
         let mut marks = self.marks;
         marks.extend(conditions.marks());
         marks.extend(events.iter().map(|event| Mark::new(MarkKind::ClockStep, event.clone())));
-        let refused = (!events.is_empty()).then(|| format!("the clocks cannot be believed: {}", events.join("; ")));
+        let refused = (!events.is_empty()).then(|| format!("the clocks cannot be trusted: {}", events.join("; ")));
         Seen { refused, marks }
     }
 }

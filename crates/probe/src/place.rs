@@ -44,7 +44,7 @@ pub fn allowed() -> Result<Vec<usize>, Error> {
 }
 
 fn affinity(thread: Option<Pid>) -> Result<Vec<usize>, Error> {
-    let set = sched_getaffinity(thread).map_err(|e| Error::system("ask for the CPUs of this process", e))?;
+    let set = sched_getaffinity(thread).map_err(|e| Error::system("read the CPUs of this process", e))?;
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
 
@@ -88,17 +88,17 @@ impl Drop for Elsewhere {
 pub fn check(wanted: &[usize]) -> Result<(), Error> {
     let allowed = allowed()?;
     if wanted.is_empty() {
-        return Err(Error::invalid("no CPU to measure on", "name at least one, such as --cpu 1"));
+        return Err(Error::invalid("no CPU to measure on", "give at least one, such as --cpu 1"));
     }
     for (at, cpu) in wanted.iter().enumerate() {
         if wanted[..at].contains(cpu) {
-            return Err(Error::invalid(format!("CPU {cpu}"), "it is named twice"));
+            return Err(Error::invalid(format!("CPU {cpu}"), "it is given twice"));
         }
         if !allowed.contains(cpu) {
             return Err(Error::lacking(
                 format!("measure on CPU {cpu}"),
                 format!("this process may use the CPUs {allowed:?}"),
-                "name CPUs that are online and in this process's cpuset: see /proc/self/status, Cpus_allowed_list",
+                "choose CPUs that are online and in the cpuset of this process (Cpus_allowed_list in /proc/self/status)",
             ));
         }
     }

@@ -118,15 +118,15 @@ impl Plan {
     fn left_out(&self) -> Vec<(Name, String)> {
         let mut out = Vec::new();
         if self.peer.is_none() {
-            let alone = |what: &str| format!("{what}: this process may use one CPU only");
+            let alone = |what: &str| format!("{what}: this process may use only one CPU");
             out.push((Name::Switch, alone("between two CPUs")));
-            out.push((Name::Interrupt, alone("to another CPU than the sender's")));
+            out.push((Name::Interrupt, alone("to a CPU other than the sender's")));
             out.push((Name::Idle, alone("woken by another CPU")));
         }
         if self.loaded() {
-            let why = |what: &str| format!("a load takes away what it measures: {what}");
-            out.push((Name::Idle, why("a CPU that sleeps")));
-            out.push((Name::Frequency, why("how long a known piece of work takes")));
+            let why = |what: &str| format!("the load would disturb what it measures: {what}");
+            out.push((Name::Idle, why("a sleeping CPU")));
+            out.push((Name::Frequency, why("the duration of a known piece of work")));
         }
         out
     }

@@ -95,13 +95,13 @@ impl BedConfig {
 
 fn two_cpus() -> Result<(usize, usize), LiveError> {
     let set = rustix::thread::sched_getaffinity(None)
-        .map_err(|e| LiveError::System { what: "read which CPUs may be used".into(), source: e.into() })?;
+        .map_err(|e| LiveError::System { what: "read the CPUs of this process".into(), source: e.into() })?;
     let mut cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
     match (cpus.next(), cpus.next()) {
         (Some(first), Some(second)) => Ok((first, second)),
         _ => Err(LiveError::Lacking {
-            what: "make a test bed".into(),
-            why: "only one CPU may be used, and tester and tested worker need one each".into(),
+            what: "set up the test bed".into(),
+            why: "this process may use only one CPU, but the tester and the tested worker need one each".into(),
             fix: "use a machine with two CPUs, or widen the cpuset: see Cpus_allowed_list in /proc/self/status".into(),
         }),
     }
@@ -121,7 +121,7 @@ impl Bed {
         if !rustix::process::geteuid().is_root() {
             return Err(Error::Device(LiveError::Lacking {
                 what: format!("make the lab {}", config.name),
-                why: "network namespaces, AF_XDP and SCHED_FIFO need root, and this is not root".into(),
+                why: "network namespaces, AF_XDP and SCHED_FIFO need root".into(),
                 fix: "try again with sudo".into(),
             }));
         }
@@ -169,10 +169,10 @@ impl Claim {
         bound.map(Self).map_err(|error| LiveError::Lacking {
             what: format!("make the lab {name}"),
             why: match error.kind() {
-                std::io::ErrorKind::AddrInUse => "another process measures in a lab of this name".into(),
+                std::io::ErrorKind::AddrInUse => "another process is measuring in a lab of this name".into(),
                 _ => error.to_string(),
             },
-            fix: "wait until it has ended, or choose another --name".into(),
+            fix: "wait until it ends, or choose another --name".into(),
         })
     }
 }
@@ -279,7 +279,7 @@ impl Session {
         let end = trial.start + trial.sending + config.drain;
         let gaps = self.reader.gaps_between(trial.start, end);
         let tested_gaps = if gaps.overrun {
-            Err("there were more gaps than the telemetry's ring holds".into())
+            Err("there were more gaps than the telemetry can hold".into())
         } else {
             Ok(gaps.spans.into_iter().map(|(start, end)| Gap { start, end }).collect::<Vec<_>>())
         };

@@ -104,7 +104,7 @@ pub fn sample(root: &Path, pid: u32, threads: &Threads, at: Instant<Monotonic>) 
         }
     }
     if found.is_empty() {
-        return Err(Error::malformed(tasks, "no thread is left"));
+        return Err(Error::malformed(tasks, "no thread is running any more"));
     }
     Ok(CpuSample { at, threads: found })
 }
@@ -155,7 +155,7 @@ fn thread(task: &Path) -> Result<ThreadCpu, Error> {
     let counter = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         let number = line.and_then(|rest| rest.trim().parse().ok());
-        number.ok_or_else(|| Error::malformed(&path, format!("has no line \"{name}: N\"")))
+        number.ok_or_else(|| Error::malformed(&path, format!("it has no line \"{name}: N\"")))
     };
     Ok(ThreadCpu {
         cpu: Nanos::from_nanos(cpu),

@@ -50,7 +50,7 @@ impl FrameSize {
         if !(Self::SMALLEST.0..=Self::LARGEST.0).contains(&octets) {
             return Err(Error::invalid(
                 format!("frame size {octets}"),
-                "expected 64 to 9004 octets, frame check sequence (4) included",
+                "expected 64 to 9004 bytes, including the 4-byte frame check sequence",
             ));
         }
         Ok(Self(octets))
@@ -77,7 +77,7 @@ impl FromStr for FrameSize {
     type Err = Error;
     fn from_str(text: &str) -> Result<Self, Error> {
         let octets = text.trim().parse().map_err(|_| {
-            Error::invalid(format!("frame size {text:?}"), "expected a number of octets, such as 64 or 1518")
+            Error::invalid(format!("frame size {text:?}"), "expected a number of bytes, such as 64 or 1518")
         })?;
         Self::with_fcs(octets)
     }
@@ -138,7 +138,7 @@ impl Template {
                 if ethertype < 0x0600 || ethertype == ETHERTYPE_IPV4 {
                     return Err(Error::invalid(
                         format!("EtherType {ethertype:#06x}"),
-                        "expected one from 0x0600 on that is not IPv4's, such as 0x88b5 (local experimental)",
+                        "expected one from 0x0600 that is not that of IPv4, such as 0x88b5 (local experimental)",
                     ));
                 }
                 octets[12..14].copy_from_slice(&ethertype.to_be_bytes());

@@ -37,7 +37,7 @@ impl<T> Reading<T> {
 impl<T> Default for Reading<T> {
     /// In documents of before it was kept.
     fn default() -> Self {
-        Self::unknown("the document does not say")
+        Self::unknown("not in the document")
     }
 }
 
@@ -180,7 +180,7 @@ fn c_states(root: &Path) -> Result<CStates, String> {
         }
     }
     if enabled.is_empty() && driver == "none" {
-        return Err("no cpuidle driver: idle states are the hypervisor's or the firmware's affair".into());
+        return Err("no cpuidle driver: the hypervisor or the firmware controls idle states".into());
     }
     Ok(CStates { driver, enabled })
 }

@@ -27,7 +27,7 @@ pub fn arrivals(path: &Path) -> Result<Vec<Arrival>, Error> {
 
 /// The same of a file's contents. The error says what is wrong, and where.
 pub fn parse(octets: &[u8]) -> Result<Vec<Arrival>, String> {
-    let header = octets.get(..GLOBAL_HEADER).ok_or("shorter than a pcap header (24 octets)")?;
+    let header = octets.get(..GLOBAL_HEADER).ok_or("shorter than a pcap header (24 bytes)")?;
     let magic = [header[0], header[1], header[2], header[3]];
     let (little, unit) = match magic {
         [0xd4, 0xc3, 0xb2, 0xa1] => (true, 1_000),
@@ -50,19 +50,21 @@ pub fn parse(octets: &[u8]) -> Result<Vec<Arrival>, String> {
     while at < octets.len() {
         let record = arrivals.len() + 1;
         if octets.len() - at < RECORD_HEADER {
-            return Err(format!("record {record}, octet {at}: the file ends within its header"));
+            return Err(format!("record {record}, offset {at}: the file ends within the record's header"));
         }
         let time = u64::from(word(at)) * 1_000_000_000 + u64::from(word(at + 4)) * unit;
         let (captured, original) = (word(at + 8) as usize, word(at + 12));
         let rest = octets.len() - at - RECORD_HEADER;
         if captured > rest {
-            return Err(format!("record {record}, octet {at}: {captured} octets captured, but {rest} are left"));
+            return Err(format!(
+                "record {record}, offset {at}: {captured} bytes captured, but only {rest} are left in the file"
+            ));
         }
         latest = time.saturating_sub(*first.get_or_insert(time)).max(latest);
         arrivals.push(Arrival { offset: Nanos::from_nanos(latest), data_octets: Some(original.max(SHORTEST)) });
         at += RECORD_HEADER + captured;
     }
-    if arrivals.is_empty() { Err("holds no frame".into()) } else { Ok(arrivals) }
+    if arrivals.is_empty() { Err("contains no frame".into()) } else { Ok(arrivals) }
 }
 
 #[cfg(test)]

@@ -210,7 +210,7 @@ pub struct Distribution {
 
 impl From<&Histogram> for Distribution {
     fn from(histogram: &Histogram) -> Self {
-        let why = if histogram.is_empty() { "no samples" } else { "all samples are in overflow" };
+        let why = if histogram.is_empty() { "no samples" } else { "all samples are above the histogram's range" };
         let max = match histogram.overflow() {
             0 => Reading::or_unknown(histogram.max_ns(), why),
             n => Reading::unknown(format!("{n} samples are above the histogram's range")),
@@ -331,11 +331,11 @@ impl LatencyResult {
             schedule: config.schedule.to_string(),
             seed: config.seed,
             frame_octets: config.layout.size.octets(),
-            latency_is: "round trip: intended send to pick-up by the tester, software clocks".into(),
+            latency_is: "round trip from the due send time to the pick-up by the tester, software clocks".into(),
             warm_up_ns: trial.warm_up.as_nanos(),
             duration_ns: trial.planned.as_nanos(),
             interrupted: trial.interrupted,
-            intended_pps: Reading::or_unknown(trial.intended_pps(), "no frame was due"),
+            intended_pps: Reading::or_unknown(trial.intended_pps(), "no frame was due to be sent"),
             offered_pps: Reading::or_unknown(trial.offered_pps(), none_sent),
             received_pps: Reading::or_unknown(trial.received_pps(), "no frame came back"),
             frames: FrameCounts {
@@ -359,7 +359,10 @@ impl LatencyResult {
                 unsent: *unsent,
                 lost: *lost,
                 lost_outside_gaps: *lost_outside_gaps,
-                share_excluded: Reading::or_unknown(split.share_excluded(), "no frame was due after the warm-up"),
+                share_excluded: Reading::or_unknown(
+                    split.share_excluded(),
+                    "no frame was due to be sent after the warm-up",
+                ),
                 gap_threshold_ns: config.gap_threshold.as_nanos(),
                 tx_allowance_ns: config.tx_allowance.as_nanos(),
                 recovery_fixed_ns: recovery.fixed.as_nanos(),
@@ -395,9 +398,10 @@ impl LatencyResult {
         let held = match (measured.value, self.exclusion.share_excluded.value) {
             _ if too_many_lost => Reading::known(false),
             (None, _) => Reading { value: None, unknown_because: measured.unknown_because.clone() },
-            (Some(_), Some(share)) if share > MOST_EXCLUDED => {
-                Reading::unknown(format!("{:.1} % of the frames met a gap and are left out", share * 100.0))
-            }
+            (Some(_), Some(share)) if share > MOST_EXCLUDED => Reading::unknown(format!(
+                "{:.1} % of the frames were under way during a gap and are excluded",
+                share * 100.0
+            )),
             (Some(ns), _) => Reading::known(ns <= bound.as_nanos()),
         };
         let bound_ns = bound.as_nanos();
@@ -503,8 +507,8 @@ impl LoadResult {
                 unsent_tolerance_ppm: config.unsent_tolerance_ppm,
                 failures_needed: config.failures_needed,
             },
-            highest_loss_free_pps: Reading::or_unknown(lower, "no load passed below the smallest that failed"),
-            lowest_failing_pps: Reading::or_unknown(upper, "no load failed"),
+            highest_loss_free_pps: Reading::or_unknown(lower, "no rate below the lowest failing rate passed"),
+            lowest_failing_pps: Reading::or_unknown(upper, "no rate failed"),
             end,
             trials: search.trials().iter().map(LoadTrial::from).collect(),
             latency: latency.map(Box::new).into(),

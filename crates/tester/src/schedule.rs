@@ -227,7 +227,7 @@ impl FromStr for Schedule {
     type Err = Error;
     fn from_str(text: &str) -> Result<Self, Error> {
         let wrong = |why: &str| Error::invalid(format!("schedule {text:?}"), format!("{why}; {FORMS}"));
-        let (kind, rest) = text.trim().split_once(':').ok_or_else(|| wrong("it has no colon"))?;
+        let (kind, rest) = text.trim().split_once(':').ok_or_else(|| wrong("it lacks a colon"))?;
         let rate = |text: &str| match text.parse::<PacketRate>() {
             Ok(rate) if rate.as_pps() == 0 => Err(wrong("a rate of 0 sends nothing")),
             Ok(rate) => Ok(rate),
@@ -239,7 +239,7 @@ impl FromStr for Schedule {
             Err(error) => Err(wrong(&format!("{text:?}: {error}"))),
         };
         let count = |text: &str| match text.trim().parse::<u32>() {
-            Ok(0) | Err(_) => Err(wrong(&format!("{text:?} is not a number of frames from 1 on"))),
+            Ok(0) | Err(_) => Err(wrong(&format!("{text:?} is not a number of frames (at least 1)"))),
             Ok(n) => Ok(n),
         };
         let mut parts = rest.split(',');
@@ -304,7 +304,7 @@ impl FromStr for Schedule {
             }
             "pcap" if rest.is_empty() => return Err(wrong("the file is missing")),
             "pcap" => Self::Pcap(rest.into()),
-            other => return Err(wrong(&format!("no schedule is called {other:?}"))),
+            other => return Err(wrong(&format!("there is no schedule {other:?}"))),
         };
         match options.first() {
             Some((key, _)) => Err(wrong(&format!("{kind} has no option {key:?}"))),

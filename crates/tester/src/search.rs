@@ -169,13 +169,13 @@ impl BinarySearch {
         if min_pps == 0 || min_pps >= max_pps {
             return Err(Error::invalid(
                 format!("search from {min_pps} to {max_pps} pps"),
-                "expected a lowest load from 1 pps on and a highest above it",
+                "expected a lowest rate of at least 1 pps and a higher highest rate",
             ));
         }
         if !(1..1_000_000).contains(&width_ppm) || failures_needed == 0 || max_trials == 0 {
             return Err(Error::invalid(
                 format!("search to {width_ppm} ppm, {failures_needed} failures, {max_trials} trials"),
-                "expected a width from 1 to 999,999 ppm, and failures and trials from 1 on",
+                "expected a width of 1 to 999,999 ppm, and at least 1 failure and 1 trial",
             ));
         }
         Ok(Self { config, trials: Vec::new(), loads: BTreeMap::new() })

@@ -86,7 +86,8 @@ fn memory(rest: &str) -> Result<PortText, String> {
     let mut parts = rest.split(',');
     let octets = parts.next().unwrap_or_default();
     let octets = octets.parse().ok().filter(|n| (60..=9000).contains(n));
-    let octets = octets.ok_or("the frame size of a memory port is 60 to 9000 bytes, without the check sequence: memory:64")?;
+    let octets =
+        octets.ok_or("the frame size of a memory port is 60 to 9000 bytes, without the check sequence: memory:64")?;
     let mut frames = None;
     for part in parts {
         frames = match part.split_once('=') {

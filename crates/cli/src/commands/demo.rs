@@ -48,18 +48,18 @@ fn write(typed: &Demo, result: &DemoResult) -> anyhow::Result<()> {
     match typed.json.as_deref() {
         Some(path) if is_stdout(path) => print_json(result)?,
         Some(path) => {
-            let text = serde_json::to_string(result).context("write the document")?;
+            let text = serde_json::to_string(result).context("cannot write the document")?;
             terminal::file(path, &(text + "\n"))
-                .with_context(|| format!("write the document to {}", path.display()))?;
+                .with_context(|| format!("cannot write the document to {}", path.display()))?;
         }
         None => {}
     }
     let mut out = terminal::out();
     if !typed.json.as_deref().is_some_and(is_stdout) {
-        out.write_all(demo::table::render(result).map_err(of_tester)?.as_bytes()).context("write the table")?;
-        writeln!(out, "report: {}", typed.output.display()).context("write the table")?;
+        out.write_all(demo::table::render(result).map_err(of_tester)?.as_bytes()).context("cannot write the table")?;
+        writeln!(out, "report: {}", typed.output.display()).context("cannot write the table")?;
     }
-    out.flush().context("write the table")
+    out.flush().context("cannot write the table")
 }
 
 /// Sets `stop` when a termination signal comes.
@@ -73,7 +73,7 @@ fn watch(signals: Signals, stop: Arc<AtomicBool>) -> anyhow::Result<()> {
             }
         }
     };
-    std::thread::Builder::new().name("signals".into()).spawn(wait).context("start a thread for signals")?;
+    std::thread::Builder::new().name("signals".into()).spawn(wait).context("cannot start a thread for signals")?;
     Ok(())
 }
 
@@ -95,7 +95,11 @@ fn check_writable(path: &Path) -> Result<(), Failure> {
         access(folder, Access::WRITE_OK).err().map(|e| format!("{}: {e}", folder.display()))
     };
     why.map_or(Ok(()), |why| {
-        Err(Failure::lacking(format!("write {}", path.display()), why, "name another file: see apus demo --help"))
+        Err(Failure::lacking(
+            format!("cannot write {}", path.display()),
+            why,
+            "name another file: see apus demo --help",
+        ))
     })
 }
 

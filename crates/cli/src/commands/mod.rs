@@ -59,7 +59,7 @@ pub(crate) fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
 pub(crate) fn print_json_to(out: &mut impl Write, document: &impl Serialize) -> anyhow::Result<()> {
     serde_json::to_writer_pretty(&mut *out, document)?;
     writeln!(out)?;
-    out.flush().context("write the document")
+    out.flush().context("cannot write the document")
 }
 
 /// Whether the user asked for output without colours: NO_COLOR set and not empty (no-color.org).

@@ -42,11 +42,11 @@ pub fn end(deferred: Deferred) -> Option<String> {
         Ok(None) => None,
         Ok(Some(back)) if back.closed => None,
         Ok(Some(back)) => Some(format!(
-            "the interrupts' deferral is not rolled back completely: see apus tune status, then apus tune rollback {}",
+            "the interrupt deferral is only partly rolled back; look at apus tune status, then run apus tune rollback {}",
             back.id
         )),
         Err(error) => {
-            Some(format!("the interrupts' deferral is not rolled back: {error}; try again with apus tune rollback"))
+            Some(format!("the interrupt deferral is not rolled back ({error}); try again with apus tune rollback"))
         }
     }
 }

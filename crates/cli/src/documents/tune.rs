@@ -527,11 +527,13 @@ impl OpenTransaction {
             namespace_gone: matches!(place, Whereabouts::Gone { .. }),
             damage: match &one.rest {
                 host::journal::Rest::Nothing => None,
-                host::journal::Rest::Torn => Some("it ends in a torn record, of a change that was not begun".into()),
+                host::journal::Rest::Torn => {
+                    Some("its last journal record is incomplete: that change was never made".into())
+                }
                 host::journal::Rest::Damaged { line, why, lost } => {
                     Some(format!("line {line} is damaged: {why}; {lost} lines are lost"))
                 }
-                host::journal::Rest::Untrusted { why } => Some(format!("it is not believed: {why}")),
+                host::journal::Rest::Untrusted { why } => Some(format!("its journal is not trusted: {why}")),
             },
             items: changed.chain(already).chain(refused).collect(),
         }
@@ -543,9 +545,9 @@ pub fn waits_for(access: &host::knob::Access, setting: &AnySetting, wanted: &Set
     let AnySetting::BootFragment(_) = setting else { return None };
     match BootFragment::missing(access, wanted.as_text()?) {
         Ok(Some(missing)) if missing.is_empty() => None,
-        Ok(Some(missing)) => Some(format!("update-grub and a reboot: not in force is {}", missing.join(" "))),
-        Ok(None) => Some("update-grub and a reboot, unless it is in force: /proc/cmdline is not there".into()),
-        Err(error) => Some(format!("update-grub and a reboot, unless it is in force: {error}")),
+        Ok(Some(missing)) => Some(format!("update-grub and a reboot; not in effect yet: {}", missing.join(" "))),
+        Ok(None) => Some("update-grub and a reboot, unless it already has: /proc/cmdline does not exist".into()),
+        Err(error) => Some(format!("update-grub and a reboot, unless it already has: {error}")),
     }
 }
 
@@ -559,7 +561,7 @@ impl OpenItem {
             now: None,
             stands: if matches!(place, Whereabouts::Gone { .. }) { "namespace_gone" } else { "elsewhere" }.into(),
             as_wanted: None,
-            reason: Some(format!("it is {place}")),
+            reason: Some(format!("it belongs to {place}")),
             waits_for: None,
             effect: None,
         }
@@ -581,7 +583,7 @@ impl OpenItem {
             Ok(Verdict::Otherwise { now, why } | Verdict::Unmoved { now, why }) => {
                 (Some(false), some(now), why.clone())
             }
-            Ok(Verdict::Gone) => (Some(false), None, Some("it is gone".into())),
+            Ok(Verdict::Gone) => (Some(false), None, Some("it no longer exists".into())),
             Err(error) => (None, None, reason(error)),
         };
         Self {

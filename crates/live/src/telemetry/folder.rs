@@ -89,7 +89,7 @@ impl Folder {
                 Self::open(path)?.ok_or(io::ErrorKind::NotFound)?.checked()
             }
             Some(refused) => refused,
-            None => Err(io::Error::new(io::ErrorKind::NotADirectory, "it is no folder, or a symbolic link")),
+            None => Err(io::Error::new(io::ErrorKind::NotADirectory, "it is not a folder, or it is a symbolic link")),
         }
     }
 
@@ -102,11 +102,13 @@ impl Folder {
     fn checked(self) -> io::Result<Self> {
         let refuse = |why: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         match self.owner {
-            owner if owner != me() => {
-                refuse(format!("{} belongs to user {owner}, and this is user {}", self.path.display(), me()))
-            }
+            owner if owner != me() => refuse(format!(
+                "{} belongs to user {owner}, but this process runs as user {}",
+                self.path.display(),
+                me()
+            )),
             _ if self.mode & 0o022 != 0 => {
-                refuse(format!("others may write to {} (mode {:o})", self.path.display(), self.mode & 0o7777))
+                refuse(format!("other users can write to {} (mode {:o})", self.path.display(), self.mode & 0o7777))
             }
             _ => Ok(self),
         }
@@ -127,7 +129,7 @@ impl Folder {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(e) => return Err(e.into()),
         }
-        let in_the_way = || io::Error::new(io::ErrorKind::PermissionDenied, "something else is in the way: remove it");
+        let in_the_way = || io::Error::new(io::ErrorKind::PermissionDenied, "something else has this name: remove it");
         match self.inner(name) {
             Ok(Some(folder)) => folder.checked(),
             Ok(None) => Err(in_the_way()),
@@ -194,7 +196,7 @@ impl Folder {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = File::from(rustix::fs::openat2(&self.fd, LOCK, flags, Mode::RUSR | Mode::WUSR, STRICT)?);
         if !file.metadata()?.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{LOCK} is no file: remove it")));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{LOCK} is not a file: remove it")));
         }
         let end = Instant::now() + patience;
         loop {

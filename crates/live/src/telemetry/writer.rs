@@ -250,7 +250,7 @@ fn check(id: &Identity) -> Result<(), Error> {
         return invalid(&format!("{text:?} holds a zero byte"));
     }
     if id.ports.len() > PORTS {
-        return invalid(&format!("{} ports; a worker serves {PORTS} at the most", id.ports.len()));
+        return invalid(&format!("{} ports; a worker serves at most {PORTS}", id.ports.len()));
     }
     Ok(())
 }
@@ -266,7 +266,7 @@ fn clear_for(directory: &Folder, id: &Identity, me: Process) -> Result<(), Error
                 return Err(Error::Invalid {
                     what: format!("instance {:?}", id.instance),
                     why: format!(
-                        "worker {number} of that name runs already, as process {}; choose another name, or stop it: kill {0}",
+                        "worker {number} of that name is already running as process {}; choose another name, or stop it: kill {0}",
                         owner.pid
                     ),
                 });
@@ -342,9 +342,9 @@ fn shown(text: &str) -> String {
 fn lacking(path: &Path, error: &io::Error) -> Error {
     let fix = match error.kind() {
         ErrorKind::PermissionDenied => {
-            "run as the user who owns that directory, or name a folder of your own: --telemetry DIR".to_owned()
+            "run as the user who owns that directory, or choose your own folder: --telemetry DIR".to_owned()
         }
-        ErrorKind::StorageFull => "free space there: df -h /dev/shm".to_owned(),
+        ErrorKind::StorageFull => "free some space there (df -h /dev/shm)".to_owned(),
         _ => format!("check that {} is on a writable tmpfs", path.parent().unwrap_or(path).display()),
     };
     Error::Lacking { what: format!("create telemetry {}", path.display()), why: error.to_string(), fix }

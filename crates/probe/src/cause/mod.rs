@@ -152,7 +152,7 @@ pub fn main_cause(charges: &[Charge]) -> Cause {
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.evidence {
-            Evidence::Nothing => return f.write_str("causes were not looked for"),
+            Evidence::Nothing => return f.write_str("causes were not recorded"),
             Evidence::Counters => write!(f, "likely {}", self.cause)?,
             // Counters say these also beside tracepoints, of the time since they were last read.
             Evidence::Trace if matches!(self.cause, Cause::Steal | Cause::Smi) => write!(f, "likely {}", self.cause)?,
@@ -164,7 +164,7 @@ impl fmt::Display for Explanation {
         for (at, charge) in self.charges.iter().take(5).enumerate() {
             f.write_str(match (at, self.evidence) {
                 (0, Evidence::Trace) => ". In it: ",
-                (0, _) => ". Since the counters were last read: ",
+                (0, _) => ". Since the last reading of the counters: ",
                 _ => "; ",
             })?;
             match self.evidence {

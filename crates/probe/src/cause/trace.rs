@@ -58,7 +58,7 @@ impl Tracepoints {
         }
         // Mounted nowhere: only what holds the descriptor sees it, and it goes with that.
         let detached =
-            detached_tracefs().map_err(|error| why(format!(", and could not be read unmounted: {error}")))?;
+            detached_tracefs().map_err(|error| why(format!(", and reading it without mounting failed: {error}")))?;
         Self::in_folder(&Path::new("/proc/self/fd").join(detached.as_raw_fd().to_string()).join("events"))
     }
 
@@ -66,7 +66,7 @@ impl Tracepoints {
         let mut points = HashMap::new();
         let mut add = |path: PathBuf, meaning: &dyn Fn(&Format) -> Option<Meaning>| -> Result<(), String> {
             let id = read(&path.join("id"))?;
-            let id = id.trim().parse().map_err(|_| format!("{}: {id:?} is no number", path.join("id").display()))?;
+            let id = id.trim().parse().map_err(|_| format!("{}: {id:?} is not a number", path.join("id").display()))?;
             let format = Format::parse(&read(&path.join("format"))?);
             let meaning = meaning(&format).ok_or_else(|| format!("{} lacks a field", path.join("format").display()))?;
             points.insert(id, meaning);

@@ -146,7 +146,7 @@ impl TscPair {
     pub(super) fn new(first: &Comparison, second: &Comparison, hz: Option<u64>) -> Self {
         let ns = |ticks: f64| hz.map(|hz| ticks * 1e9 / hz as f64);
         let end = second.offset();
-        let known = |value: Option<f64>| Reading::or_unknown(value, "no way there and back was complete");
+        let known = |value: Option<f64>| Reading::or_unknown(value, "no complete round trip was measured");
         let drift = first.offset().zip(end).and_then(|((a, _), (b, _))| ns((b - a) as f64));
         Self {
             from: second.from,
@@ -162,11 +162,11 @@ impl TscPair {
 /// Ticks a second between two readings of counter and clock.
 pub(super) fn rate(from: (Option<u64>, i128), to: (Option<u64>, i128)) -> Reading<u64> {
     let (Some(a), Some(b)) = (from.0, to.0) else {
-        return Reading::unknown("this architecture has no time-stamp counter that user space reads");
+        return Reading::unknown("this architecture has no time stamp counter that user space can read");
     };
     match u128::try_from(to.1 - from.1) {
         Ok(span @ 1_000_000..) => Reading::known((u128::from(b.saturating_sub(a)) * 1_000_000_000 / span) as u64),
-        _ => Reading::unknown("less than a millisecond was measured"),
+        _ => Reading::unknown("the measurement lasted less than a millisecond"),
     }
 }
 

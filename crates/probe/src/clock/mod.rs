@@ -103,14 +103,13 @@ impl Probe for Clock {
     fn counter(&self) -> Counter {
         Counter {
             counts: format!(
-                "the mean of {BATCH} readings of a clock, one after the other, timed with CLOCK_MONOTONIC; and the \
-                 way of a cache line from one CPU to another and back, halved, timed with the time-stamp counter"
+                "the mean of {BATCH} consecutive readings of a clock, timed with CLOCK_MONOTONIC; and half the round trip of a cache line between two CPUs, timed with the time stamp counter"
             ),
             resolution_ns: 1,
             highest_ns: HIGHEST_NS,
             blind_spots: vec![
-                "readings one after the other find the clock's data in the cache; a single one may not".into(),
-                "counters are compared to within half of the way there and back, no closer".into(),
+                "consecutive readings find the clock's data in the cache, which a single reading may not".into(),
+                "counters are compared only to within half a round trip of a cache line".into(),
             ],
         }
     }
@@ -172,11 +171,11 @@ impl Probe for Clock {
         let tsc_pairs: Vec<TscPair> =
             first.iter().zip(&second).map(|(first, second)| TscPair::new(first, second, hz.value)).collect();
         if tsc_pairs.iter().any(|pair| pair.warps > 0) {
-            let text = "a counter on one CPU was read earlier than one on another that had been read before it";
+            let text = "the time stamp counter of one CPU was behind that of another CPU that had been read earlier";
             marks.push(Mark::new(MarkKind::Suspect, text));
         }
         if self.cpus.len() < 2 {
-            marks.push(Mark::new(MarkKind::NotAvailable, "one CPU: there is no other counter to compare with"));
+            marks.push(Mark::new(MarkKind::NotAvailable, "only one CPU, so there is no other counter to compare with"));
         }
         Ok(Measured {
             probe: Name::Clock,

@@ -98,22 +98,22 @@ impl Frequency {
 
     fn check(&self) -> Result<(), Error> {
         if self.period < SHORTEST_PERIOD {
-            let why = format!("expected {SHORTEST_PERIOD} or more: an effect may take half a millisecond");
-            return Err(Error::invalid(format!("requests each {}", self.period), why));
+            let why = format!("expected at least {SHORTEST_PERIOD}, because an effect may take half a millisecond");
+            return Err(Error::invalid(format!("one request every {}", self.period), why));
         }
         if self.work < Nanos::from_micros(1) || self.work * 50 > self.period {
-            let why = "expected 1us or more, and at least 50 units between two requests";
-            return Err(Error::invalid(format!("units of {}", self.work), why));
+            let why = "expected at least 1us, and at least 50 work items between two requests";
+            return Err(Error::invalid(format!("work items of {}", self.work), why));
         }
         if self.changes == 0 || self.room() > MOST_UNITS {
-            let why = format!("expected at least one, and no more than make {MOST_UNITS} units");
+            let why = format!("expected at least one, and at most as many as make {MOST_UNITS} work items");
             return Err(Error::invalid(format!("{} changes", self.changes), why));
         }
         if self.batch == 0 {
-            return Err(Error::invalid("batches of 0 units", "expected at least one"));
+            return Err(Error::invalid("batches of 0 work items", "expected at least one"));
         }
         if self.levels.len() == 1 {
-            return Err(Error::invalid("one level", "a change needs two"));
+            return Err(Error::invalid("one frequency", "a change needs two"));
         }
         Ok(())
     }
@@ -190,19 +190,16 @@ impl Probe for Frequency {
     fn counter(&self) -> Counter {
         Counter {
             counts: format!(
-                "how long a chain of dependent multiplications takes, {} at the start, each timed from the end of the \
-                 one before; effect: from the clock reading before the request to the start of the first unit at the \
-                 new speed; stall: the longest unit around it above both speeds' medians; CLOCK_MONOTONIC",
+                "the duration of a chain of dependent multiplications (a work item), {} at the start, each timed from the end of the one before; effect: from the clock reading before the request to the start of the first item at the new speed; stall: how far the longest item around the request exceeds the medians at both speeds; CLOCK_MONOTONIC",
                 self.work
             ),
             resolution_ns: self.work.as_nanos(),
             highest_ns: HIGHEST_NS,
             blind_spots: vec![
-                "an effect is seen to within a unit of work".into(),
-                "interrupts and a hypervisor make units longer too: compare the stalls with the longest units of quiet \
-                 batches"
+                "the time of an effect is known to within one work item".into(),
+                "interrupts and a hypervisor also lengthen work items: compare the stalls with the longest items of quiet batches"
                     .into(),
-                "a request that another CPU of the same clock domain overrides has no effect to be seen".into(),
+                "a request has no visible effect if another CPU of the same clock domain overrides it".into(),
             ],
         }
     }
@@ -239,13 +236,17 @@ impl Probe for Frequency {
         })?;
         // What was read after taking the setting over is what the journal knows as ours.
         let back = way.request(&access, &held, levels[0]);
-        let released = held.release().map_err(|e| Error::lacking("put the frequency back", e, "apus tune rollback"))?;
+        let released =
+            held.release().map_err(|e| Error::lacking("roll the frequency back", e, "apus tune rollback"))?;
         let asked = asked?;
         back?;
         let mut seen = observation.end(&mut conditions);
         if let Some(left) = released.filter(|back| !back.closed) {
             let texts: Vec<String> = left.entries.iter().map(|(_, outcome)| outcome.to_string()).collect();
-            seen.marks.push(Mark::new(MarkKind::NotAvailable, format!("not all was put back: {}", texts.join("; "))));
+            seen.marks.push(Mark::new(
+                MarkKind::NotAvailable,
+                format!("not everything was rolled back: {}", texts.join("; ")),
+            ));
         }
         Ok(self.measured(control, conditions, seen, (&way, &levels), (began, &units, &asked)))
     }
@@ -258,7 +259,10 @@ impl Frequency {
         }
         let found = way.extremes(access, cpu)?.filter(|[min, max]| min < max);
         found.map(Vec::from).ok_or_else(|| {
-            Error::invalid("the levels to change between", "the host does not tell its limits; name two with --levels")
+            Error::invalid(
+                "the frequencies to change between",
+                "the host does not report its limits; give two frequencies with --levels",
+            )
         })
     }
 
@@ -334,7 +338,7 @@ impl Frequency {
         let mut marks = seen.marks;
         if changes.len() < asked.len() {
             let text = format!(
-                "{} of {} requests cannot be judged: hardly a unit of work ran before or after them, as others had the CPU",
+                "{} of {} requests cannot be judged: almost no work ran before or after them, because other threads had the CPU",
                 asked.len() - changes.len(),
                 asked.len()
             );
@@ -342,8 +346,7 @@ impl Frequency {
         }
         if without_effect > 0 {
             let text = format!(
-                "{without_effect} of {} requests changed nothing that the work could tell: the host, the hypervisor or \
-                 the firmware did not follow",
+                "{without_effect} of {} requests had no visible effect on the work: the host, the hypervisor or the firmware did not follow them",
                 changes.len()
             );
             marks.push(Mark::new(MarkKind::NotAvailable, text));
@@ -388,10 +391,12 @@ fn drawn(units: &[Unit], batch: usize, began: Instant<Monotonic>) -> Vec<(u64, u
 /// Feedback", APERF and MPERF): the time-stamp counter's frequency times the ratio.
 fn effective(a: Option<(u64, u64)>, b: Option<(u64, u64)>) -> Reading<u64> {
     let (Some((aperf_a, mperf_a)), Some((aperf_b, mperf_b))) = (a, b) else {
-        return Reading::unknown("APERF and MPERF cannot be read (module msr, root; a guest has none as a rule)");
+        return Reading::unknown(
+            "APERF and MPERF are not readable (this needs root and the module msr; guests usually have neither register)",
+        );
     };
     let Some(hz) = clock::tsc_hz() else {
-        return Reading::unknown("there is no time-stamp counter to scale them by");
+        return Reading::unknown("there is no time stamp counter to scale them by");
     };
     match (aperf_b.checked_sub(aperf_a), mperf_b.checked_sub(mperf_a)) {
         (Some(done), Some(could @ 1..)) => {

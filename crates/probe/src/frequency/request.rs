@@ -118,7 +118,7 @@ impl Way {
             Self::Limits(setting) => plan.with(setting.clone(), value),
             Self::Hwp(setting) => plan.with(setting.clone(), value),
         };
-        let what = format!("ask for a frequency by the {}", self.name());
+        let what = format!("request a frequency through the {}", self.name());
         Held::new(access, &plan, "apus probe frequency", env!("CARGO_PKG_VERSION"))
             .map_err(|e| Error::lacking(what, e, "see apus tune status"))
     }
@@ -148,23 +148,22 @@ fn policy_of(access: &Access, cpu: u32) -> Result<Option<u32>, Error> {
 fn missing(access: &Access, cpu: u32, via: Via, policy: Option<u32>) -> Error {
     let mut why = match policy {
         None => format!("{} has no policy of this CPU", access.show("/sys/devices/system/cpu/cpufreq")),
-        Some(policy) if via == Via::Hwp => format!("policy {policy} is there, and --via {} would use it", Via::Limits),
+        Some(policy) if via == Via::Hwp => format!("policy {policy} exists, and --via {} would use it", Via::Limits),
         Some(policy) => format!("policy {policy} has no userspace governor"),
     };
     if via == Via::Hwp || via == Via::Auto {
-        why += &format!("; {} cannot be read", access.show(&format!("/dev/cpu/{cpu}/msr")));
+        why += &format!("; {} is not readable", access.show(&format!("/dev/cpu/{cpu}/msr")));
     }
     Error::lacking(
-        format!("ask for a frequency of CPU {cpu} ({via})"),
+        format!("request a frequency for CPU {cpu} ({via})"),
         why,
-        "a guest has no such control as a rule: ask the host; on bare metal load acpi_cpufreq, intel_pstate or \
-         amd_pstate, and for --via hwp the module msr",
+        "a guest usually has no frequency control: measure on its host; on bare metal load acpi_cpufreq, intel_pstate or amd_pstate, and for --via hwp the module msr",
     )
 }
 
 pub(super) fn of_host(error: host::knob::Error) -> Error {
     if error.lacks() {
-        Error::lacking("ask for a frequency", error, "see the text; root is needed")
+        Error::lacking("request a frequency", error, "run as root")
     } else {
         Error::invalid("a frequency", error.to_string())
     }

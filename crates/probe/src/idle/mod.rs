@@ -159,18 +159,18 @@ impl Idle {
 
     fn check(&self) -> Result<(), Error> {
         if self.peer == Some(self.cpu) {
-            let why = "it sleeps; another one has to wake it";
+            let why = "it sleeps, so another CPU must wake it";
             return Err(Error::invalid(format!("CPU {} as its own waker", self.cpu), why));
         }
         if self.peer.is_none() && self.sources.iter().any(|source| *source != Source::Timer) {
             return Err(Error::lacking(
-                "wake a CPU by another one",
+                "wake one CPU from another",
                 "this process may use one CPU only",
-                "give it a second one, or measure --source timer alone",
+                "allow it a second CPU, or use --source timer",
             ));
         }
         if self.sources.is_empty() {
-            return Err(Error::invalid("no source of wake-ups", "name timer, cpu or frame"));
+            return Err(Error::invalid("no source of wake-ups", "give timer, cpu or frame"));
         }
         Ok(())
     }
@@ -216,18 +216,16 @@ impl Probe for Idle {
     fn counter(&self) -> Counter {
         Counter {
             counts:
-                "timer: from the time that was asked for; cpu: from the waking CPU's clock reading before its call; \
-                     frame: from the XDP stamp; each to the first clock reading of the woken thread; CLOCK_MONOTONIC"
+                "to the first clock reading of the woken thread, from (timer) the requested time, (cpu) the clock reading of the waking CPU before its call, or (frame) the XDP time stamp; CLOCK_MONOTONIC"
                     .into(),
             resolution_ns: 1,
             highest_ns: HIGHEST_NS,
             blind_spots: vec![
-                "a state is asked for, not achieved: the hardware may enter a shallower or a deeper one (C1E, package \
-                 states); the count of requests is the kernel's"
+                "a state is requested, but the hardware may enter a shallower or deeper one (C1E, package states); requests are counted by the kernel"
                     .into(),
-                "interrupt delivery, wake-up and switch are in every figure: take the shallowest state's for these"
+                "every figure includes interrupt delivery, wake-up and context switch, about as much as the shallowest state shows"
                     .into(),
-                "what caches lose in a deep state is paid later, by the code that runs".into(),
+                "caches that a deep state flushes slow down the code that runs later; that is not included".into(),
             ],
         }
     }
@@ -258,8 +256,7 @@ impl Probe for Idle {
         let mut marks = seen.marks;
         marks.extend(found);
         if states.is_empty() {
-            let text = "no idle states: a guest's CPU halts, and the host decides what that means; the steps along the \
-                        idle times are the host's halt polling";
+            let text = "no idle states: the CPU of a guest halts, and its host decides what that means; steps along the idle times come from the halt polling of the host";
             marks.push(Mark::new(MarkKind::Note, text));
         }
         let mut terms = Vec::new();
@@ -324,20 +321,24 @@ impl Work<'_> {
                 Plan::new("probe idle").with(CpuLatency::new(cpu), limit.value())
             }
             (How::PmQos, None) => {
-                let text = format!("{}: the driver gives no exit latency to limit it by", name(state));
+                let text = format!("{}: the driver reports no exit latency to limit it by", name(state));
                 self.marks.push(Mark::new(MarkKind::NotAvailable, text));
                 return Ok(());
             }
         };
         let held = Held::new(self.access, &plan, "apus probe idle", env!("CARGO_PKG_VERSION"));
-        let held =
-            held.map_err(|e| Error::lacking(format!("allow {} on CPU {cpu}", name(state)), e, "see apus tune status"))?;
+        let held = held.map_err(|e| {
+            Error::lacking(format!("enter {} on CPU {cpu}", name(state)), e, "look at apus tune status")
+        })?;
         let measured = self.all(Some(state));
-        let left = held.release().map_err(|e| Error::lacking("take the idle states back", e, "apus tune rollback"))?;
+        let left = held.release().map_err(|e| Error::lacking("roll the idle states back", e, "apus tune rollback"))?;
         if let Some(back) = left.filter(|back| !back.closed) {
             let texts: Vec<String> =
                 back.entries.iter().map(|(entry, outcome)| format!("{:?}: {outcome}", entry.intent.setting)).collect();
-            self.marks.push(Mark::new(MarkKind::NotAvailable, format!("not all was taken back: {}", texts.join("; "))));
+            self.marks.push(Mark::new(
+                MarkKind::NotAvailable,
+                format!("not everything was rolled back: {}", texts.join("; ")),
+            ));
         }
         measured
     }
@@ -393,7 +394,7 @@ impl Work<'_> {
             && entered * 2 < samples.len()
         {
             let text = format!(
-                "{}: the kernel asked for the state {entered} times in {} sleeps, so the figures are hardly its own",
+                "{}: the kernel requested the state only {entered} times in {} sleeps, so the figures hardly describe it",
                 case.term(),
                 samples.len()
             );
@@ -436,13 +437,13 @@ fn no_states(root: &Path, cpu: usize) -> Error {
             "{driver}, and {} has no state",
             root.join(format!("sys/devices/system/cpu/cpu{cpu}/cpuidle")).display()
         ),
-        "boot without idle=poll and intel_idle.max_cstate=0, with CONFIG_CPU_IDLE; a machine without idle states has no exit latency",
+        "boot a kernel with CONFIG_CPU_IDLE, without idle=poll and intel_idle.max_cstate=0; a host without idle states has no exit latency",
     )
 }
 
 fn of_host(error: host::knob::Error) -> Error {
     if error.lacks() {
-        Error::lacking("read the idle states", error, "see the path; root may be needed")
+        Error::lacking("read the idle states", error, "check the path; it may need root")
     } else {
         Error::invalid("the idle states", error.to_string())
     }

@@ -29,7 +29,7 @@ use crate::record::Recorder;
 pub struct ImportDetail {
     /// The tool, with its version where the file has it.
     pub tool: String,
-    /// What was typed; null where the file does not say.
+    /// What was typed; null where not in the file.
     pub command: Option<String>,
     /// How coarse its values are.
     pub bucket_ns: u64,
@@ -54,7 +54,7 @@ pub fn read(name: &str, text: &str) -> Result<Imported, Error> {
     } else {
         Err(Error::invalid(
             name,
-            "it is neither JSON of cyclictest or oslat (--json) nor a histogram of rtla timerlat hist or rtla osnoise hist",
+            "it is neither JSON of cyclictest or oslat (--json) nor output of rtla timerlat hist or rtla osnoise hist",
         ))
     }
 }
@@ -99,8 +99,7 @@ impl Column {
         let enough = quantile.quantile.parse().is_ok_and(|q| n >= minimum_samples(q));
         if self.above > 0 && enough && quantile.refused_because.is_some() {
             let why = format!(
-                "{} or its confidence interval reaches the {} largest of {n} samples, whose values the file does not \
-                 have",
+                "{} or its confidence interval lies among the {} largest of {n} samples, which the file does not contain",
                 quantile.quantile, self.above
             );
             quantile.refused_because = Some(why);
@@ -124,7 +123,7 @@ struct Found {
 
 impl Found {
     fn imported(self) -> Imported {
-        let why = "the file does not say";
+        let why = "not in the file";
         let host = HostState {
             cpu_model: Reading::unknown(why),
             cpus_online: Reading::unknown(why),

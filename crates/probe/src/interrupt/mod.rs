@@ -198,10 +198,9 @@ impl Probe for Interrupt {
             resolution_ns: 1,
             highest_ns: HIGHEST_NS,
             blind_spots: vec![
-                "the next frame is sent after the last one came back or was given up: a time at which one was due \
-                 meanwhile is counted as missed, and has no sample"
+                "the next frame is sent only after the last one came back or was given up; frames due in the meantime count as skipped and have no sample"
                     .into(),
-                "veth has no hardware: what a NIC adds (moderation, DMA, the interrupt's way) is not in it".into(),
+                "veth has no hardware, so the delays of a NIC (moderation, DMA, interrupt delivery) are not included".into(),
             ],
         }
     }
@@ -290,7 +289,7 @@ impl Interrupt {
         opened: &mpsc::Sender<Option<[u8; 6]>>,
     ) -> Result<(), Error> {
         self.check()?;
-        let memory_locked = Reading::unknown("not this thread's business");
+        let memory_locked = Reading::unknown("handled by another thread");
         let shared = Shared { control, over: &AtomicBool::new(false), memory_locked: &memory_locked };
         self.far(shared, namespace, opened).map(drop)
     }
@@ -298,19 +297,19 @@ impl Interrupt {
     fn check(&self) -> Result<(), Error> {
         if self.bed == Bed::Lab && self.wait.never_sleeps() && self.cpu == self.sender {
             return Err(Error::invalid(
-                format!("a receiver that waits by {} on the sender's CPU {}", self.wait, self.cpu),
+                format!("a receiver that waits by {} on the CPU of the sender, {}", self.wait, self.cpu),
                 "it would keep the sender from running; give them different CPUs",
             ));
         }
         if self.interval < SHORTEST_INTERVAL {
-            let why = format!("expected {SHORTEST_INTERVAL} or more");
+            let why = format!("expected at least {SHORTEST_INTERVAL}");
             return Err(Error::invalid(format!("an interval of {}", self.interval), why));
         }
         if self.wait == Wait::Suspend && self.bed != Bed::Lab {
             return Err(Error::lacking(
                 "suspend interrupts on a port",
-                "an AF_XDP socket in copy mode does not know its NAPI instance, and a UDP socket has no address there",
-                "measure it in the lab, or measure block and busy on the port",
+                "an AF_XDP socket in copy mode does not know its NAPI instance, and a UDP socket has no address on the port",
+                "omit --port to measure it in the lab, or use --wait block or busy on the port",
             ));
         }
         Ok(())
@@ -476,22 +475,20 @@ impl Interrupt {
         marks.extend(terms.iter().filter_map(|term| suspicion(&term.name, &term.raw)));
         let asked = matches!(self.wait, Wait::Busy | Wait::Suspend);
         let polls_driver = match polls {
-            _ if !asked => Reading::unknown("not asked for"),
+            _ if !asked => Reading::unknown("not requested"),
             Some(effect) => Reading::known(effect),
-            None => Reading::unknown("too few frames came to tell"),
+            None => Reading::unknown("too few frames arrived to judge"),
         };
         if asked && polls != Some(true) {
             let text = format!(
-                "{}: the socket does not know its NAPI instance, so polling it does not run the driver; the figures are \
-                 those of the deferral without it",
+                "{}: the socket does not know its NAPI instance, so polling it does not run the driver; the figures show deferral without busy polling",
                 self.variant()
             );
             marks.push(Mark::new(MarkKind::NotAvailable, text));
         }
         if ran.legs.len() == 0 {
             let (sent, warm_up) = (ran.sent, ran.warm_up);
-            let text =
-                format!("{}: no frame came back of {sent} that were sent after {warm_up} to warm up", self.variant());
+            let text = format!("{}: none of {sent} frames came back after a warm-up of {warm_up}", self.variant());
             marks.push(Mark::new(MarkKind::Suspect, text));
         }
         if let Some(why) = watcher.not_traced() {

@@ -51,7 +51,7 @@ impl UdpEnd {
         let socket = UdpSocket::bind(own).map_err(|e| failed("bind a socket", e))?;
         socket.connect(peer).map_err(|e| failed("connect a socket", e))?;
         socket.set_nonblocking(true).map_err(|e| failed("make a socket non-blocking", e))?;
-        sys::stamp_arrivals(&socket).map_err(|e| failed("ask for time stamps", e))?;
+        sys::stamp_arrivals(&socket).map_err(|e| failed("enable time stamps", e))?;
         let instance = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| failed("open an epoll", e.into()))?;
         match wait {
             Wait::Block | Wait::Spin => {}
@@ -62,16 +62,16 @@ impl UdpEnd {
                     (sys::SO_BUSY_POLL, BUSY_US),
                     (sys::SO_BUSY_POLL_BUDGET, BUDGET.into()),
                 ] {
-                    sys::set_int(&socket, option, value).map_err(|e| failed("switch busy polling on", e))?;
+                    sys::set_int(&socket, option, value).map_err(|e| failed("enable busy polling", e))?;
                 }
             }
             Wait::Suspend => {
                 defer(interface, &SUSPEND)?;
                 sys::epoll_busy_poll(&instance, 0, BUDGET, true).map_err(|e| {
                     Error::lacking(
-                        "have an epoll suspend interrupts",
+                        "suspend interrupts through epoll",
                         e,
-                        "Linux 6.13 or newer has it (CONFIG_NET_RX_BUSY_POLL); it needs CAP_NET_ADMIN",
+                        "use Linux 6.13 or later with CONFIG_NET_RX_BUSY_POLL, and run with CAP_NET_ADMIN",
                     )
                 })?;
             }
@@ -150,7 +150,9 @@ impl UdpEnd {
 /// take back, and no journal.
 fn defer(interface: &str, fields: &[(&str, u64)]) -> Result<(), Error> {
     let what = || format!("set the NAPI of {interface}");
-    let of_host = |error: host::knob::Error| Error::lacking(what(), error, "see ip link, and the kernel's version");
+    let of_host = |error: host::knob::Error| {
+        Error::lacking(what(), error, "check the interface with ip link, and the version of the kernel")
+    };
     let access = Access::live().map_err(of_host)?;
     let knob = Knob(Napi::new(interface, 0));
     let wanted = Value::fields(fields.iter().copied());
@@ -160,7 +162,7 @@ fn defer(interface: &str, fields: &[(&str, u64)]) -> Result<(), Error> {
     if verdict.is_good() {
         return Ok(());
     }
-    Err(Error::lacking(what(), format!("wanted {wanted}, found {:?}", verdict.now()), "a newer kernel may have it"))
+    Err(Error::lacking(what(), format!("wanted {wanted}, found {:?}", verdict.now()), "try a newer kernel"))
 }
 
 /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC`, from the closest of some tries.

@@ -94,11 +94,11 @@ impl Jitter {
     fn check(&self) -> Result<(), Error> {
         if self.gap_over == Nanos::ZERO || self.gap_over > LONGEST_ROUND {
             let why = format!("expected 1ns to {LONGEST_ROUND}");
-            return Err(Error::invalid(format!("gaps from {} on", self.gap_over), why));
+            return Err(Error::invalid(format!("--gap-over {}", self.gap_over), why));
         }
         if self.explain_over < self.gap_over {
-            let why = format!("only gaps can be explained, and they begin at {}", self.gap_over);
-            return Err(Error::invalid(format!("explaining what is above {}", self.explain_over), why));
+            let why = format!("only gaps can be explained, and they start at {}", self.gap_over);
+            return Err(Error::invalid(format!("--explain-over {}", self.explain_over), why));
         }
         self.traffic.check()
     }
@@ -200,17 +200,15 @@ impl Probe for Jitter {
     fn counter(&self) -> Counter {
         Counter {
             counts: format!(
-                "from one reading of CLOCK_MONOTONIC to the next in a loop that does nothing else; longer than {} \
-                 is a gap; back-filled: what an arrival each {ARRIVALS} waits until the loop looks",
+                "from one reading of CLOCK_MONOTONIC to the next in a loop that does nothing else; longer than {} is a gap; back-filled: the wait of a packet every {ARRIVALS} until the loop polls",
                 self.gap_over
             ),
             resolution_ns: 1,
             highest_ns: HIGHEST_NS,
             blind_spots: vec![
-                "nothing hides between rounds; but the loop touches little memory, so caches that others empty \
-                 cost it less than they cost a loop that works"
+                "no gap is missed, but the loop touches little memory: caches flushed by others cost it less than they cost a real worker"
                     .into(),
-                "the loop keeps its CPU awake and at speed: what a sleep or a low frequency costs is not in it".into(),
+                "the loop keeps its CPU awake and at full speed: the costs of sleeping or of a low frequency are not included".into(),
             ],
         }
     }
@@ -222,8 +220,8 @@ impl Probe for Jitter {
         if self.causes == Causes::Trace
             && let Some(why) = lookers.iter().find_map(|looker| looker.watcher.not_traced())
         {
-            let fix = "run as root, or look for causes by counters (--causes counters)";
-            return Err(Error::lacking("look for causes with tracepoints alone", why, fix));
+            let fix = "run as root, or find causes by counters (--causes counters)";
+            return Err(Error::lacking("find causes by tracepoints", why, fix));
         }
         let channels: Vec<Channel> = self.cpus.iter().map(|_| Channel::new()).collect();
         let ended = AtomicBool::new(false);
@@ -309,7 +307,7 @@ impl Jitter {
             marks.push(Mark::new(MarkKind::NotAvailable, format!("no tracepoints: {why}")));
         }
         if lookers.iter().any(|looker| looker.watcher.evidence() == Evidence::Trace) {
-            let text = "tracepoints were on: each event cost the measured CPU some hundred nanoseconds more";
+            let text = "tracepoints were on: each event cost the measured CPU some hundred nanoseconds";
             marks.push(Mark::new(MarkKind::Note, text));
         }
         marks
@@ -339,7 +337,7 @@ impl Jitter {
             marks.extend(suspicion(&name, &term.raw));
             terms.push(term);
             if let (None, Some((from, gap))) = (&exceeded, of.spun.over) {
-                let unknown = || "its disturbance was not among those that were explained".to_owned();
+                let unknown = || "its disturbance was not among the explained ones".to_owned();
                 exceeded = Some(Exceeded {
                     threshold_ns: control.fail_over.unwrap_or(Nanos::ZERO).as_nanos(),
                     sample_ns: gap.as_nanos(),
@@ -355,7 +353,7 @@ impl Jitter {
             settings: self.settings(),
             counter: self.counter(),
             overhead: vec![Overhead {
-                what: "one round of the loop: reading the clock and counting the round before; no shorter gap shows"
+                what: "one pass of the loop: reading the clock and counting the previous pass; shorter gaps cannot be seen"
                     .into(),
                 median_ns: own_cost.median().unwrap_or(Nanos::ZERO).as_nanos(),
                 in_samples: true,

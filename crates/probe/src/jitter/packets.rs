@@ -30,11 +30,11 @@ impl Default for Traffic {
 impl Traffic {
     pub(crate) fn check(&self) -> Result<(), Error> {
         match (self.rate, self.capacity) {
-            _ if self.ring == 0 => Err(Error::invalid("a ring of 0 descriptors", "it must have at least one")),
-            (None, Some(_)) => Err(Error::invalid("a capacity without a rate", "say how many packets arrive")),
+            _ if self.ring == 0 => Err(Error::invalid("a ring of 0 descriptors", "the ring must have at least one")),
+            (None, Some(_)) => Err(Error::invalid("--capacity without --rate", "give the arrival rate with --rate")),
             (Some(rate), Some(capacity)) if capacity <= rate => Err(Error::invalid(
                 format!("a reader that takes {capacity} of {rate}"),
-                "it would lose packets without any gap; its capacity must be above the rate",
+                "it would lose packets even without a gap; --capacity must be above --rate",
             )),
             _ => Ok(()),
         }

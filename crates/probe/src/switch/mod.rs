@@ -150,14 +150,13 @@ struct Ran {
 impl Probe for Switch {
     fn counter(&self) -> Counter {
         let idle = if self.cpu == self.peer {
-            "the threads' memory is small and hot: a switch between large ones refills caches as well".to_owned()
+            "the threads use little memory, which stays in the cache; a switch between large threads also refills caches".to_owned()
         } else {
-            format!("the woken CPU was idle for {} and no longer: a longer sleep may be deeper", self.pause)
+            format!("the woken CPU was idle for only {}: a longer sleep may be deeper", self.pause)
         };
         Counter {
             counts: format!(
-                "from the clock reading before the call that wakes ({}) to the first one of the woken thread, both \
-                 directions; CLOCK_MONOTONIC",
+                "from the clock reading before the waking call ({}) to the first clock reading of the woken thread, in both directions; CLOCK_MONOTONIC",
                 self.via
             ),
             resolution_ns: 1,
@@ -333,7 +332,7 @@ fn overhead(via: Via) -> Result<Vec<Overhead>, Error> {
     Ok(vec![
         Overhead { what: "reading the clock".into(), median_ns: median(&clock), in_samples: true, n: N },
         Overhead {
-            what: format!("the waking call ({via}) when nobody waits"),
+            what: format!("the waking call ({via}) when no thread waits"),
             median_ns: median(&call).saturating_sub(median(&clock)),
             in_samples: true,
             n: N,

@@ -119,11 +119,11 @@ impl Timer {
 
     fn check(&self) -> Result<(), Error> {
         if self.interval < SHORTEST_INTERVAL {
-            let why = format!("expected {SHORTEST_INTERVAL} or more");
+            let why = format!("expected at least {SHORTEST_INTERVAL}");
             return Err(Error::invalid(format!("an interval of {}", self.interval), why));
         }
         if self.duration < self.interval {
-            let why = format!("no activation of {} fits in", self.interval);
+            let why = format!("not even one interval of {} fits in it", self.interval);
             return Err(Error::invalid(format!("a duration of {}", self.duration), why));
         }
         Ok(())
@@ -192,16 +192,15 @@ impl Probe for Timer {
     fn counter(&self) -> Counter {
         Counter {
             counts: format!(
-                "from the time that was asked for to the first clock reading of the thread that {} woke; \
-                 CLOCK_MONOTONIC, absolute",
+                "from the requested time to the first clock reading of the thread that {} woke; CLOCK_MONOTONIC, absolute",
                 self.wait
             ),
             resolution_ns: 1,
             highest_ns: HIGHEST_NS,
             blind_spots: vec![
-                "what happens while the thread sleeps and has ended before its time".into(),
-                "which part of the wake-up was slow: timer, interrupt, idle exit or scheduler".into(),
-                "on processors that wake timers ahead of time, the exit of an idle state that a packet would pay"
+                "disturbances that end while the thread still sleeps".into(),
+                "which part of a wake-up was slow: timer, interrupt, idle exit or scheduler".into(),
+                "the exit latency of an idle state that a packet would pay, on processors that wake before a timer expires"
                     .into(),
             ],
         }
@@ -261,11 +260,10 @@ impl Probe for Timer {
         }
         let early: u64 = ran.iter().map(|of| of.early).sum();
         if early > 0 {
-            marks
-                .push(Mark::new(MarkKind::Note, format!("{early} waits returned before their time and were repeated")));
+            marks.push(Mark::new(MarkKind::Note, format!("{early} waits returned too early and were repeated")));
         }
         if self.priority.is_none() && self.slack > Nanos::from_micros(1) {
-            let text = format!("the timer slack of {} is part of every sample", self.slack);
+            let text = format!("every sample includes the timer slack of {}", self.slack);
             marks.push(Mark::new(MarkKind::Note, text));
         }
         if let Some(why) = watchers.iter().find_map(Watcher::not_traced) {
@@ -385,7 +383,7 @@ fn overhead(timer: &Timer) -> Vec<Overhead> {
     vec![
         Overhead { what: "reading the clock after waking".into(), median_ns: median(&reading), in_samples: true, n: N },
         Overhead {
-            what: "keeping an activation's samples, before the next wait".into(),
+            what: "storing the samples of an activation before the next wait".into(),
             median_ns: median(&keeping).saturating_sub(median(&reading)).div_ceil(BATCH),
             in_samples: false,
             n: N * BATCH,

@@ -83,8 +83,8 @@ impl Plan {
         let plan = cut(rounds.unwrap_or(if cut(ROUNDS).run >= LONG_ENOUGH / 4 { ROUNDS } else { 1 }));
         if plan.run < SHORTEST_RUN {
             return Err(Error::invalid(
-                format!("a demo in {budget}"),
-                format!("expected a longer budget: {} modes need some seconds; 150s is usual", plan.modes.len()),
+                format!("a demo of {budget}"),
+                format!("the budget is too short for {} modes; the default is 150s", plan.modes.len()),
             ));
         }
         Ok(plan)
@@ -143,14 +143,14 @@ impl fmt::Display for Plan {
         )?;
         writeln!(
             f,
-            "latency at {}: {rounds}, {} a run after {} to learn",
+            "latency at {}: {rounds}, {} per run after {} of learning",
             loads.join(" and at "),
             s(self.run),
             s(self.learn)
         )?;
         write!(
             f,
-            "highest loss-free rate: {} a mode, then latency at {NEAR_PERCENT} % of it; about {} in all",
+            "highest loss-free rate: {} per mode, then latency at {NEAR_PERCENT} % of it; about {} in total",
             s(self.search),
             s(self.expected())
         )
@@ -172,7 +172,7 @@ fn loads() -> Vec<Schedule> {
 /// A load in words.
 pub fn title(load: &Schedule) -> String {
     match load {
-        Schedule::ConstantGap(gap) => format!("one packet each {}", spaced(&gap.to_string())),
+        Schedule::ConstantGap(gap) => format!("one packet every {}", spaced(&gap.to_string())),
         Schedule::Poisson(rate) if rate.as_pps() % 1000 == 0 => format!("Poisson, {} kpps", rate.as_pps() / 1000),
         Schedule::Poisson(rate) => format!("Poisson, {rate}"),
         other => other.to_string(),

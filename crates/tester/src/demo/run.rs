@@ -35,14 +35,14 @@ pub struct Ended {
 /// returned as such only if there is no bed.
 pub fn run(plan: &Plan, config: BedConfig, stop: &AtomicBool, progress: &mut dyn FnMut(&str)) -> Result<Ended, Error> {
     let began = MonotonicClock.now();
-    progress("making the lab");
+    progress("creating the lab");
     let bed = Bed::up(config)?;
     let mut demo = Demo { plan, bed: &bed, stop, progress, began, result: empty(plan, bed.config()), done: 0 };
     let measured = demo.all();
     let mut result = demo.result;
     let failure = measured.and(bed.down()).err();
     if let Some(error) = &failure {
-        result.not_done.push(format!("all that follows: {error}"));
+        result.not_done.push(format!("everything after this: {error}"));
     }
     result.interrupted = stop.load(Ordering::Relaxed);
     result.elapsed_ns = MonotonicClock.now().since(began).unwrap_or(Nanos::ZERO).as_nanos();
@@ -90,7 +90,7 @@ impl Demo<'_> {
             return true;
         }
         if may_be_left_out && self.left() == Nanos::ZERO {
-            self.result.not_done.push(format!("{what}: the time was used up"));
+            self.result.not_done.push(format!("{what}: the budget was used up"));
             return true;
         }
         let steps = self.plan.modes.len() * (self.plan.rounds as usize + 1);

@@ -143,13 +143,12 @@ pub fn disturbance(rows: &[Row]) -> Option<String> {
         .collect();
     (disturbed > 0).then(|| {
         let mut text = format!(
-            "In {disturbed} of {total} runs another process had the worker's CPU for more than {DISTURBED_PERCENT} % \
-             of the time; they do not count."
+            "In {disturbed} of {total} runs another process had the worker's CPU for more than {DISTURBED_PERCENT} % of the time; these runs do not count."
         );
         if !only.is_empty() {
-            text += &format!(" Without another run, and so not to be trusted: {}.", only.join("; "));
+            text += &format!(" These have no other run, so do not trust them: {}.", only.join("; "));
         }
-        text + " On a machine that is doing nothing else there are none."
+        text + " On an otherwise idle machine there are no such runs."
     })
 }
 
@@ -220,7 +219,7 @@ pub fn lead(result: &DemoResult, rows: &[Row]) -> String {
     let best = result.plan.modes.iter().filter(held).min_by(|a, b| total(a).total_cmp(&total(b)));
     let mut text = match best {
         None if rows.is_empty() => return "Nothing was measured.".into(),
-        None => "No latency goal was seen to be held at all paced loads in this run.".into(),
+        None => "In this run, no latency goal was met at all paced loads.".into(),
         Some(mode) => {
             let parts: Vec<String> = paced
                 .iter()
@@ -234,7 +233,7 @@ pub fn lead(result: &DemoResult, rows: &[Row]) -> String {
                 })
                 .collect();
             let goal = mode.goal.as_deref().unwrap_or_default().replace('=', " within ");
-            format!("Asked for {}, adaptive waiting held it. {}.", spaced(&goal), capital(&parts.join("; ")))
+            format!("Adaptive waiting met the goal {}. {}.", spaced(&goal), capital(&parts.join("; ")))
         }
     };
     let missed: Vec<String> = rows

@@ -7,7 +7,7 @@ use super::summary::{Rate, Row, Spread, disturbance, lead, rates, rows};
 use crate::Error;
 use crate::result::SearchEnd;
 
-const HEADINGS: [&str; 9] = ["mode", "p50 us", "p99 us", "p99.9 us", "CPU %", "wake-ups/s", "lost", "left out", "goal"];
+const HEADINGS: [&str; 9] = ["mode", "p50 us", "p99 us", "p99.9 us", "CPU %", "wake-ups/s", "lost", "excluded", "goal"];
 
 /// What the terminal shows.
 pub fn render(result: &DemoResult) -> Result<String, Error> {
@@ -30,8 +30,8 @@ pub fn render(result: &DemoResult) -> Result<String, Error> {
         let lines: Vec<Vec<String>> = rates.iter().map(rate_line).collect();
         text += &columns(&["mode", "kpps", "fails at", "the search"], &lines);
     }
-    text += "\nLatencies: round trip from the intended send time, outside the gaps in which the host took a CPU.\n\
-             CPU: the worker's thread, of one core. Watts: not measured here.\n";
+    text += "\nLatency: round trip from the due send time, without the times when the host stopped a CPU.\n\
+             CPU: the worker's thread, in % of one core. Power: not measured here.\n";
     text.extend(disturbance(&rows).map(|said| said + "\n"));
     for what in &result.not_done {
         let _ = writeln!(text, "not done: {what}");
@@ -74,7 +74,7 @@ pub(super) fn end(end: SearchEnd) -> &'static str {
     match end {
         SearchEnd::Converged => "converged",
         SearchEnd::MaximumPassed => "even the highest rate passed",
-        SearchEnd::TesterLimited => "met the tester's limit: at least this",
+        SearchEnd::TesterLimited => "reached the tester's limit: at least this",
         SearchEnd::MinimumFailed => "even the lowest rate failed",
         SearchEnd::GaveUp => "ran out of trials: not confirmed",
         SearchEnd::Interrupted => "was interrupted: not confirmed",

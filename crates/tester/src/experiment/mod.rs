@@ -172,7 +172,7 @@ impl Experiment {
     pub fn record(&mut self, value: Result<f64, String>, now: Nanos) {
         let on = self.order.get(self.given.len()).map_or(0, |place| self.layout.combinations[*place]);
         let value = value.and_then(|value| {
-            if value > 0.0 && value.is_finite() { Ok(value) } else { Err(format!("{value} is no value above 0")) }
+            if value > 0.0 && value.is_finite() { Ok(value) } else { Err(format!("{value} is not above 0")) }
         });
         self.runs.push(RunRecord { on, at: self.now, value: value.as_ref().ok().copied() });
         match value {

@@ -172,10 +172,12 @@ impl ExperimentResult {
             "{}: {}, {}; {} replicates, ended: {}",
             self.name, self.metric, self.design, self.replicates, self.ended
         );
-        let _ = writeln!(text, "noise floor (everything off against itself): {floor}");
+        let _ = writeln!(text, "noise floor (the baseline compared with itself): {floor}");
         if !self.noise_floor_is_sound {
-            let _ =
-                writeln!(text, "WARNING: the bed differs from itself by more than chance: do not believe what follows");
+            let _ = writeln!(
+                text,
+                "WARNING: repeated runs of the same setup differ by more than chance: do not trust these results"
+            );
         }
         let width = self.ranking.iter().map(|ranked| ranked.label().chars().count()).max().unwrap_or(0).max(6);
         for (place, ranked) in self.ranking.iter().enumerate() {
@@ -206,7 +208,7 @@ impl ExperimentResult {
         let floor = self
             .noise_floor
             .value
-            .map(|effect| Bar { series: "everything off, against itself".into(), value: estimate(effect) });
+            .map(|effect| Bar { series: "baseline, against itself".into(), value: estimate(effect) });
         let rows = self.ranking.iter().map(|ranked| {
             vec![
                 Cell::Text(ranked.label()),
@@ -226,7 +228,7 @@ impl ExperimentResult {
         Report {
             title: self.name.clone(),
             lead: format!(
-                "Which settings change {} ({direction})? Interleaved runs, both ways; bars are 95 % intervals or wider.",
+                "Which settings change {} ({direction})? Runs are interleaved, with and without each setting; bars are 95 % intervals or wider.",
                 self.metric
             ),
             host: Vec::new(),
@@ -239,13 +241,13 @@ impl ExperimentResult {
             notes: if self.noise_floor_is_sound {
                 Vec::new()
             } else {
-                vec!["The bed differs from itself by more than chance: nothing here can be believed.".into()]
+                vec!["Repeated runs of the same setup differ by more than chance: do not trust these results.".into()]
             },
             results: serde_json::to_value(self).unwrap_or_default(),
             sections: vec![
                 Section::Bars(Bars {
                     title: format!("Change of {}", self.metric),
-                    caption: "Against everything off.".into(),
+                    caption: "Compared with the baseline, where all factors are off.".into(),
                     quantity: "change".into(),
                     unit: "%".into(),
                     bars: bars.chain(floor).collect(),
@@ -270,7 +272,7 @@ impl Ranked {
             Verdict::Unknown => ("unknown", None),
         };
         let says = match (verdict, smaller_than) {
-            ("no_difference", Some(bound)) => format!("no difference found, smaller than {bound:.1} %"),
+            ("no_difference", Some(bound)) => format!("no difference found; it is below {bound:.1} %"),
             ("unknown", _) => "too few replicates".into(),
             (word, _) => word.into(),
         };

@@ -81,7 +81,7 @@ impl FromStr for Preset {
     fn from_str(text: &str) -> Result<Self, Error> {
         Self::ALL.into_iter().find(|p| p.to_string() == text).ok_or_else(|| Error::Invalid {
             what: format!("lab topology {text:?}"),
-            why: "there is no such one; use pair, wire or routed".into(),
+            why: "there is no such layout; use pair, wire or routed".into(),
         })
     }
 }
@@ -325,8 +325,8 @@ impl Lab {
                 if Instant::now() > give_up {
                     return Err(lacking(
                         format!("bring up {} in {namespace}", end.interface),
-                        format!("after {} s its state is {state}", UP_WITHIN.as_secs()),
-                        format!("look at it with: ip -n {namespace} -d link show {}", end.interface),
+                        format!("its state is still {state} after {} s", UP_WITHIN.as_secs()),
+                        format!("inspect it with: ip -n {namespace} -d link show {}", end.interface),
                     ));
                 }
                 std::thread::sleep(Duration::from_millis(5));
@@ -349,13 +349,13 @@ impl Lab {
         for (i, role) in self.namespaces.iter().enumerate() {
             check_word("namespace", role)?;
             if self.namespaces[..i].contains(role) {
-                return wrong(format!("namespace {role}"), "it is there twice");
+                return wrong(format!("namespace {role}"), "it is given twice");
             }
         }
         let ends: Vec<&End> = self.links.iter().flat_map(|(a, b)| [a, b]).collect();
         for (i, end) in ends.iter().enumerate() {
             if !self.namespaces.contains(&end.namespace) {
-                return wrong(format!("interface {}", end.interface), "its namespace is not one of the lab's");
+                return wrong(format!("interface {}", end.interface), "its namespace does not belong to the lab");
             }
             // IFNAMSIZ is 16 with the final zero; `dev_valid_name` in net/core/dev.c forbids more.
             let valid = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -369,7 +369,10 @@ impl Lab {
                 );
             }
             if ends[..i].contains(end) || end.interface == "lo" {
-                return wrong(format!("interface {}", end.interface), "its namespace has one of that name already");
+                return wrong(
+                    format!("interface {}", end.interface),
+                    "its namespace already has an interface of that name",
+                );
             }
         }
         let used = self.addresses.iter().map(|a| &a.end).chain(self.neighbours.iter().flat_map(|n| [&n.end, &n.at]));

@@ -29,7 +29,7 @@ pub fn enter(namespace: &str) -> Result<(), Error> {
         io::ErrorKind::NotFound => lacking(
             what(),
             "there is no such namespace".into(),
-            "`apus lab list` shows the labs, `apus lab up` makes one".into(),
+            "`apus lab list` shows the labs, `apus lab up` creates one".into(),
         ),
         _ => refused(what(), error),
     })?;
@@ -84,7 +84,7 @@ fn prepare(command: &[OsString]) -> Result<Command, Error> {
     let [program, arguments @ ..] = command else {
         return Err(Error::Invalid {
             what: "command to run in the lab".into(),
-            why: "it is empty; write it after --: apus lab exec demo tx -- ping 10.77.0.2".into(),
+            why: "it is empty; give it after --, as in apus lab exec demo tx -- ping 10.77.0.2".into(),
         });
     };
     let mut prepared = Command::new(program);
@@ -148,7 +148,7 @@ pub(super) fn quieten(namespace: &str, with_ipv6: bool) -> Result<(), Error> {
             set(&format!("/proc/sys/net/ipv4/{key}"), value)?;
         }
         // A kernel without IPv6 sends none; with addresses to add, `ip` will say that it is missing.
-        if fs::exists("/proc/sys/net/ipv6/conf/default").map_err(|e| refused("look for IPv6".into(), e))? {
+        if fs::exists("/proc/sys/net/ipv6/conf/default").map_err(|e| refused("check for IPv6".into(), e))? {
             for (key, value) in ipv6 {
                 for scope in ["all", "default"] {
                     set(&format!("/proc/sys/net/ipv6/conf/{scope}/{key}"), value)?;
@@ -164,7 +164,7 @@ fn set(path: &str, value: &str) -> Result<(), Error> {
         io::ErrorKind::ReadOnlyFilesystem => lacking(
             format!("write {value} to {path}"),
             "/proc/sys is read-only".into(),
-            "in a container, run it privileged".into(),
+            "in a container, run the container privileged".into(),
         ),
         _ => refused(format!("write {value} to {path}"), error),
     })

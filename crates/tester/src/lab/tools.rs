@@ -84,7 +84,7 @@ fn remedy(said: &str) -> &'static str {
     } else if says(&["Unknown device type", "Operation not supported"]) {
         "the kernel needs CONFIG_VETH and CONFIG_NET_NS; try: modprobe veth"
     } else {
-        "run the command by hand to see more; `apus lab down NAME` clears what is left of the lab"
+        "run the command by hand to see more; `apus lab down NAME` removes what is left of the lab"
     }
 }
 

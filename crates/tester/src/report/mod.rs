@@ -80,7 +80,7 @@ pub fn write(report: &Report, path: &Path) -> Result<(), Error> {
     std::fs::write(path, render(report)).map_err(|error| Error::Lacking {
         what: format!("write the report to {}", path.display()),
         why: error.to_string(),
-        fix: "give another place with -o".into(),
+        fix: "choose another file with -o".into(),
     })
 }
 

@@ -74,8 +74,8 @@ pub fn flood(
     let template = Template::new(&config.layout, config.layout.size, 1)?;
     if template.data() > pool.longest_frame() {
         return Err(Error::invalid(
-            format!("frames of {} octets", config.layout.size.octets()),
-            format!("a slot of the pool holds {}", pool.longest_frame()),
+            format!("frames of {} bytes", config.layout.size.octets()),
+            format!("a slot of the pool has room for {}", pool.longest_frame()),
         ));
     }
     let before = device.statistics(queue);

@@ -44,13 +44,16 @@ pub fn run(
     if config.batch == 0 || queue >= device.queues() {
         return Err(Error::invalid(
             format!("batch {} on queue {queue}", config.batch),
-            format!("expected a batch from 1 on and one of the {} queues of {}", device.queues(), device.name()),
+            format!("expected a batch of at least 1, and one of the {} queues of {}", device.queues(), device.name()),
         ));
     }
     if expected > config.max_frames {
         return Err(Error::invalid(
             format!("a trial of {expected} frames"),
-            format!("expected at most {} (12 octets each): shorten it or lower the rate", config.max_frames),
+            format!(
+                "expected at most {} (12 bytes of memory each): shorten the trial or lower the rate",
+                config.max_frames
+            ),
         ));
     }
     let templates = Templates::new(config, arrivals.recorded().unwrap_or_default(), pool, device)?;
@@ -123,7 +126,7 @@ impl Templates {
         let make = |size: FrameSize| {
             if size.data() > room {
                 return Err(Error::invalid(
-                    format!("frames of {} octets (with FCS) on {}", size.octets(), device.name()),
+                    format!("frames of {} bytes (with FCS) on {}", size.octets(), device.name()),
                     format!("expected at most {}, or a pool with larger frames", room + 4),
                 ));
             }

@@ -34,9 +34,9 @@ fn judge_one(typed: &Cmdline, context: &Context) -> anyhow::Result<Status> {
             let present = given.or_else(|| facts.cpus.present.value().cloned());
             let line = facts.cmdline.into_value().ok_or_else(|| {
                 Failure::lacking(
-                    "read this host's command line",
-                    "/proc/cmdline cannot be read",
-                    "give the line as an argument, in quotes",
+                    "cannot read this host's command line",
+                    "/proc/cmdline is not readable",
+                    "give the command line as an argument, in quotes",
                 )
             })?;
             (line, present)
@@ -95,9 +95,9 @@ fn leaves_some(what: &str, isolated: &CpuSet, present: &CpuSet) -> Result<(), Fa
     match isolated.is_subset(present) && !present.is_subset(isolated) {
         true => Ok(()),
         false => Err(Failure::wrong(
-            format!("{what} a command line that isolates CPUs {isolated}"),
-            format!("the host has CPUs {present}, and some of them must be left for housekeeping"),
-            "name CPUs that it has, or say with --cpus how many another host has",
+            format!("cannot {what} a command line that isolates CPUs {isolated}"),
+            format!("the host has CPUs {present}, and at least one must remain for housekeeping"),
+            "choose fewer or other CPUs, or give the number of CPUs of another host with --cpus",
         )),
     }
 }

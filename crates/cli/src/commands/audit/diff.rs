@@ -47,7 +47,7 @@ pub(super) fn run(typed: &Diff) -> anyhow::Result<Status> {
     let mut out = terminal::out();
     writeln!(out, "{} → {}", before.0.origin.name, after.0.origin.name)?;
     if differences.is_empty() {
-        writeln!(out, "the two audits say the same")?;
+        writeln!(out, "the two audits have the same findings")?;
     }
     let mut last = None;
     for one in &differences {

@@ -29,7 +29,9 @@ pub(super) fn of(document: &Document) -> String {
     type IsOf = fn(&Finding) -> bool;
     let parts: [(&str, IsOf); 5] = [
         ("Accepted by the baseline", |finding| finding.accepted),
-        ("Choices on which sources disagree", |finding| !finding.accepted && finding.verdict == "sources-disagree"),
+        ("Choices on which good sources disagree", |finding| {
+            !finding.accepted && finding.verdict == "sources-disagree"
+        }),
         ("Unknown", |finding| finding.verdict == "unknown"),
         ("Passed", |finding| finding.verdict == "pass"),
         ("Not applicable", |finding| finding.verdict == "not-applicable"),
@@ -77,18 +79,18 @@ fn first(page: &mut String, document: &Document) {
         page.push_str("</ol>\n");
     }
     if document.do_later > 0 {
-        let _ = writeln!(page, "<p>More actions, with the findings below: {}.</p>", document.do_later);
+        let _ = writeln!(page, "<p>More actions are listed with the findings below: {}.</p>", document.do_later);
     }
     if document.do_first.iter().any(|action| action.kind == "set") {
         page.push_str(
-            "<p class=\"quiet\">All settings in one step: <code>apus audit --fix FILE.toml</code>, \
+            "<p class=\"quiet\">To apply all settings in one step: <code>apus audit --fix FILE.toml</code>, \
              <code>apus tune apply FILE.toml</code>; <code>apus tune rollback</code> undoes them.</p>\n",
         );
     }
     let ways: Vec<String> =
         document.unlocks.iter().map(|one| format!("{} {} ({} more rules)", one.option, one.value, one.rules)).collect();
     if !ways.is_empty() {
-        let _ = writeln!(page, "<p>More can be judged with {}.</p>", escaped(&ways.join(", ")));
+        let _ = writeln!(page, "<p>More could be checked with {}.</p>", escaped(&ways.join(", ")));
     }
 }
 
@@ -155,7 +157,7 @@ fn budget(page: &mut String, document: &Document) {
     }
     takes.sort_by_key(|(_, effect)| std::cmp::Reverse(*effect));
     let Some((_, most)) = takes.first().copied() else { return };
-    let _ = writeln!(page, "<h2>Delays beside the goal {}</h2>", escaped(goal));
+    let _ = writeln!(page, "<h2>Delays compared with the goal {}</h2>", escaped(goal));
     let _ = writeln!(page, "<p class=\"quiet\">{}.</p>\n<table>", capital(SIZES));
     for (id, effect) in takes {
         // Between a nanosecond and a second: the bar is logarithmic, and says so by its numbers.
@@ -235,7 +237,7 @@ fn one(page: &mut String, finding: &Finding, subject: &str) {
         escaped(&delay(own.map(units::Nanos::from_nanos), &finding.magnitude, &finding.magnitude_source))
     );
     let fix = &finding.fix;
-    let boot = if fix.reboot { "For good, from the next boot" } else { "For good" };
+    let boot = if fix.reboot { "Permanent, from the next boot" } else { "Permanent" };
     for (name, lines) in [("Look", &fix.look), ("Now", &fix.runtime), (boot, &fix.persistent)] {
         if !lines.is_empty() {
             let _ = writeln!(page, "<dt>{name}</dt><dd><pre>{}</pre></dd>", escaped(&lines.join("\n")));

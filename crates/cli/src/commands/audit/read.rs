@@ -21,9 +21,9 @@ pub(crate) fn facts_of(from: Option<&Path>, reading: Reading) -> Result<Facts, F
         None => Root::live(),
         Some(path) => Root::open(path).map_err(|error| {
             Failure::wrong(
-                format!("read {}", path.display()),
+                format!("cannot read {}", path.display()),
                 error.to_string(),
-                "name a snapshot (apus snapshot), a sosreport, a must-gather's sysinfo.tgz, or a folder with proc and sys",
+                "give a snapshot (apus snapshot), a sosreport, a must-gather's sysinfo.tgz, or a folder with proc and sys",
             )
         })?,
     };
@@ -57,16 +57,16 @@ pub(super) fn has(facts: &Facts, isolated: Option<&CpuSet>, nics: &[String]) -> 
         let all = facts.cpus.present.value().cloned().unwrap_or_else(|| facts.cpus.all());
         if !all.is_empty() && !isolated.is_subset(&all) {
             return Err(Failure::wrong(
-                format!("judge CPUs {isolated} as isolated"),
-                format!("the host {name} has CPUs {all}, and not {}", isolated.difference(&all)),
-                "name CPUs that it has",
+                format!("cannot judge CPUs {isolated} as isolated"),
+                format!("the host {name} has CPUs {all}, but not {}", isolated.difference(&all)),
+                "choose from these CPUs",
             ));
         }
         if !all.is_empty() && all.is_subset(isolated) {
             return Err(Failure::wrong(
-                format!("judge CPUs {isolated} as isolated"),
-                format!("the host {name} has no others, and some must be left for housekeeping"),
-                "leave out one of them at least",
+                format!("cannot judge CPUs {isolated} as isolated"),
+                format!("the host {name} has no other CPUs, and at least one must remain for housekeeping"),
+                "leave at least one CPU out",
             ));
         }
     }
@@ -75,9 +75,9 @@ pub(super) fn has(facts: &Facts, isolated: Option<&CpuSet>, nics: &[String]) -> 
         if let Some(name) = nics.iter().find(|name| !known(name) && !links.is_empty()) {
             let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
             return Err(Failure::wrong(
-                format!("judge interface {name}"),
-                format!("the host {} has {}", facts.origin.name, names.join(", ")),
-                "name one of these",
+                format!("cannot judge interface {name}"),
+                format!("the host {} has the interfaces {}", facts.origin.name, names.join(", ")),
+                "choose one of these",
             ));
         }
     }

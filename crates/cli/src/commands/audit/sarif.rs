@@ -37,7 +37,7 @@ fn rule(rule: &Rule) -> Value {
         "id": rule.id,
         "shortDescription": { "text": rule.title },
         "fullDescription": { "text": rule.why },
-        "help": { "text": format!("{}\nTakes: {}\nThe fix costs: {}\nReferences: {}",
+        "help": { "text": format!("{}\nDelay: {}\nCost of the fix: {}\nReferences: {}",
             rule.why, rule.magnitude.text, rule.cost, rule.references.join("; ")) },
         "properties": { "tags": [rule.group.name()] },
     })

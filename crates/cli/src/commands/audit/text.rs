@@ -36,7 +36,7 @@ pub(super) fn report(
     counts(out, report)?;
     let total = report.tally(None);
     if level > Level::Choice && total.sources_disagree > 0 {
-        writeln!(out, "on some questions good sources disagree: --min-level choice shows them")?;
+        writeln!(out, "good sources disagree on some settings: --min-level choice shows them")?;
     }
     if level > Level::Unknown && total.unknown > 0 {
         writeln!(out, "{}", hint(facts, rustix::process::geteuid().is_root()))?;
@@ -80,8 +80,8 @@ fn head(out: &mut Clean<impl Write>, facts: &Facts, report: &Report) -> io::Resu
 fn first(out: &mut Clean<impl Write>, advice: &Advice<'_>) -> io::Result<()> {
     if advice.actions.is_empty() {
         let text = match advice.causes.is_empty() {
-            true => "Nothing to do: no finding among what could be judged.",
-            false => "No setting, parameter or step is known that fixes what follows.",
+            true => "Nothing to do: no problem was found in what could be checked.",
+            false => "No setting, kernel parameter or other step is known to fix the findings below.",
         };
         return writeln!(out, "{text}");
     }
@@ -94,11 +94,11 @@ fn first(out: &mut Clean<impl Write>, advice: &Advice<'_>) -> io::Result<()> {
     }
     if advice.more > 0 {
         let s = if advice.more == 1 { "" } else { "s" };
-        writeln!(out, "{} more action{s} below, with the findings.", advice.more)?;
+        writeln!(out, "{} more action{s} listed with the findings below.", advice.more)?;
     }
     if advice.actions.iter().any(Advised::is_rolled_back) {
-        let how = "All settings in one step: apus audit --fix FILE.toml, apus tune plan FILE.toml, apus tune apply \
-                   FILE.toml; apus tune rollback undoes them.";
+        let how = "To apply all settings in one step: apus audit --fix FILE.toml, apus tune plan FILE.toml, \
+             apus tune apply FILE.toml; apus tune rollback undoes them.";
         wrapped(out, "", "", how)?;
     }
     Ok(())
@@ -148,7 +148,7 @@ pub(super) fn gain(gain: &Gain<'_>) -> String {
         (Some(effect), true) => format!("Up to {} on this host. {found}.", spaced(effect)),
         (Some(effect), false) => format!("{found}. Typically {}; not measured on this host.", spaced(effect)),
         (None, _) if gain.finding.slower => {
-            format!("{found}. This makes no packet wait, but each takes longer to process.")
+            format!("{found}. Packets do not wait for it, but each takes longer to process.")
         }
         (None, _) => format!("{found}."),
     }
@@ -217,7 +217,7 @@ fn unlocked(out: &mut Clean<impl Write>, unlocks: &[Unlock]) -> io::Result<()> {
     }
     let rules = |n: usize| if n == 1 { "1 more rule".to_owned() } else { format!("{n} more rules") };
     let ways = unlocks.iter().map(|one| format!("{} {} ({})", one.option, one.value, rules(one.rules)));
-    wrapped(out, "", "", &format!("More can be judged with {}.", ways.collect::<Vec<_>>().join(", ")))
+    wrapped(out, "", "", &format!("More could be checked with {}.", ways.collect::<Vec<_>>().join(", ")))
 }
 
 /// The findings of one root cause.
@@ -249,7 +249,7 @@ fn of_rule(out: &mut Clean<impl Write>, by_rule: &ByRule<'_>, most: usize) -> io
     }
     if by_rule.said.len() > most {
         let more = by_rule.said.len() - most;
-        writeln!(out, "    and {more} more that say other things: apus audit --explain {}", rule.id)?;
+        writeln!(out, "    and {more} more with other evidence: apus audit --explain {}", rule.id)?;
     }
     let wrong: Vec<&Finding> = by_rule.findings().filter(|finding| finding.level() >= Level::Choice).collect();
     let Some(first) = wrong.first() else { return Ok(()) };
@@ -289,8 +289,8 @@ fn of_rule(out: &mut Clean<impl Write>, by_rule: &ByRule<'_>, most: usize) -> io
 }
 
 /// Of what size the delays are that stand beside a goal.
-pub(super) const SIZES: &str = "this host's own worst case where it states one, else a typical size; several can be one \
-                                mechanism, so do not add them up";
+pub(super) const SIZES: &str = "this host's worst case where it reports one, otherwise a typical value; \
+                                do not add them up, as several may have the same cause";
 
 /// What is known to be added to the budget, largest first, where there is a goal.
 fn budget(out: &mut Clean<impl Write>, report: &Report) -> io::Result<()> {
@@ -299,7 +299,7 @@ fn budget(out: &mut Clean<impl Write>, report: &Report) -> io::Result<()> {
     if adds.is_empty() {
         return Ok(());
     }
-    writeln!(out, "\nDelays beside the goal of {} ({SIZES}):", spaced(goal.latency))?;
+    writeln!(out, "\nDelays compared with the goal of {} ({SIZES}):", spaced(goal.latency))?;
     let mut seen: Vec<&str> = Vec::new();
     for (finding, effect) in adds {
         // Of several subjects of one rule a packet meets one: the worst of them counts.
@@ -307,7 +307,7 @@ fn budget(out: &mut Clean<impl Write>, report: &Report) -> io::Result<()> {
             continue;
         }
         seen.push(finding.rule.id);
-        let alone = if effect > goal.latency { "  exceeds the goal alone" } else { "" };
+        let alone = if effect > goal.latency { "  exceeds the goal by itself" } else { "" };
         writeln!(out, "  {:>12}  {:<28}{alone}", spaced(effect), finding.rule.id)?;
     }
     Ok(())
@@ -336,17 +336,17 @@ fn hint(facts: &Facts, is_root: bool) -> String {
                 (!is_root, "as root"),
                 (
                     facts.virtualisation.guest.get() != Some(true),
-                    "with --msr for registers (each reading interrupts its CPU)",
+                    "with --msr, which reads registers (each read interrupts its CPU)",
                 ),
-                (!facts.interval.is_known(), "with --interval 5s for rates"),
+                (!facts.interval.is_known(), "with --interval 5s, which measures rates"),
             ];
             let ways: Vec<&str> = ways.iter().filter(|(helps, _)| *helps).map(|(_, way)| *way).collect();
             match ways.is_empty() {
-                true => "unknown: --min-level unknown says what".to_owned(),
-                false => format!("unknown: run {}; --min-level unknown says which", ways.join(", ")),
+                true => "unknown: --min-level unknown lists them".to_owned(),
+                false => format!("unknown: run {}; --min-level unknown lists them", ways.join(", ")),
             }
         }
-        _ => "unknown: the recording does not hold it; --min-level unknown says which".to_owned(),
+        _ => "unknown: not in the recording; --min-level unknown lists them".to_owned(),
     }
 }
 
@@ -389,7 +389,7 @@ fn sum(tally: &Tally) -> String {
     ];
     let words: Vec<String> =
         counts.iter().filter(|(count, _)| *count > 0).map(|(count, name)| format!("{count} {name}")).collect();
-    if words.is_empty() { "nothing to judge".to_owned() } else { words.join(", ") }
+    if words.is_empty() { "nothing to check".to_owned() } else { words.join(", ") }
 }
 
 /// Writes text in lines of at most [`WIDTH`] columns.

@@ -145,8 +145,8 @@ fn fits(typed: &Typed, mtu: u32) -> Result<(), Failure> {
     if typed.frame.octets() <= longest {
         return Ok(());
     }
-    let why = format!("the MTU of {} is {mtu}, so that frames have {longest} octets at the most", typed.port);
-    let fix = format!("a shorter --frame, or a larger MTU at both ends: ip link set dev {} mtu N", typed.port);
+    let why = format!("the MTU of {} is {mtu}, so frames have at most {longest} bytes", typed.port);
+    let fix = format!("use a smaller --frame, or raise the MTU at both ends: ip link set dev {} mtu N", typed.port);
     Err(Failure::wrong(format!("--frame {}", typed.frame.octets()), why, fix))
 }
 
@@ -180,8 +180,8 @@ impl Tested {
         if let Err(why) = found.cpu(Instant::ORIGIN)
             && !matches!(found, Self::Unnamed)
         {
-            let fix = "name a process that runs: --pid PID, --tid TID or --instance NAME";
-            return Err(Failure::lacking("read the tested device's CPU time", why, fix).into());
+            let fix = "give a running process: --pid PID, --tid TID or --instance NAME";
+            return Err(Failure::lacking("cannot read the tested device's CPU time", why, fix).into());
         }
         Ok(found)
     }
@@ -191,17 +191,17 @@ impl Tested {
         let readers: Vec<Reader> =
             all.into_iter().filter(|reader| reader.snapshot().identity.instance == name).collect();
         let Some(first) = readers.first() else {
-            let why = format!("no instance called {name} runs, by the telemetry in {}", root.display());
-            let fix = "apus top --once lists those that run; see --telemetry and apus run --name";
-            return Err(Failure::lacking("find the tested instance", why, fix).into());
+            let why = format!("the telemetry in {} has no running instance called {name}", root.display());
+            let fix = "apus top --once lists the running instances; see --telemetry and apus run --name";
+            return Err(Failure::lacking("cannot find the tested instance", why, fix).into());
         };
         let pid = first.process().pid;
         let threads = match whole {
             None => Threads::These(readers.iter().map(|reader| reader.snapshot().tid).collect()),
             Some(whole) if whole == pid => Threads::All,
             Some(other) => {
-                let why = format!("the instance {name} is process {pid}, not {other}");
-                return Err(Failure::lacking("read the CPU time of the whole process", why, "leave out --pid").into());
+                let why = format!("instance {name} is process {pid}, not {other}");
+                return Err(Failure::lacking("cannot read the CPU time of the whole process", why, "omit --pid").into());
             }
         };
         Ok(Self::Instance { pid, threads, readers })
@@ -209,7 +209,7 @@ impl Tested {
 
     fn cpu(&self, at: Instant<Monotonic>) -> Result<CpuSample, String> {
         match self {
-            Self::Unnamed => Err("the tested device was not named: see --instance, --pid and --tid".into()),
+            Self::Unnamed => Err("the device under test was not given (--instance, --pid or --tid)".into()),
             Self::Process { pid, threads } | Self::Instance { pid, threads, .. } => {
                 cpu::sample(Path::new("/"), *pid, threads, at).map_err(|e| e.to_string())
             }
@@ -244,10 +244,10 @@ impl GapLog {
 
     fn result(mut self) -> Result<Vec<Gap>, String> {
         if !self.known {
-            return Err("the tested device is no Apus instance that was named with --instance".into());
+            return Err("no Apus instance was given with --instance".into());
         }
         if self.overrun {
-            return Err("the tested instance had more gaps than its telemetry holds".into());
+            return Err("the instance was stopped more often than its telemetry can hold".into());
         }
         self.gaps.sort_by_key(|gap| (gap.start, gap.end));
         self.gaps.dedup();

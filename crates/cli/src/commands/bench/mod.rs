@@ -110,14 +110,14 @@ fn load(typed: &Load) -> anyhow::Result<Status> {
             let word = match verdict {
                 Verdict::Pass => "passed",
                 Verdict::Loss => "lost frames",
-                Verdict::TesterLimited => "more than this tester can send",
+                Verdict::TesterLimited => "the tester could not send this fast",
             };
             // Progress is worth nothing if nobody can see it.
             let _ = writeln!(terminal::err(), "{}: {word}", PacketRate::new(step.load_pps));
         }
     }
     let latency = match search.bounds().0 {
-        None => Err("no load passed".to_owned()),
+        None => Err("no rate passed".to_owned()),
         Some(_) if bed.stopped() => Err("the search was interrupted".to_owned()),
         Some(pps) => {
             let config = trial(pps, search_config.confirm_trial, search.trials().len() + 1);
@@ -153,7 +153,7 @@ fn say(typed: &BedArgs, document: &Document) -> anyhow::Result<()> {
     if typed.json {
         return print_json(document);
     }
-    say::table(&document.result, &mut terminal::out()).context("write the table")
+    say::table(&document.result, &mut terminal::out()).context("cannot write the table")
 }
 
 /// The files that were asked for, made before anything is measured.
@@ -167,8 +167,8 @@ impl Outputs {
         let create = |path: Option<&Path>| -> Result<Option<File>, Failure> {
             let make = |path: &Path| {
                 fs::File::create(path).map_err(|e| {
-                    let fix = "name a file in a folder that you may write";
-                    Failure::lacking(format!("write {}", path.display()), e.to_string(), fix)
+                    let fix = "choose a file in a folder that you can write to";
+                    Failure::lacking(format!("cannot write {}", path.display()), e.to_string(), fix)
                 })
             };
             path.map(make).transpose()
@@ -180,7 +180,7 @@ impl Outputs {
     fn keep(&mut self, document: &Document) -> anyhow::Result<()> {
         if let Some(file) = &mut self.json {
             serde_json::to_writer(Clean::new(&*file, false), document)?;
-            writeln!(file).context("write the result")?;
+            writeln!(file).context("cannot write the result")?;
         }
         Ok(())
     }
@@ -194,6 +194,6 @@ impl Outputs {
             let outside = clean.next_if(|(at, _)| at == value).map_or(0, |(_, count)| *count);
             text.push_str(&format!("{value},{count},{outside}\n"));
         }
-        file.write_all(text.as_bytes()).context("write the histogram")
+        file.write_all(text.as_bytes()).context("cannot write the histogram")
     }
 }

@@ -69,8 +69,8 @@ impl Row {
         let index = self.expected[PROFILE_IX].unwrap_or(0);
         Invalid::new(
             self.line,
-            format!("a new instance cannot begin at profile_ix {index}"),
-            format!("{mode} begins at {most}"),
+            format!("a new instance cannot start at profile_ix {index}"),
+            format!("{mode} allows {most}"),
         )
     }
 }
@@ -78,8 +78,9 @@ impl Row {
 /// Reads a file of calls, for a network queue or for RDMA.
 pub fn read(path: &Path, rdma: bool) -> Result<Vec<Row>, Failure> {
     let name = path.display().to_string();
-    let file = File::open(path)
-        .map_err(|e| Failure::wrong(format!("open {name}"), e.to_string(), "name a CSV file of recorded calls"))?;
+    let file = File::open(path).map_err(|e| {
+        Failure::wrong(format!("cannot open {name}"), e.to_string(), "give a CSV file with recorded calls")
+    })?;
     parse(file, rdma).map_err(|invalid| invalid.in_file(&name))
 }
 
@@ -93,7 +94,7 @@ fn parse(input: impl std::io::Read, rdma: bool) -> Result<Vec<Row>, Invalid> {
         let record = record.map_err(|e| unreadable(&e, e.position().map_or(1, csv::Position::line)))?;
         let line = record.position().map_or(0, csv::Position::line);
         if record.len() != width {
-            let why = format!("{} cells in a table of {width} columns", record.len());
+            let why = format!("the line has {} cells, but the header has {width}", record.len());
             return Err(Invalid::new(line, why, "give each line as many cells as the header has"));
         }
         rows.push(columns.row(&Cells { record: &record, line })?);
@@ -126,17 +127,17 @@ impl Columns {
         let known: Vec<&str> = known.into_iter().chain(counters.iter().copied()).chain(STATE_COLUMNS).collect();
         for (place, name) in header.iter().enumerate() {
             if !known.contains(&name) {
-                let why = format!("no column is called {name:?}");
+                let why = format!("there is no column {name:?}");
                 return Err(Invalid::new(1, why, format!("the columns are {}", known.join(", "))));
             }
             if header.iter().take(place).any(|other| other == name) {
-                return Err(Invalid::new(1, format!("two columns are called {name:?}"), "leave one of them out"));
+                return Err(Invalid::new(1, format!("there are two columns {name:?}"), "remove one of them"));
             }
         }
         let place = |name: &str| header.iter().position(|column| column == name);
         let needed = |name: &str| {
-            let fix = "the first line names the columns: apply, time_ns, then those of the mode (see --help)";
-            place(name).ok_or_else(|| Invalid::new(1, format!("no column is called {name:?}"), fix))
+            let fix = "the first line must name the columns: apply, time_ns, then those of the mode (see --help)";
+            place(name).ok_or_else(|| Invalid::new(1, format!("there is no column {name:?}"), fix))
         };
         let counters = if rdma {
             CounterColumns::Rdma { completions: needed("completions")? }
@@ -156,7 +157,7 @@ impl Columns {
         let mut expected = [None; STATE_COLUMNS.len()];
         for ((place, name), expected) in self.state.into_iter().zip(STATE_COLUMNS).zip(&mut expected) {
             if let Some(place) = place {
-                *expected = Some(cells.number(place, name, "a number from 0 to 255")?);
+                *expected = Some(cells.number(place, name, "a whole number from 0 to 255")?);
             }
         }
         let apply = match cells.text(self.apply) {
@@ -167,7 +168,7 @@ impl Columns {
                 return Err(Invalid::new(cells.line, format!("apply is {other:?}"), "write reset, 0 or 1"));
             }
         };
-        let total = |place, name| cells.number(place, name, "a number from 0 to 18446744073709551615");
+        let total = |place, name| cells.number(place, name, "a whole number from 0 to 18446744073709551615");
         let time = |place, name| cells.time(place, name);
         let time_ns = time(self.time, "time_ns")?;
         let restart_time_ns = match self.restart {
@@ -205,10 +206,10 @@ impl Cells<'_> {
     /// Nanoseconds, of which the kernel keeps 64 bits: below 0 are those before the clock's origin.
     fn time(&self, place: usize, name: &str) -> Result<u64, Invalid> {
         if self.text(place).starts_with('-') {
-            let before: i64 = self.number(place, name, "nanoseconds, as a number of 64 bits")?;
+            let before: i64 = self.number(place, name, "whole nanoseconds, below 2^64")?;
             return Ok(before as u64);
         }
-        self.number(place, name, "nanoseconds, as a number of 64 bits")
+        self.number(place, name, "whole nanoseconds, below 2^64")
     }
 }
 

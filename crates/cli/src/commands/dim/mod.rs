@@ -137,10 +137,10 @@ fn say(summary: &Summary, file: &str, mode: Mode) -> io::Result<()> {
     let Summary { calls, instances, profile_changes, agreeing, mismatches } = summary;
     write!(out, "{}: {calls} calls of {instances} instances, {profile_changes} profile changes", mode.name())?;
     match agreeing {
-        None => writeln!(out, "; {file} gives no states to compare (--json shows those that DIM comes to)")?,
-        Some(agreeing) if mismatches.is_empty() => writeln!(out, "; the states of all {agreeing} agree with {file}")?,
+        None => writeln!(out, "; {file} has no states to compare with (--json prints DIM's states)")?,
+        Some(agreeing) if mismatches.is_empty() => writeln!(out, "; all {agreeing} states agree with {file}")?,
         Some(agreeing) => {
-            writeln!(out, "; {agreeing} agree with {file}, {} differ", calls - agreeing)?;
+            writeln!(out, "; {agreeing} states agree with {file}, {} differ", calls - agreeing)?;
             for Mismatch { line, column, expected, found } in mismatches.iter().take(SHOWN) {
                 writeln!(out, "  {file}:{line}: {column} is {expected} in the file and {found} in DIM")?;
             }

@@ -75,7 +75,7 @@ pub fn run(measure: &Measure, metric: &Metric) -> Result<f64, String> {
     };
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let (start, before) = (Instant::now(), softirqs());
-    let child = Signals::spawn(&mut command).map_err(|e| format!("start {:?}: {e}", command.get_program()))?;
+    let child = Signals::spawn(&mut command).map_err(|e| format!("cannot start {:?}: {e}", command.get_program()))?;
     let output = child.wait_with_output().map_err(|e| e.to_string())?;
     let (span, after) = (start.elapsed(), softirqs());
     if !output.status.success() {
@@ -86,7 +86,7 @@ pub fn run(measure: &Measure, metric: &Metric) -> Result<f64, String> {
     match &metric.source {
         Source::LastLine => {
             let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
-            last.parse().map_err(|_| format!("its last line is {last:?}, and no number"))
+            last.parse().map_err(|_| format!("its last line is {last:?}, not a number"))
         }
         Source::Softirqs => {
             let risen = before.zip(after).and_then(|(before, after)| after.checked_sub(before));
@@ -99,13 +99,15 @@ pub fn run(measure: &Measure, metric: &Metric) -> Result<f64, String> {
 
 /// The number that the document of `apus bench` has.
 fn of_document(text: &str, source: &Source) -> Result<f64, String> {
-    let document: Value = serde_json::from_str(text).map_err(|e| format!("apus bench said no JSON: {e}"))?;
+    let document: Value =
+        serde_json::from_str(text).map_err(|e| format!("the output of apus bench is not JSON: {e}"))?;
     let results = document["result"].as_object().and_then(|results| results.values().next());
-    let result = results.ok_or("the document of apus bench has no result")?;
+    let result = results.ok_or("the JSON of apus bench has no result")?;
     match source {
         Source::Latency(quantile) => {
-            let all =
-                result["clean"]["quantiles"].as_array().ok_or("this kind of bench measures no latency: use latency")?;
+            let all = result["clean"]["quantiles"]
+                .as_array()
+                .ok_or("apus bench measures latency only as `apus bench latency`")?;
             let found = all.iter().find(|one| one["quantile"] == quantile.as_str());
             let found = found.ok_or_else(|| format!("apus bench does not report {quantile}"))?;
             found["latency_ns"].as_f64().ok_or_else(|| {
@@ -121,9 +123,9 @@ fn of_document(text: &str, source: &Source) -> Result<f64, String> {
             let number = path.iter().fold(result, |value, key| &value[key]);
             number
                 .as_f64()
-                .ok_or_else(|| format!("apus bench says nothing of {}: name the --instance, --pid or --tid", path[0]))
+                .ok_or_else(|| format!("apus bench does not report {}: add --instance, --pid or --tid", path[0]))
         }
-        Source::Softirqs | Source::LastLine => Err("no number of the document".into()),
+        Source::Softirqs | Source::LastLine => Err("the JSON has no such number".into()),
     }
 }
 

@@ -83,9 +83,10 @@ pub enum Measure {
 impl Plan {
     /// Reads a plan.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
-        let what = || format!("read the plan {}", path.display());
-        let text = std::fs::read_to_string(path)
-            .map_err(|e| Failure::wrong(what(), e.to_string(), "name a file; docs/experiment.md has an example"))?;
+        let what = || format!("cannot read the plan {}", path.display());
+        let text = std::fs::read_to_string(path).map_err(|e| {
+            Failure::wrong(what(), e.to_string(), "give a TOML file; docs/experiment.md has an example")
+        })?;
         Self::parse(path, &text)
     }
 
@@ -139,16 +140,18 @@ fn measured(file: &PlanFile) -> Result<(Metric, Measure), String> {
     match (&section.bench, &section.command) {
         (Some(words), None) => {
             if section.less_is_better.is_some() || section.unit.is_some() {
-                return Err("less_is_better and unit are for a command of one's own".into());
+                return Err("less_is_better and unit are only for `command`".into());
             }
             Ok((Metric::of_bench(file.metric.get_ref())?, Measure::Bench(words.clone())))
         }
         (None, Some(words)) if !words.is_empty() => {
-            let less = section.less_is_better.ok_or("say in [measure] whether less_is_better")?;
+            let less = section.less_is_better.ok_or("set less_is_better in [measure] to true or false")?;
             let unit = section.unit.clone().unwrap_or_default();
             Ok((Metric::own(file.metric.get_ref(), &unit, less), Measure::Command(words.clone())))
         }
-        _ => Err("[measure] needs either bench = [words of apus bench], or command = [a command]".into()),
+        _ => {
+            Err("[measure] needs either bench = [arguments of apus bench] or command = [command and arguments]".into())
+        }
     }
 }
 

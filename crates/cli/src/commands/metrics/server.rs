@@ -34,7 +34,7 @@ pub fn serve(
     ended: &UnixStream,
     body: impl Fn() -> Result<String, live::Error>,
 ) -> anyhow::Result<()> {
-    listener.set_nonblocking(true).context("serve")?;
+    listener.set_nonblocking(true).context("cannot serve")?;
     let mut connections: Vec<Connection> = Vec::new();
     loop {
         let mut fds = vec![PollFd::new(listener, PollFlags::IN), PollFd::new(ended, PollFlags::IN)];
@@ -47,7 +47,7 @@ pub fn serve(
         let wait = wait.map(|wait| Timespec { tv_nsec: wait.tv_nsec.min(999_999_999), ..wait });
         match poll(&mut fds, wait.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
-            Err(e) => return Err(e).context("wait for connections"),
+            Err(e) => return Err(e).context("cannot wait for connections"),
         }
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         if ready[1] {
@@ -83,7 +83,7 @@ fn accept(listener: &TcpListener, connections: &mut Vec<Connection>, now: Instan
             Err(e) if matches!(e.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {}
             Err(e) => {
                 // Out of descriptors, say: those that we hold pass.
-                let _ = writeln!(terminal::err(), "warning: a connection was not accepted: {e}");
+                let _ = writeln!(terminal::err(), "warning: cannot accept a connection: {e}");
                 connections.clear();
                 return;
             }
@@ -125,7 +125,9 @@ impl Connection {
         if let State::Reading { head } = &mut self.state {
             let response = match read_head(&mut self.stream, head) {
                 Ok(Head::Whole) => respond(head, body),
-                Ok(Head::TooLong) => Response::new(431, "Request Header Fields Too Large", "at most 8 KiB\n"),
+                Ok(Head::TooLong) => {
+                    Response::new(431, "Request Header Fields Too Large", "the request header is larger than 8 KiB\n")
+                }
                 Ok(Head::Partial) if is_late => {
                     Response::new(408, "Request Timeout", "the request took longer than 2 s\n")
                 }
@@ -226,7 +228,7 @@ fn respond(head: &[u8], body: &impl Fn() -> Result<String, live::Error>) -> Resp
         return Response::new(400, "Bad Request", "expected: GET /metrics HTTP/1.1\n");
     };
     if method != "GET" {
-        return Response::new(405, "Method Not Allowed", "only GET\n");
+        return Response::new(405, "Method Not Allowed", "only GET is allowed\n");
     }
     match target.split('?').next() {
         Some("/metrics") => match body() {

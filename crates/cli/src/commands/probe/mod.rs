@@ -72,7 +72,7 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
             let probes = interrupts(&typed)?;
             let probes: Vec<&(dyn Probe + Sync)> = probes.iter().map(|probe| probe as &(dyn Probe + Sync)).collect();
             if typed.port.is_none() {
-                alone(typed.sender, "delivery to another CPU than the sender's")?;
+                alone(typed.sender, "delivery to a CPU other than the sender's")?;
             }
             one(&probes, typed.duration, &typed.conditions, &typed.outputs)
         }
@@ -87,7 +87,7 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
                 ..Idle::new(cpu, peer)
             };
             if typed.source.is_empty() {
-                alone(typed.peer, "a CPU that another one wakes")?;
+                alone(typed.peer, "wake-ups by another CPU")?;
             } else {
                 probe.sources = typed.source;
             }
@@ -147,7 +147,7 @@ fn switches(typed: &args::Switch) -> anyhow::Result<Vec<Switch>> {
 /// Says on the standard error what is left out where this process may use one CPU only, and no other was named.
 fn alone(named: Option<usize>, what: &str) -> anyhow::Result<()> {
     if named.is_none() && probe::place::allowed()?.len() < 2 {
-        let _ = writeln!(terminal::err(), "warning: not measured: {what}: this process may use one CPU only");
+        let _ = writeln!(terminal::err(), "warning: cannot measure {what}, because this process may use one CPU only");
     }
     Ok(())
 }
@@ -217,8 +217,8 @@ fn interrupts(typed: &args::Interrupt) -> anyhow::Result<Vec<Interrupt>> {
         }
     }
     if probes.is_empty() {
-        let (what, why) = ("measure delivery to another CPU", "this process may use one CPU only");
-        return Err(Failure::lacking(what, why, "give it a second one, or measure --wait block").into());
+        let (what, why) = ("cannot measure delivery to another CPU", "this process may use one CPU only");
+        return Err(Failure::lacking(what, why, "allow it a second CPU, or use --wait block").into());
     }
     Ok(probes)
 }
@@ -248,19 +248,19 @@ fn put(document: &Document, outputs: &Outputs) -> anyhow::Result<()> {
     keep(document, outputs.output.as_deref())?;
     if let Some(path) = &outputs.html {
         let sets = [Set { name: "", host: &document.host, measured: &document.measured }];
-        html("Apus: what waking up costs", &sets, serde_json::to_value(document)?, Vec::new(), path)?;
+        html("Apus: the cost of waking up", &sets, serde_json::to_value(document)?, Vec::new(), path)?;
     }
     if outputs.json {
         return print_json(document);
     }
-    say::table(&document.measured, &mut terminal::out()).context("write the table")
+    say::table(&document.measured, &mut terminal::out()).context("cannot write the table")
 }
 
 /// Writes a document to a file, if one was named.
 fn keep(document: &impl serde::Serialize, path: Option<&Path>) -> anyhow::Result<()> {
     let Some(path) = path else { return Ok(()) };
-    let text = serde_json::to_string(document).context("write the document")?;
-    terminal::file(path, &(text + "\n")).with_context(|| format!("write the document to {}", path.display()))
+    let text = serde_json::to_string(document).context("cannot write the document")?;
+    terminal::file(path, &(text + "\n")).with_context(|| format!("cannot write the document to {}", path.display()))
 }
 
 /// Writes a report.
@@ -291,7 +291,7 @@ fn check_writable(json: &Option<PathBuf>, page: &Option<PathBuf>) -> Result<(), 
     let is_page = |path: &&PathBuf| path.extension().is_some_and(|of| of == "html" || of == "htm");
     if let Some(path) = json.as_ref().filter(is_page) {
         let (what, fix) = (format!("write {}", path.display()), format!("--html {}", path.display()));
-        return Err(Failure::wrong(what, "-o writes JSON, and this is the name of a page", fix));
+        return Err(Failure::wrong(what, "-o writes JSON, but this name is that of an HTML page", fix));
     }
     [json, page].into_iter().flatten().try_for_each(|path| can_write(path))
 }
@@ -299,8 +299,8 @@ fn check_writable(json: &Option<PathBuf>, page: &Option<PathBuf>) -> Result<(), 
 fn can_write(path: &Path) -> Result<(), Failure> {
     let new = !path.exists();
     fs::OpenOptions::new().append(true).create(true).open(path).map_err(|e| {
-        let fix = "name a file in a folder that you may write";
-        Failure::lacking(format!("write {}", path.display()), e.to_string(), fix)
+        let fix = "choose a file in a folder that you can write to";
+        Failure::lacking(format!("cannot write {}", path.display()), e.to_string(), fix)
     })?;
     if new {
         // A run that fails leaves no empty file.

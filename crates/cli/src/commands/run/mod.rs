@@ -71,7 +71,7 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
     if meaning.json {
         print_json(&document)?;
     } else {
-        say::summary(&document, &mut terminal::out()).context("write the summary")?;
+        say::summary(&document, &mut terminal::out()).context("cannot write the summary")?;
     }
     kept?;
     let failed = outcome.workers.into_iter().find_map(|worker| worker.result.err());
@@ -151,9 +151,9 @@ impl Outputs {
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
     Failure::lacking(
-        format!("write {}", path.display()),
+        format!("cannot write {}", path.display()),
         error.to_string(),
-        "name a file in a folder that you may write",
+        "choose a file in a folder that you can write to",
     )
 }
 

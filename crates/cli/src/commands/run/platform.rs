@@ -25,9 +25,9 @@ pub fn read(path: &Path, fifo: Option<u8>) -> Result<Platform, Failure> {
     let name = path.display().to_string();
     let costs = costs(&measured).map_err(|why| {
         Failure::wrong(
-            format!("use {name}"),
+            format!("cannot use {name}"),
             why,
-            "write one with apus probe all -o FILE, as root, with --slice 500ms or more",
+            "create one as root: apus probe all -o FILE, with --slice 500ms or more",
         )
     })?;
     let (pid, root) = (std::process::id(), Path::new("/"));
@@ -36,8 +36,8 @@ pub fn read(path: &Path, fifo: Option<u8>) -> Result<Platform, Failure> {
     warnings.extend(loaded(&name, &measured));
     if costs.interrupt.is_none() {
         let there = measured.iter().any(|of| of.probe == Name::Interrupt);
-        let why = if there { "too few of them for a p99" } else { "apus probe all needs root for them" };
-        warnings.push(format!("{name} says nothing of interrupts ({why}): their cost is learned"));
+        let why = if there { "too few samples for a p99" } else { "apus probe all measures them only as root" };
+        warnings.push(format!("{name} has no wake-up cost of interrupts ({why}); it is learned during the run"));
     }
     Ok(Platform { costs, warnings })
 }
@@ -54,11 +54,11 @@ fn costs(measured: &[Measured]) -> Result<WakeCosts, String> {
         }
     }
     if timed.is_empty() {
-        return Err("it has no timer by clock_nanosleep with a p99".into());
+        return Err("it has no clock_nanosleep timer result with a p99".into());
     }
     timed.sort_by_key(|cost| cost.length);
     if timed.len() > LENGTHS {
-        return Err(format!("it has timers of {} intervals, and there is room for {LENGTHS}", timed.len()));
+        return Err(format!("it has timer results for {} intervals, but at most {LENGTHS} are supported", timed.len()));
     }
     // Across CPUs where that was measured: frames come from elsewhere as a rule.
     let blocked = |variant: &str| {
@@ -96,7 +96,8 @@ fn lateness(series: &Series) -> Result<Option<Lateness>, String> {
 fn foreign(name: &str, theirs: &HostState, ours: &HostState) -> Vec<String> {
     let differs = |what: &str, theirs: &Reading<String>, ours: &Reading<String>| {
         let (theirs, ours) = (theirs.value.as_ref()?, ours.value.as_ref()?);
-        (theirs != ours).then(|| format!("{name} was measured with another {what}: {theirs:?}, and this is {ours:?}"))
+        (theirs != ours)
+            .then(|| format!("{name} was measured with another {what} ({theirs:?}); this host has {ours:?}"))
     };
     [differs("CPU", &theirs.cpu_model, &ours.cpu_model), differs("kernel", &theirs.kernel, &ours.kernel)]
         .into_iter()
@@ -109,15 +110,15 @@ fn other_class(name: &str, measured: &[Measured], fifo: Option<u8>) -> Option<St
     let of = measured.iter().find(|of| of.probe == Name::Timer)?;
     let class = of.conditions.scheduling.value.as_ref()?;
     let real_time = class.rt_priority > 0;
-    let say = |real_time: bool| if real_time { "in SCHED_FIFO" } else { "in the normal class" };
+    let say = |real_time: bool| if real_time { "under SCHED_FIFO" } else { "under the normal scheduling class" };
     (real_time != fifo.is_some())
-        .then(|| format!("{name} was measured {}, and the workers run {}", say(real_time), say(fifo.is_some())))
+        .then(|| format!("{name} was measured {}, but the workers run {}", say(real_time), say(fifo.is_some())))
 }
 
 /// Under what load the profile was measured, if any.
 fn loaded(name: &str, measured: &[Measured]) -> Option<String> {
     let load = &measured.iter().find(|of| of.probe == Name::Timer)?.conditions.load;
-    (load != "none").then(|| format!("{name} was measured under the load {load}: waits may cost less here"))
+    (load != "none").then(|| format!("{name} was measured while the load {load} ran; waits may cost less here"))
 }
 
 #[cfg(test)]

@@ -100,7 +100,7 @@ pub fn write_file(path: &Path, head: &[String], rows: &[Vec<String>]) -> Result<
     let mut text = Vec::new();
     let written = write_line(&mut text, head).and_then(|()| rows.iter().try_for_each(|row| write_line(&mut text, row)));
     written.and_then(|()| terminal::file(path, &String::from_utf8_lossy(&text))).map_err(|error| {
-        Failure::lacking(format!("write {}", path.display()), error.to_string(), "name another file with -o")
+        Failure::lacking(format!("cannot write {}", path.display()), error.to_string(), "choose another file with -o")
     })
 }
 
@@ -117,7 +117,7 @@ impl Kept {
     pub fn open(path: &Path, head: &[String], cases: &[String]) -> Result<Self, Failure> {
         let name = path.display().to_string();
         let lacking = |error: io::Error| {
-            Failure::lacking(format!("write {name}"), error.to_string(), "name another file with -o")
+            Failure::lacking(format!("cannot write {name}"), error.to_string(), "choose another file with -o")
         };
         let mut line = Vec::new();
         write_line(&mut line, head).map_err(lacking)?;
@@ -126,28 +126,32 @@ impl Kept {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             Err(error) => {
-                return Err(Failure::wrong(format!("read {name}"), error.to_string(), "name another file with -o"));
+                return Err(Failure::wrong(
+                    format!("cannot read {name}"),
+                    error.to_string(),
+                    "choose another file with -o",
+                ));
             }
         };
         // A row without its end is one that was being written when the program ended.
         let whole = old.rfind('\n').map_or("", |end| &old[..=end]);
         let other = |why: &str| {
-            let fix = "name another file with -o, or move this one away";
-            Failure::wrong(format!("go on with {name}"), why.to_owned(), fix)
+            let fix = "choose another file with -o, or move this one away";
+            Failure::wrong(format!("cannot continue {name}"), why.to_owned(), fix)
         };
         let rows = if whole.is_empty() {
             if !old.is_empty() && !first.starts_with(&old) {
-                return Err(other("it is no sweep's file"));
+                return Err(other("it was not written by apus sim sweep"));
             }
             BTreeMap::new()
         } else {
             let rows =
-                whole.strip_prefix(first.as_str()).ok_or_else(|| other("its columns are those of another sweep"))?;
+                whole.strip_prefix(first.as_str()).ok_or_else(|| other("its columns belong to another sweep"))?;
             by_number(rows)
         };
         if rows.keys().any(|number| !cases.contains(number)) {
             return Err(other(
-                "it holds cases that are not of this sweep: another scenario, other values or another version",
+                "it contains cases of another sweep (a different scenario, different values or another version of Apus)",
             ));
         }
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(lacking)?;
@@ -164,7 +168,11 @@ impl Kept {
     pub fn write(&mut self, cells: &[String]) -> Result<(), Failure> {
         let mut line = Vec::new();
         write_line(&mut line, cells).and_then(|()| self.file.write_all(&line)).map_err(|error| {
-            Failure::lacking(format!("write {}", self.name), error.to_string(), "make room, and start again")
+            Failure::lacking(
+                format!("cannot write {}", self.name),
+                error.to_string(),
+                "free some disk space, and run the same command again",
+            )
         })
     }
 }

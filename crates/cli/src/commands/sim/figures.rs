@@ -20,7 +20,7 @@ use crate::{Failure, Status, terminal};
 /// Makes the figures, and says them.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let figures = make(typed).map_err(|error| {
-        Failure::wrong("make the figures", error.to_string(), "report this: the program is at fault")
+        Failure::wrong("cannot compute the figures", error.to_string(), "this is a bug in Apus, please report it")
     })?;
     if let Some(path) = &typed.output {
         tester::report::write(&report(typed.seed, &figures)?, path)?;
@@ -34,7 +34,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     if let Some(path) = &typed.output {
         writeln!(out, "report: {}", path.display())?;
     }
-    out.flush().context("write the table")?;
+    out.flush().context("cannot write the table")?;
     Ok(Status::Good)
 }
 
@@ -50,7 +50,8 @@ fn make(typed: &Typed) -> Result<Vec<Figure>, FigureError> {
 }
 
 const HEADINGS: [&str; 8] = ["CASE", "QUANTITY", "DOCUMENT", "APUS", "DEVIATION", "NULL MODEL", "FROM", ""];
-const SENSITIVITY: [&str; 8] = ["PARAMETER", "VALUE", "TURNED BY", "MOVES", "AGREE", "", "STANDING", "MOST, THE ROW"];
+const SENSITIVITY: [&str; 8] =
+    ["PARAMETER", "VALUE", "CHANGED BY", "MOVES", "AGREE", "", "STANDING", "MOST-CHANGED ROW"];
 
 /// All of it as text: a table a figure, what has to be explained below it.
 fn render(out: &mut Clean<impl Write>, figures: &[Figure], inputs: bool) -> io::Result<()> {
@@ -106,7 +107,8 @@ fn render(out: &mut Clean<impl Write>, figures: &[Figure], inputs: bool) -> io::
         }
         writeln!(out)?;
     }
-    let inputs_hint = if inputs { "" } else { " The inputs, each with its source: --inputs, --json, -o FILE." };
+    let inputs_hint =
+        if inputs { "" } else { " For the inputs, each with its source, use --inputs, --json or -o FILE." };
     writeln!(out, "{}", wrapped(&format!("{}{inputs_hint}", told(Tally::of(figures))), 0))
 }
 
@@ -227,9 +229,9 @@ fn told(tally: Tally) -> String {
     let Tally { simulated, null, arithmetic, assumption, calibrated, not_compared } = tally;
     format!(
         "Simulated: {} agree with the document (averages, rates and powers within {TYPICAL_PERCENT:.0} %, minima and maxima \
-         within a factor of {EXTREME_FACTOR:.0}, bounds as stated). The null models, one-line rules, get {} of the same \
-         numbers right. Arithmetic: {} agree. Assumption: {}. Not counted: {calibrated} calibrated, {not_compared} without a \
-         number in the document or in Apus.",
+         within a factor of {EXTREME_FACTOR:.0}, bounds as stated). The null models, one-line rules, predict {} of the \
+         same numbers. Arithmetic: {} agree. Assumption: {}. Not counted: {calibrated} calibrated, {not_compared} without \
+         a number in the document or in Apus.",
         share(simulated),
         share(null),
         share(arithmetic),
@@ -251,21 +253,19 @@ fn report(seed: u64, figures: &[Figure]) -> anyhow::Result<Report> {
         sections.push(Section::Table(inputs(figure)));
     }
     Ok(Report {
-        title: "Apus: the figures of the source documents, and what the simulator says".into(),
+        title: "Apus: published figures compared with the simulator".into(),
         lead: told(Tally::of(figures)),
         host: Vec::new(),
         conditions: vec![Fact::new("Seed", seed.to_string()), Fact::new("Figures", figures.len().to_string())],
         notes: vec![
-            "Everything here is modelled: nothing was measured for this report.".into(),
-            "Inputs are parameters of hardware and method, each with its source; “recalled” means that the document was \
-             cited from memory and not read again, “estimate” that no document was found."
+            "All numbers are simulated; nothing was measured for this report.".into(),
+            "Inputs are parameters of the hardware and of the method, each with its source. “Recalled” means that the document was cited from memory; “estimate” means that no document was found."
                 .into(),
-            "Simulated numbers are predictions; arithmetic follows from the inputs in one line; an assumption was chosen \
-             because the document states none; a calibrated number agrees by construction and says nothing."
+            "Simulated numbers are predictions. Arithmetic follows from the inputs in one line. An assumption was chosen because the document states no value. A calibrated number agrees by construction, so it proves nothing."
                 .into(),
         ],
         sections,
-        results: serde_json::to_value(Document::new(seed, figures)).context("write the document")?,
+        results: serde_json::to_value(Document::new(seed, figures)).context("cannot write the document")?,
     })
 }
 
@@ -307,7 +307,7 @@ fn numbers(figure: &Figure) -> Table {
         let exact = |value| Cell::Number(Estimate::exact(value));
         let document = match row.theirs {
             Theirs::Value(value) => exact(value),
-            Theirs::Nothing => Cell::Unknown("the document shows no number".into()),
+            Theirs::Nothing => Cell::Unknown("the document has no number".into()),
             range => text(&theirs(range)),
         };
         let mark = match (row.verdict(), row.theirs, row.kind) {
@@ -322,7 +322,7 @@ fn numbers(figure: &Figure) -> Table {
             document,
             row.modelled.map_or_else(|| Cell::Unknown("not modelled".into()), exact),
             row.deviation_percent().map_or_else(|| Cell::Unknown("nothing to compare".into()), exact),
-            row.null.map_or_else(|| Cell::Unknown("the null model says nothing".into()), exact),
+            row.null.map_or_else(|| Cell::Unknown("the null model has no prediction".into()), exact),
             text(row.role.name()),
             text(&format!("{mark}{}", row.explanation.as_deref().unwrap_or_default())),
         ]
@@ -346,10 +346,9 @@ fn sensitivity(figure: &Figure) -> Table {
     Table {
         title: format!("{}: sensitivity", figure.id),
         caption:
-            "How the rows change if one parameter changes: the row that moves most, and how many rows agree then, \
-                  calibrated ones included."
+            "How the rows change if one parameter changes: the row that changes most, and how many rows then agree, including calibrated ones."
                 .into(),
-        columns: ["parameter", "value", "turned by", "moves", "agree", "standing", "most, the row"]
+        columns: ["parameter", "value", "changed by", "moves", "agree", "standing", "most-changed row"]
             .map(|name| Column::new(name, ""))
             .into(),
         rows: rows.map(|line| shown(line).map(|(_, text)| Cell::Text(text)).collect()).collect(),

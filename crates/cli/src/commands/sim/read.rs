@@ -23,7 +23,11 @@ impl Source {
     /// Reads the file.
     pub fn open(path: &Path) -> Result<Self, Failure> {
         let text = fs::read_to_string(path).map_err(|error| {
-            Failure::wrong(format!("read {}", path.display()), error.to_string(), "name a TOML file of a scenario")
+            Failure::wrong(
+                format!("cannot read {}", path.display()),
+                error.to_string(),
+                "give a TOML file with a scenario",
+            )
         })?;
         Ok(Self { path: path.into(), text })
     }
@@ -46,8 +50,8 @@ impl Source {
 fn of_scenario(name: &str, error: &strict::Error) -> Failure {
     // What is wrong in a machine's file is told as that.
     let what = match &error.place {
-        Place::Line { file, .. } if file != name => format!("read the machine {file}, which {name} names"),
-        _ => format!("read the scenario {name}"),
+        Place::Line { file, .. } if file != name => format!("cannot read the machine {file}, which {name} uses"),
+        _ => format!("cannot read the scenario {name}"),
     };
     Failure::wrong(what, format!("{}: {}", error.place, error.what), error.fix.clone())
 }
@@ -55,11 +59,19 @@ fn of_scenario(name: &str, error: &strict::Error) -> Failure {
 /// Simulates `scenario`; `instead` is what stood in for what it says.
 pub fn simulate(scenario: &Scenario, instead: &[Override], seed: Option<u64>) -> Result<Case, Failure> {
     let outcome = world::run(scenario, seed).map_err(|error: ModelError| {
-        Failure::wrong(format!("simulate {}", scenario.name), error.to_string(), "name another machine or setting")
+        Failure::wrong(
+            format!("cannot simulate {}", scenario.name),
+            error.to_string(),
+            "change the machine or the setting named above",
+        )
     })?;
     if outcome.unsound > 0 {
-        let why = format!("the terms of {} delays are more than the delay", outcome.unsound);
-        return Err(Failure::wrong(format!("simulate {}", scenario.name), why, "report this: the program is at fault"));
+        let why = format!("the parts of {} delays add up to more than the delay", outcome.unsound);
+        return Err(Failure::wrong(
+            format!("cannot simulate {}", scenario.name),
+            why,
+            "this is a bug in Apus, please report it",
+        ));
     }
     Ok(Case::new(scenario, pairs(instead), &outcome))
 }

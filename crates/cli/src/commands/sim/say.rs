@@ -17,7 +17,7 @@ pub fn one(case: &Case) -> String {
     if let Some(description) = &case.description {
         let _ = writeln!(text, "{description}");
     }
-    let _ = writeln!(text, "modelled: {}, {}; {}", case.machine, case.nic, policies(case));
+    let _ = writeln!(text, "simulated: {}, {}; {}", case.machine, case.nic, policies(case));
     let window = Nanos::from_nanos(case.duration_ns);
     let _ = writeln!(text, "seed {}, {window} after {} of warm-up", case.seed, Nanos::from_nanos(case.warm_up_ns));
     let frames = &case.frames;
@@ -64,7 +64,7 @@ pub fn one(case: &Case) -> String {
         let [vacation, busy] = [shared.vacation_mean_ns, shared.busy_mean_ns].map(micros);
         let _ = writeln!(
             text,
-            "queue {number}  mean vacation {vacation} us, mean busy period {busy} us, {} cycles, lock found busy {} times",
+            "queue {number}  mean vacation {vacation} us, mean busy period {busy} us, {} cycles, lock taken {} times",
             shared.cycles, shared.refused
         );
     }
@@ -153,7 +153,7 @@ fn held(goal: &GoalDocument) -> &'static str {
 
 fn verdict(goal: &GoalDocument) -> String {
     let GoalDocument { latency, packets, late, lost, .. } = goal;
-    let why = if goal.held.is_none() { ": too few packets to tell" } else { "" };
+    let why = if goal.held.is_none() { ": too few packets to judge" } else { "" };
     format!("{latency} {}{why} ({late} of {packets} packets late, {lost} of them lost)", held(goal))
 }
 
@@ -165,7 +165,7 @@ fn least_possible(least: &Least, case: &Case) -> String {
         (Some(bound), Some(multiple)) if case.goal.as_ref().is_some_and(|goal| goal.held != Some(false)) => {
             format!("cores {drawn}, {multiple:.2} x the least possible ({})", milli(bound))
         }
-        (Some(bound), _) => format!("cores {drawn}; holding the goal takes at least {}", milli(bound)),
+        (Some(bound), _) => format!("cores {drawn}; meeting the goal takes at least {}", milli(bound)),
         _ => {
             let why = least.unknown_because.as_deref().unwrap_or("it was not computed");
             format!("the least possible is unknown: {why}")

@@ -109,10 +109,8 @@ pub fn report(scenario: &str, keys: &[&str], combinations: &[Combination], resul
         host: Vec::new(),
         conditions: vec![Fact::new("scenario", scenario), Fact::new("varied", varied)],
         notes: vec![
-            "Everything here is modelled: nothing was measured for this report.".into(),
-            "Marks are means over the seeds, bars their 95 % confidence intervals: Student's t (Law, Simulation modeling and \
-             analysis, 4.5). Medians, with intervals between order statistics (Le Boudec, Performance evaluation, theorem 2.1), \
-             are in the embedded data and in the CSV file."
+            "All numbers are simulated; nothing was measured for this report.".into(),
+            "Marks are means over the seeds; bars are their 95 % confidence intervals by Student's t (Law, Simulation modeling and analysis, 4.5). Medians are in the embedded data and in the CSV file, with intervals between order statistics (Le Boudec, Performance evaluation, theorem 2.1)."
                 .into(),
         ],
         sections,
@@ -189,7 +187,8 @@ fn power_and_latency(combinations: &[Combination]) -> Scatter {
     });
     Scatter {
         title: "Latency and power".into(),
-        caption: "Down and to the left is better. Bars: 95 % confidence intervals of the means over the seeds.".into(),
+        caption: "Lower and further left is better. Bars: 95 % confidence intervals of the means over the seeds."
+            .into(),
         x: Axis::linear("power of the simulated cores", "W"),
         y: Axis::log("latency, p99", "us"),
         panels: vec![ScatterPanel { title: String::new(), points: points.collect(), goals: Vec::new() }],

@@ -67,7 +67,9 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
                 waiting.insert(number, case?);
             }
             Err(mpsc::RecvTimeoutError::Timeout) => continue,
-            Err(mpsc::RecvTimeoutError::Disconnected) => anyhow::bail!("a thread ended before its case was done"),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                anyhow::bail!("a simulating thread ended early; this is a bug in Apus, please report it")
+            }
         }
         while let Some(case) = waiting.remove(&next) {
             let row = csv::row(&left[next].number, &keys, &case);
@@ -91,7 +93,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         combinations: combinations.clone(),
     };
     if let Some(path) = &typed.report {
-        let results = serde_json::to_value(document()).context("write the document")?;
+        let results = serde_json::to_value(document()).context("cannot write the document")?;
         let scenario = typed.scenario.display().to_string();
         tester::report::write(&seeds::report(&scenario, &keys, &combinations, results), path)?;
     }
@@ -111,7 +113,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
                 writeln!(out, "{}: {count} combinations, mean and median over {n} seeds", beside.display())?;
             }
             if interrupted {
-                writeln!(out, "interrupted: the same command goes on from there")?;
+                writeln!(out, "interrupted; run the same command again to continue")?;
             }
         }
         None if typed.seeds > 1 => {
@@ -129,7 +131,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         let said = format!("report: {}", path.display());
         if typed.output.is_some() { writeln!(out, "{said}")? } else { writeln!(terminal::err(), "{said}")? }
     }
-    out.flush().context("write the result")?;
+    out.flush().context("cannot write the result")?;
     Ok(if interrupted { Status::Findings } else { Status::Good })
 }
 
@@ -160,8 +162,8 @@ fn plan(typed: &Typed) -> Result<Vec<Planned>, Failure> {
     let source = read::Source::open(&typed.scenario)?;
     let combinations = typed.vary.iter().try_fold(typed.seeds as usize, |n, vary| n.checked_mul(vary.values.len()));
     if combinations.is_none_or(|n| n > MOST) {
-        let why = format!("there would be more than {MOST} cases");
-        return Err(Failure::wrong("make all combinations", why, "give fewer values, keys or seeds"));
+        let why = format!("there are more than {MOST} cases");
+        return Err(Failure::wrong("cannot simulate all combinations", why, "give fewer values, keys or seeds"));
     }
     if let Some(twice) = twice(&typed.vary) {
         let why = format!("{twice} is given twice");
@@ -170,7 +172,7 @@ fn plan(typed: &Typed) -> Result<Vec<Planned>, Failure> {
     for Vary { key, values } in &typed.vary {
         if let Some(twice) = repeated(values) {
             let why = format!("{key}={twice} is given twice");
-            return Err(Failure::wrong("--vary", why, "give each value once; several runs of one are --seeds"));
+            return Err(Failure::wrong("--vary", why, "give each value once; to repeat a case, use --seeds"));
         }
     }
     let mut plan = Vec::new();

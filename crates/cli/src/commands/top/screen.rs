@@ -92,7 +92,7 @@ impl Screen {
         }
         if !document.leftovers.is_empty() {
             let n = document.leftovers.len();
-            text.push_str(&format!(", {n} file{} left behind (apus top --once names them)", plural(n)));
+            text.push_str(&format!(", {n} leftover file{} (apus top --once lists them)", plural(n)));
         }
         Line::from(vec![
             Span::styled("apus top", Style::new().add_modifier(Modifier::BOLD)),
@@ -105,16 +105,16 @@ impl Screen {
         let mut lines = vec![String::new()];
         match &self.filter {
             Some(name) => {
-                lines.push(format!("  No running instance is named {name:?}. It is shown as soon as it runs."))
+                lines.push(format!("  No instance named {name:?} is running. It appears here as soon as it starts."))
             }
-            None => lines.push("  No instance of Apus runs. It is shown as soon as one does.".to_owned()),
+            None => lines.push("  No instance of Apus is running. One appears here as soon as it starts.".to_owned()),
         }
         lines.push(String::new());
         lines.push("  Start one:   apus run --help".to_owned());
-        lines.push("  See it all:  apus demo".to_owned());
+        lines.push("  Try it out:  apus demo".to_owned());
         lines.push(String::new());
         lines.push(format!("  Looking in {}", self.root.display()));
-        lines.extend(document.leftovers.iter().map(|l| format!("  Left behind: {}: {}", l.path, l.why)));
+        lines.extend(document.leftovers.iter().map(|l| format!("  Leftover:    {}: {}", l.path, l.why)));
         Paragraph::new(Text::from_iter(lines.into_iter().map(Line::from))).wrap(Wrap { trim: false })
     }
 
@@ -131,7 +131,7 @@ impl Screen {
         ]);
         let lines = match &worker.rate {
             Some(rate) => self.lines(worker, rate, usize::from(width.saturating_sub(2))),
-            None => vec![Line::from("counting …")],
+            None => vec![Line::from("counting...")],
         };
         Paragraph::new(lines).block(Block::bordered().title(title))
     }

@@ -45,9 +45,10 @@ pub fn render(document: &Document) -> String {
             }
         }
     }
-    let mut text = if rows.len() == 1 { "no instance of Apus runs\n".to_owned() } else { aligned(&rows) + &notes };
+    let mut text =
+        if rows.len() == 1 { "no instance of Apus is running\n".to_owned() } else { aligned(&rows) + &notes };
     for leftover in &document.leftovers {
-        let _ = writeln!(text, "left behind: {}: {}", line(&leftover.path), line(&leftover.why));
+        let _ = writeln!(text, "leftover file {}: {}", line(&leftover.path), line(&leftover.why));
     }
     text
 }
@@ -110,7 +111,7 @@ const OLD: u64 = 100_000_000;
 pub fn choice(choice: &Choice) -> (String, String) {
     let length = || span(Some(choice.wait_ns));
     let what = match (choice.kind.as_str(), choice.reason.as_str()) {
-        (_, "periodic") => format!("a wake-up in {}, before a forecast frame", length()),
+        (_, "periodic") => format!("to wake in {}, before the next expected frame", length()),
         ("sleep", _) => format!("sleep {}", length()),
         (kind, _) => kind.to_owned(),
     };
@@ -118,13 +119,13 @@ pub fn choice(choice: &Choice) -> (String, String) {
     let chose = format!("chose {what}{ago}");
     let owed = format!("owed {:.1} packets", choice.owed_packets);
     let Some(late) = choice.expected_late_ratio else {
-        return (chose, format!("idle, cost and lateness not compared, {owed}"));
+        return (chose, format!("idle: cost and lateness not compared, {owed}"));
     };
     let price = match choice.price_ns_per_packet {
         None => "price not measured yet".to_owned(),
-        price => format!("{} a packet ({} CPU)", span(price), percent(choice.core_ratio)),
+        price => format!("{} per packet ({} CPU)", span(price), percent(choice.core_ratio)),
     };
-    (chose, format!("{price}, expected late {}, {owed}", small_percent(late)))
+    (chose, format!("{price}, expected late packets {}, {owed}", small_percent(late)))
 }
 
 /// What was lost, by the worker's reasons and by the devices.
@@ -217,7 +218,7 @@ edge/0: chose sleep 38us: 50us a packet (10.0 % CPU), expected late 0.3 %, owed 
         document.instances[0].workers[0].choice = None;
         assert!(render(&document).lines().nth(1).unwrap().ends_with('–'));
         document.instances.clear();
-        assert_eq!(render(&document), "no instance of Apus runs\n");
+        assert_eq!(render(&document), "no instance of Apus is running\n");
     }
 
     #[test]

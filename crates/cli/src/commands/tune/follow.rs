@@ -33,8 +33,9 @@ pub fn run(typed: &Follow) -> anyhow::Result<Status> {
     let signals = Signals::hold()?;
     let pid = std::process::id();
     let us = Thread::find(&Access::live()?, pid)?;
-    let started =
-        us.ok_or_else(|| Failure::lacking("follow", "/proc does not show this process", "mount /proc"))?.started;
+    let started = us
+        .ok_or_else(|| Failure::lacking("cannot follow the host", "/proc does not show this process", "mount /proc"))?
+        .started;
     let options = ApplyOptions {
         command: command_line(),
         version: VERSION.into(),

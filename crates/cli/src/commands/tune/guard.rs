@@ -35,8 +35,13 @@ impl Guard {
         let process = match pid {
             None => None,
             Some(pid) => {
-                let none =
-                    || Failure::wrong(format!("--while-pid {pid}"), "there is no such process", "name one that runs");
+                let none = || {
+                    Failure::wrong(
+                        format!("--while-pid {pid}"),
+                        "there is no such process",
+                        "give the PID of a running process",
+                    )
+                };
                 Some((pid, started_of(pid)?.ok_or_else(none)?))
             }
         };
@@ -50,8 +55,9 @@ impl Guard {
         }
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn()?;
-        let started = started_of(child.id())?
-            .ok_or_else(|| Failure::lacking("start the guardian", "it ended at once", "try again"))?;
+        let started = started_of(child.id())?.ok_or_else(|| {
+            Failure::lacking("cannot start the process that rolls back later", "it exited immediately", "try again")
+        })?;
         Ok(Self { child, started })
     }
 

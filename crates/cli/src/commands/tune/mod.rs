@@ -58,10 +58,10 @@ fn machine_to_change(root: &Path, trace: bool) -> anyhow::Result<Access> {
     let access = Access::below(root)?;
     if access.is_live() && !rustix::process::geteuid().is_root() {
         return Err(Failure::lacking(
-            "change the machine's settings",
-            "this needs root: to write below /proc/sys and /sys, to keep the journal in /var/lib/apus, and CAP_NET_ADMIN, \
+            "cannot change the host's settings",
+            "this needs root: it writes below /proc/sys and /sys, keeps a journal in /var/lib/apus, and needs CAP_NET_ADMIN, \
              CAP_SYS_RAWIO or CAP_SYS_NICE for interfaces, registers and threads",
-            "sudo apus …; apus tune plan and apus tune export work without",
+            "run it with sudo (apus tune plan and apus tune export work without)",
         )
         .into());
     }
@@ -94,7 +94,7 @@ fn resolve(access: &Access, profile: &str, target: &Target) -> anyhow::Result<(P
 /// Refuses an interface that the machine does not have. A recorded machine may not say which it has.
 fn known(access: &Access, interfaces: &[String]) -> Result<(), Failure> {
     let Some(known) = host::knob::interfaces(access)
-        .map_err(|e| Failure::lacking("list the interfaces", e.to_string(), "run as root"))?
+        .map_err(|e| Failure::lacking("cannot list the interfaces", e.to_string(), "run as root"))?
     else {
         return Ok(());
     };
@@ -102,7 +102,7 @@ fn known(access: &Access, interfaces: &[String]) -> Result<(), Failure> {
         None => Ok(()),
         Some(name) => Err(Failure::wrong(
             format!("--interface {name}"),
-            "there is no such interface here",
+            "this host has no such interface",
             format!("use one of {}", known.join(", ")),
         )),
     }

@@ -27,10 +27,10 @@ pub fn plan(typed: &PlanArgs) -> anyhow::Result<Status> {
         for (name, summary) in Library::below(&typed.target.root).list() {
             match summary {
                 Ok(summary) => writeln!(out, "{name:<12}{summary}")?,
-                Err(error) => writeln!(out, "{name:<12}cannot be used: {error}")?,
+                Err(error) => writeln!(out, "{name:<12}invalid: {error}")?,
             }
         }
-        writeln!(out, "what one would change here: apus tune plan poll --isolated 2-5")?;
+        writeln!(out, "to see what a profile would change here: apus tune plan poll --isolated 2-5")?;
         return Ok(Status::Good);
     };
     let access = machine(&typed.target.root)?;
@@ -64,8 +64,8 @@ pub fn verify(typed: &Verify) -> anyhow::Result<Status> {
     }
     let Target { isolated, interfaces, variables, .. } = &typed.target;
     if isolated.is_some() || !interfaces.is_empty() || !variables.is_empty() {
-        let why = "--isolated, --interface and --set say what a profile means";
-        return Err(Failure::wrong("verify", why, "name the profile: apus tune verify poll --isolated 2-5").into());
+        let why = "--isolated, --interface and --set need a profile";
+        return Err(Failure::wrong("cannot verify", why, "give a profile: apus tune verify poll --isolated 2-5").into());
     }
     let known = transactions(&access)?;
     let effects = match typed.watch {
@@ -180,15 +180,16 @@ pub fn export(typed: &Export) -> anyhow::Result<Status> {
             Some(folder) => {
                 let path = folder.join(&file.name);
                 if let Some(parent) = path.parent() {
-                    fs::create_dir_all(parent).with_context(|| format!("make the folder {}", parent.display()))?;
+                    fs::create_dir_all(parent)
+                        .with_context(|| format!("cannot make the folder {}", parent.display()))?;
                 }
-                terminal::file(&path, &file.text).with_context(|| format!("write {}", path.display()))?;
+                terminal::file(&path, &file.text).with_context(|| format!("cannot write {}", path.display()))?;
                 // tuned starts a script itself.
                 if file.text.starts_with("#!") {
                     fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
-                        .with_context(|| format!("make {} executable", path.display()))?;
+                        .with_context(|| format!("cannot make {} executable", path.display()))?;
                 }
-                writeln!(out, "{}  belongs to {}", path.display(), file.place)?;
+                writeln!(out, "{}  goes to {}", path.display(), file.place)?;
             }
             None if export.files.len() == 1 => write!(out, "{}", file.text)?,
             None => write!(out, "### {}\n{}", file.place, file.text)?,
@@ -198,7 +199,7 @@ pub fn export(typed: &Export) -> anyhow::Result<Status> {
         writeln!(err, "note: {note}")?;
     }
     for left in &export.left_out {
-        writeln!(err, "not in it: {left}")?;
+        writeln!(err, "not exported: {left}")?;
     }
     Ok(Status::Good)
 }

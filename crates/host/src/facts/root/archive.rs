@@ -87,10 +87,10 @@ pub(super) fn unpack_within<R: Read + 'static>(stream: R, limits: Limits) -> Res
     let found = tree.descend(&SIGNS, MAX_DEPTH);
     match (found, end) {
         (true, Ok(())) => {}
-        (true, Err(error)) => notes.push(format!("the archive breaks off ({error}): what comes after is not recorded")),
-        (false, Ok(())) => return Err("the archive holds no proc and no sys of a host".into()),
+        (true, Err(error)) => notes.push(format!("the archive is truncated ({error}); the rest is not recorded")),
+        (false, Ok(())) => return Err("the archive contains neither proc nor sys of a host".into()),
         (false, Err(error)) => {
-            return Err(format!("it is no archive of a host's files (.tar, .tar.gz, .tar.zst, .tar.xz): {error}"));
+            return Err(format!("it is not an archive of a host's files (.tar, .tar.gz, .tar.zst, .tar.xz): {error}"));
         }
     }
     Ok(Unpacked { tree, notes, cut_short })
@@ -168,17 +168,17 @@ impl Reader {
     fn file<R: Read>(&mut self, entry: &mut Entry<R>, path: &str) -> io::Result<()> {
         let size = entry.header().entry_size()?;
         if size > self.limits.file as u64 {
-            self.note(format!("{path} has {size} octets, more than {}, and is left out", self.limits.file));
+            self.note(format!("{path} has {size} bytes, more than {}, and is left out", self.limits.file));
             self.tree.insert_refused(path);
             return Ok(());
         }
         if self.kept + size as usize > self.limits.kept {
-            return Err(io::Error::other(format!("it holds more than {} octets of a host", self.limits.kept)));
+            return Err(io::Error::other(format!("it contains more than {} bytes of a host", self.limits.kept)));
         }
         let mut contents = Vec::with_capacity(size as usize);
         entry.read_to_end(&mut contents)?;
         if (contents.len() as u64) < size {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, format!("{path} is cut off")));
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, format!("{path} is truncated")));
         }
         self.kept += contents.len();
         self.tree.insert_file(path, &contents);
@@ -207,7 +207,7 @@ fn is_kept(path: &str) -> bool {
 /// The contents of a header that holds a name.
 fn long<R: Read>(entry: &mut Entry<R>) -> io::Result<Vec<u8>> {
     if entry.header().entry_size()? > PATH_LIMIT {
-        return Err(io::Error::other(format!("a name is longer than {PATH_LIMIT} octets")));
+        return Err(io::Error::other(format!("a name is longer than {PATH_LIMIT} bytes")));
     }
     let mut name = Vec::new();
     entry.take(PATH_LIMIT).read_to_end(&mut name)?;
@@ -247,8 +247,10 @@ struct Counted {
 impl Read for Counted {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.stream.read(buffer)?;
-        self.left =
-            self.left.checked_sub(n as u64).ok_or_else(|| io::Error::other("it unpacks to more than is read"))?;
+        self.left = self
+            .left
+            .checked_sub(n as u64)
+            .ok_or_else(|| io::Error::other("it unpacks to more than the size limit"))?;
         Ok(n)
     }
 }

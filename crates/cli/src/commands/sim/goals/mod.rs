@@ -39,9 +39,9 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let settings = plan.settings().map_err(|error| {
         let fix = match &error {
             PlanError::Empty => "give other values of --idle, --load, --peak or --traffic",
-            _ => "name other machines: apus sim machines lists them; add a network controller after a +",
+            _ => "choose machines that apus sim machines lists, with a network controller after a +",
         };
-        Failure::wrong("plan the runs", error.to_string(), fix)
+        Failure::wrong("cannot plan the runs", error.to_string(), fix)
     })?;
     let settings: Vec<Arc<Setting>> = settings.into_iter().map(Arc::new).collect();
     if let Some(folder) = &typed.scenarios {
@@ -55,7 +55,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         csv::write_file(path, &rows::head(), &document.cases.iter().map(rows::row).collect::<Vec<_>>())?;
     }
     if let Some(path) = &typed.output {
-        let results = serde_json::to_value(&document).context("write the document")?;
+        let results = serde_json::to_value(&document).context("cannot write the document")?;
         tester::report::write(&report::report(&document, results), path)?;
     }
     if typed.json {
@@ -64,13 +64,13 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         let mut out = terminal::out();
         out.write_all(say::text(&document, typed.all, typed.ways).as_bytes())?;
         if interrupted {
-            writeln!(out, "interrupted: {} of {planned} cases were not judged", planned - cases.len())?;
+            writeln!(out, "interrupted; {} of {planned} cases are missing", planned - cases.len())?;
         }
         for path in [&typed.csv, &typed.output].into_iter().flatten() {
             // Not after the last line of the result, which counts the cases.
             writeln!(terminal::err(), "written: {}", path.display())?;
         }
-        out.flush().context("write the table")?;
+        out.flush().context("cannot write the table")?;
     }
     let beaten = cases.iter().any(|case| case.verdict().is_beaten());
     Ok(if beaten || interrupted { Status::Findings } else { Status::Good })
@@ -79,7 +79,11 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
 /// Writes each run's scenario into a file of `folder`, for `apus sim run`, with the files that they name.
 fn keep(folder: &Path, settings: &[Arc<Setting>], files: &Files) -> Result<(), Failure> {
     let failed = |error: io::Error| {
-        Failure::wrong(format!("write scenarios to {}", folder.display()), error.to_string(), "name another folder")
+        Failure::wrong(
+            format!("cannot write scenarios to {}", folder.display()),
+            error.to_string(),
+            "choose another folder",
+        )
     };
     fs::create_dir_all(folder).map_err(failed)?;
     for (name, text) in settings.iter().flat_map(|setting| setting.scenarios()) {
@@ -130,7 +134,9 @@ fn simulate(
                 left -= 1;
             }
             Err(mpsc::RecvTimeoutError::Timeout) => {}
-            Err(mpsc::RecvTimeoutError::Disconnected) => anyhow::bail!("a thread ended before its run was done"),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                anyhow::bail!("a simulating thread ended early; this is a bug in Apus, please report it")
+            }
         }
     }
     progress.clear();

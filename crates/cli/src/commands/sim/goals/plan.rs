@@ -62,15 +62,17 @@ fn named(machine: &str, files: &mut Files) -> Result<String, Failure> {
 
 /// Reads a file: what scenarios call it is its name without its folder.
 fn read(path: &str, files: &mut Files) -> Result<String, Failure> {
-    let failed = |why: String, fix: &str| Failure::wrong(format!("read {path}"), why, fix);
-    let octets = fs::read(path).map_err(|error| failed(error.to_string(), "name a file that can be read"))?;
+    let failed = |why: String, fix: &str| Failure::wrong(format!("cannot read {path}"), why, fix);
+    let octets = fs::read(path).map_err(|error| failed(error.to_string(), "give a readable file"))?;
     let name = Path::new(path).file_name().map_or_else(|| path.to_owned(), |name| name.to_string_lossy().into_owned());
     // Names stand in scenarios, between quotes.
     if name.contains(['"', '\\']) || name.contains(char::is_control) {
-        return Err(failed("its name has quotes, backslashes or control characters".into(), "rename it"));
+        return Err(failed("its name contains quotes, backslashes or control characters".into(), "rename it"));
     }
     match files.insert(name.clone(), octets.as_slice().into()) {
-        Some(other) if *other != octets[..] => Err(failed(format!("another {name} was given"), "rename one of them")),
+        Some(other) if *other != octets[..] => {
+            Err(failed(format!("another file is also called {name}"), "rename one of the files"))
+        }
         _ => Ok(name),
     }
 }

@@ -17,10 +17,9 @@ pub fn report(document: &Document, results: serde_json::Value) -> Report {
     sections.extend(multiples(cases).map(Section::Distribution));
     sections.push(Section::Table(table(cases)));
     Report {
-        title: "Apus: which way of waiting holds a goal with the least power".into(),
+        title: "Apus: which waiting mode meets a goal with the least power".into(),
         lead: format!(
-            "Of {} goals adaptive wins {} and ties {}; it loses {} on power to rivals at their own settings and {} to rivals \
-             tuned in hindsight, and misses {} that a rival holds. Nobody holds {}; {} had too few packets.",
+            "Of {} goals, adaptive wins {} and ties {}. It loses {} on power to rivals at their own settings and {} to rivals tuned in hindsight, and misses {} that a rival meets. No mode meets {}; {} had too few packets to judge.",
             cases.len(),
             count("won"),
             count("tied"),
@@ -36,7 +35,7 @@ pub fn report(document: &Document, results: serde_json::Value) -> Report {
             Fact::new("Seeds", format!("{}, from {}", document.seeds, document.seed)),
             Fact::new("Warm-up", Nanos::from_nanos(document.warm_up_ns).to_string()),
         ],
-        notes: vec!["Everything here is modelled: nothing was measured for this report.".into()],
+        notes: vec!["All numbers are simulated; nothing was measured for this report.".into()],
         sections,
         results,
     }
@@ -62,13 +61,12 @@ fn picture(cases: &[Case]) -> Scatter {
         goals: vec![Goal { label: "allowed".into(), value: 1.0 }],
     });
     Scatter {
-        title: "Power beside lateness, each goal".into(),
+        title: "Power against late packets, one mark per goal".into(),
         caption:
-            "Left of 1: less power than the best rival that holds the goal. Below the line: no more late packets than \
-                  the goal allows. Goals that no rival holds are not shown."
+            "Left of 1: less power than the best rival that meets the goal. Below the line: no more late packets than the goal allows. Goals that no rival meets are not shown."
                 .into(),
-        x: Axis::linear("power of adaptive", "x the rival's"),
-        y: Axis::linear("late packets", "x the allowed share"),
+        x: Axis::linear("power of adaptive", "x that of the rival"),
+        y: Axis::linear("late packets", "x the share that the goal allows"),
         panels: panels.collect(),
     }
 }
@@ -84,15 +82,15 @@ fn multiples(cases: &[Case]) -> Option<Distribution> {
         (n > 1).then(|| TailLine { series: series.to_owned(), all, clean: Vec::new() })
     };
     let lines: Vec<TailLine> = [
-        line("over the best rival's", |case| case.power_multiple),
-        line("over the least possible", |case| case.bound_multiple),
+        line("relative to the best rival", |case| case.power_multiple),
+        line("relative to the least possible", |case| case.bound_multiple),
     ]
     .into_iter()
     .flatten()
     .collect();
     (!lines.is_empty()).then(|| Distribution {
-        title: "Power over the goals".into(),
-        caption: "The share of goals in which adaptive draws at least so many times the power.".into(),
+        title: "Power of adaptive, over all goals".into(),
+        caption: "Share of goals in which adaptive draws at least this multiple of the power.".into(),
         x: Axis::log("power of adaptive", "x"),
         panels: vec![DistributionPanel { title: "all goals".into(), lines, goals: Vec::new() }],
     })
@@ -110,7 +108,7 @@ fn table(cases: &[Case]) -> Table {
         vec![
             Cell::Text(case.machine.clone()),
             Cell::Text(case.traffic.clone()),
-            exact(case.load_percent, "the traffic is a file's"),
+            exact(case.load_percent, "the traffic comes from a file"),
             Cell::Text(case.deepest.clone()),
             Cell::Text(if case.peak_pps.is_some() { "told" } else { "untold" }.into()),
             Cell::Text(case.goal.clone()),
@@ -118,8 +116,8 @@ fn table(cases: &[Case]) -> Table {
             exact(power(ours), "not simulated"),
             exact(ours.map(|ours| of_allowed(case, ours)), "not simulated"),
             Cell::Text(case.rival.clone().unwrap_or_default()),
-            exact(power(rival), "no rival holds the goal"),
-            exact(case.power_multiple, "no rival holds the goal"),
+            exact(power(rival), "no rival meets the goal"),
+            exact(case.power_multiple, "no rival meets the goal"),
             exact(case.bound_multiple, "not computed"),
         ]
     };
@@ -135,13 +133,12 @@ fn table(cases: &[Case]) -> Table {
         ("late", "x allowed"),
         ("rival", ""),
         ("rival", "W"),
-        ("power", "x the rival's"),
+        ("power", "x that of the rival"),
         ("power", "x the least"),
     ];
     Table {
         title: "Goals that adaptive loses or misses".into(),
-        caption: "Frames of 64 octets, one core; load in percent of what it forwards at its base frequency. All goals are in \
-                  the embedded data."
+        caption: "64-byte frames on one core. Load is in percent of the packet rate that the core forwards at its base frequency. All goals are in the embedded data."
             .into(),
         columns: columns.map(|(quantity, unit)| Column::new(quantity, unit)).into(),
         rows: cases.iter().filter(beaten).map(row).collect(),
