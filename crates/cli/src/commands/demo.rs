@@ -16,7 +16,8 @@ use super::print_json;
 use crate::args::Demo;
 use crate::{Failure, Status, terminal};
 
-/// Above the measured threads, which spin and would else keep a Ctrl-C waiting.
+/// SCHED_FIFO priority of the thread that handles signals. Above the measured threads, which busy-loop and would
+/// otherwise delay a Ctrl-C.
 const SIGNALS_PRIORITY: u8 = 60;
 
 pub(super) fn run(typed: &Demo) -> anyhow::Result<Status> {
@@ -62,7 +63,7 @@ fn write(typed: &Demo, result: &DemoResult) -> anyhow::Result<()> {
     out.flush().context("cannot write the table")
 }
 
-/// Sets `stop` when a termination signal comes.
+/// Sets `stop` when a termination signal arrives.
 fn watch(signals: Signals, stop: Arc<AtomicBool>) -> anyhow::Result<()> {
     let wait = move || {
         // Without the privilege the demo itself will say so.
@@ -81,7 +82,7 @@ fn is_stdout(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// Some minutes of measuring should not end at a file that cannot be written.
+/// Checks that the output files are writable, before minutes of measuring.
 fn check_writable(path: &Path) -> Result<(), Failure> {
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -103,7 +104,7 @@ fn check_writable(path: &Path) -> Result<(), Failure> {
     })
 }
 
-/// The tester's errors that are not those of `live` are wrong use, or name a file.
+/// Turns a tester's error about wrong use into a message with a fix; others pass through.
 fn of_tester(error: tester::Error) -> anyhow::Error {
     match error {
         tester::Error::Device(error) => error.into(),
@@ -112,7 +113,7 @@ fn of_tester(error: tester::Error) -> anyhow::Error {
     }
 }
 
-/// What is going on, on a terminal; nothing elsewhere.
+/// The progress line; shown only on a terminal.
 struct Progress {
     terminal: bool,
 }
@@ -126,7 +127,7 @@ impl Progress {
             let _ = writeln!(terminal::err(), "{text}");
         }
     }
-    /// Replaces the current line.
+    /// Replaces the progress line.
     fn now(&mut self, text: &str) {
         if self.terminal {
             let mut err = terminal::err();

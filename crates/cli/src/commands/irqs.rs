@@ -15,10 +15,10 @@ use crate::documents::VERSION;
 use crate::documents::irqs::{Document, SCHEMA, Source};
 use crate::{Failure, Status, terminal};
 
-/// Rows of the table: what is rarer is summed up.
+/// Number of rows shown; rarer sources are summed up.
 const ROWS: usize = 40;
 
-/// Says what hits CPUs, per second, by source.
+/// Runs `apus irqs`: prints what interrupts CPUs, per second and by source.
 pub fn run(typed: &Irqs) -> anyhow::Result<Status> {
     let signals = typed.watch.then(Signals::hold).transpose()?;
     loop {
@@ -52,7 +52,7 @@ pub fn run(typed: &Irqs) -> anyhow::Result<Status> {
     }
 }
 
-/// The CPUs that were asked for, or else the isolated ones, or else all.
+/// The CPUs given on the command line; otherwise the isolated ones; otherwise all.
 fn cpus_of(typed: &Irqs, facts: &Facts) -> Result<CpuSet, Failure> {
     let all = facts.cpus.all();
     match &typed.cpu {

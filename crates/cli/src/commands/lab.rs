@@ -13,7 +13,7 @@ use crate::documents::VERSION;
 use crate::documents::lab::{Document, Lab, SCHEMA};
 use crate::terminal;
 
-/// Makes, takes down, lists, or runs something in a lab.
+/// Runs `apus lab`.
 pub fn run(typed: Typed) -> anyhow::Result<Status> {
     match typed {
         Typed::Up(typed) => up(&typed),

@@ -14,7 +14,7 @@ use crate::documents::VERSION;
 use crate::documents::replay::{Cpu, Difference, Document, SCHEMA};
 use crate::{Failure, Status, terminal};
 
-/// Compares a recorded file with what its policy decides now.
+/// Runs `apus replay`.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let name = typed.file.display().to_string();
     let file = File::open(&typed.file).map_err(|e| {
@@ -61,7 +61,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     Ok(status)
 }
 
-/// What the run spent, beside the least with which it could have held `goal`.
+/// Computes the CPU time of the run, and the least with which it could have met `goal`.
 fn cpu(account: &Result<Account, NoAccount>, goal: Option<Goal>) -> Cpu {
     let known = account.as_ref().ok();
     let least = match (account, goal) {
@@ -90,7 +90,7 @@ fn cpu(account: &Result<Account, NoAccount>, goal: Option<Goal>) -> Cpu {
     }
 }
 
-/// The same as a line.
+/// Formats the CPU time as one line.
 fn said(cpu: &Cpu) -> String {
     let span = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), |ns| Nanos::from_nanos(ns).to_string());
     match (cpu.spent_ns.zip(cpu.window_ns), cpu.multiple, &cpu.goal) {

@@ -13,7 +13,7 @@ use crate::args::lab::Report as Typed;
 use crate::documents::probe::{PLATFORM, SCHEMA as PROBE};
 use crate::{Failure, Status, terminal};
 
-/// Reads results, and writes the report.
+/// Runs `apus report`.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let of_probes = typed.results.iter().filter(|path| is_of_probe(path)).count();
     if of_probes > 0 {
@@ -43,7 +43,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     Ok(Status::Good)
 }
 
-/// A report of what probes measured, the files beside each other.
+/// Renders the report of probe results, with the files side by side.
 fn of_probe(typed: &Typed) -> anyhow::Result<Status> {
     let files = typed.results.iter().map(|path| Ok((stem(path), read_measurements(path)?)));
     let files: Vec<(String, File)> = files.collect::<Result<_, Failure>>()?;
@@ -66,7 +66,7 @@ fn stem(path: &Path) -> String {
     path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Whether a file is a document of `apus probe`. One that cannot be read is none; reading it again says why.
+/// Whether a file is a document of `apus probe`. An unreadable file is not; reading it again gives the reason.
 fn is_of_probe(path: &Path) -> bool {
     let schema = fs::read_to_string(path).ok().and_then(|text| {
         let document: Value = serde_json::from_str(&text).ok()?;
@@ -75,7 +75,7 @@ fn is_of_probe(path: &Path) -> bool {
     schema.is_some_and(|schema| schema == PROBE || schema == PLATFORM)
 }
 
-/// A file holds one document, or several, one after the other (`--repeat`).
+/// Reads a file with one document, or with several in a row (`--repeat`).
 fn read(path: &Path) -> Result<Vec<Document>, Failure> {
     let what = || format!("read {}", path.display());
     let fix = "give a file that apus bench -o wrote";

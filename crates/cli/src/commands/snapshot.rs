@@ -11,7 +11,7 @@ use crate::documents::VERSION;
 use crate::documents::snapshot::{Document, SCHEMA};
 use crate::{Failure, Status, terminal};
 
-/// Takes a snapshot and writes it.
+/// Runs `apus snapshot`.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     // A wrong name is said before the wait.
     Packing::of(&typed.output).map_err(refused)?;

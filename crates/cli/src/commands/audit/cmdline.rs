@@ -12,7 +12,7 @@ use crate::documents::VERSION;
 use crate::documents::audit::{self as documents, CMDLINE_SCHEMA, CmdlineDocument};
 use crate::{Failure, Status, terminal};
 
-/// Judges a command line, or writes one.
+/// Judges a kernel command line, or suggests one (`apus audit cmdline`).
 pub(super) fn run(typed: &Cmdline) -> anyhow::Result<Status> {
     let context = Context {
         isolated: typed.isolated.clone().map(Intended::given).unwrap_or_default(),
@@ -90,7 +90,7 @@ fn write_one(typed: &Cmdline, context: &Context, isolated: &CpuSet) -> anyhow::R
     Ok(Status::Good)
 }
 
-/// Refuses to isolate CPUs that the host does not have, or all of them.
+/// Refuses to isolate CPUs that the host does not have, or all of its CPUs.
 fn leaves_some(what: &str, isolated: &CpuSet, present: &CpuSet) -> Result<(), Failure> {
     match isolated.is_subset(present) && !present.is_subset(isolated) {
         true => Ok(()),

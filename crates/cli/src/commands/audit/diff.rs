@@ -14,7 +14,7 @@ use crate::documents::VERSION;
 use crate::documents::audit::{DIFF_SCHEMA, DiffDocument};
 use crate::terminal;
 
-/// Compares two hosts.
+/// Compares the audits of two hosts (`apus audit diff`).
 pub(super) fn run(typed: &Diff) -> anyhow::Result<Status> {
     let intent = Intent {
         isolated: typed.isolated.clone(),

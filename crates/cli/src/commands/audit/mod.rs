@@ -21,7 +21,7 @@ use crate::{Failure, Status, terminal};
 
 pub(super) use read::{facts_of, intent_of, read, stay_away};
 
-/// Judges a host, compares two, judges a command line, or lists the rules.
+/// Runs `apus audit` and its subcommands.
 pub fn run(typed: Audit) -> anyhow::Result<Status> {
     match &typed.command {
         Some(Special::Diff(diff)) => diff::run(diff),
@@ -76,7 +76,7 @@ fn one_host(typed: &Audit) -> anyhow::Result<Status> {
     Ok(status)
 }
 
-/// Writes the files that were asked for.
+/// Writes the output files: SARIF, HTML and baseline.
 fn outputs(typed: &Audit, facts: &Facts, report: &Report, unlocks: &[audit::Unlock]) -> anyhow::Result<()> {
     let level = typed.min_level.unwrap_or(Level::All);
     if let Some(path) = &typed.sarif {
@@ -99,7 +99,7 @@ fn outputs(typed: &Audit, facts: &Facts, report: &Report, unlocks: &[audit::Unlo
     Ok(())
 }
 
-/// Writes the profile, and says how to go on with it.
+/// Writes the profile of `--fix`, and says what to do with it next.
 fn plan(path: &Path, report: &Report) -> anyhow::Result<()> {
     let plan = audit::plan(report);
     if path == Path::new("-") {
@@ -143,7 +143,7 @@ fn rule(id: &str) -> Result<&'static audit::Rule, Failure> {
     })
 }
 
-/// Have two names a word in common?
+/// Whether two rule names share a word, for the suggestion after a typing mistake.
 fn near(known: &str, typed: &str) -> bool {
     let words = |text: &str| -> Vec<String> { text.split(['.', '-', '_']).map(str::to_lowercase).collect() };
     let typed = words(typed);

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use super::text::{SIZES, capital, delay, spaced};
 use crate::documents::audit::{Document, Finding};
 
-/// Nothing may be loaded and nothing may run; the style sheet stands in the file.
+/// Content Security Policy of the page: nothing is loaded and no script runs; the style sheet is embedded.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
-/// The file's text. Everything that comes from the host is escaped.
+/// Renders the HTML page. All text that comes from the host is escaped.
 pub(super) fn of(document: &Document) -> String {
     // What is written to a String arrives.
     let mut page = String::new();
@@ -50,7 +50,7 @@ pub(super) fn of(document: &Document) -> String {
     page
 }
 
-/// What to do first.
+/// Renders the actions to do first.
 fn first(page: &mut String, document: &Document) {
     if !document.do_first.is_empty() {
         page.push_str("<h2>Do these first</h2>\n<ol class=\"first\">\n");
@@ -94,13 +94,13 @@ fn first(page: &mut String, document: &Document) {
     }
 }
 
-/// What a fix puts at risk, in words.
+/// Names what a fix puts at risk.
 fn risks(names: &[String]) -> String {
     let known = audit::Risk::ALL.into_iter().filter(|risk| names.iter().any(|name| name == risk.name()));
     known.map(audit::Risk::text).collect::<Vec<_>>().join("; ")
 }
 
-/// The warnings and failures by root cause; the same of several subjects once.
+/// Renders warnings and failures by root cause; findings that differ only in their subject are merged.
 fn causes(page: &mut String, document: &Document) {
     for cause in &document.causes {
         let count: usize = cause.said.iter().map(|said| said.findings.len()).sum();
@@ -145,7 +145,7 @@ fn facts(page: &mut String, document: &Document) {
     }
 }
 
-/// What is added to the budget, the largest first, where there is a goal.
+/// Renders the delays compared with the goal, the largest first; nothing without a goal.
 fn budget(page: &mut String, document: &Document) {
     let Some(goal) = &document.intent.goal else { return };
     // Of several subjects of one rule a packet meets one: the first, for the findings are in this order.
@@ -254,7 +254,7 @@ fn one(page: &mut String, finding: &Finding, subject: &str) {
     let _ = writeln!(page, "<dt>References</dt><dd>{references}</dd></dl></article>");
 }
 
-/// Text in HTML, also within quotes.
+/// Escapes text for HTML, also inside quotes.
 fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {

@@ -8,14 +8,14 @@ use host::facts::{CpuSet, Facts, Housekeeping, Kind, Reading, Root};
 use crate::Failure;
 use crate::args::audit::Host;
 
-/// Reads this host, or what `--from` names.
+/// Reads this host, or the recording given with `--from`.
 pub(crate) fn read(typed: &Host) -> Result<Facts, Failure> {
     let reading =
         Reading { msrs: typed.msr, interval: typed.interval, isolated: typed.isolated.clone().unwrap_or_default() };
     facts_of(typed.from.as_deref(), reading)
 }
 
-/// Reads a folder or an archive, or this host.
+/// Reads a folder or an archive; `None` reads this host.
 pub(crate) fn facts_of(from: Option<&Path>, reading: Reading) -> Result<Facts, Failure> {
     let root = match from {
         None => Root::live(),
@@ -30,8 +30,8 @@ pub(crate) fn facts_of(from: Option<&Path>, reading: Reading) -> Result<Facts, F
     Ok(Facts::read_with(&root, reading))
 }
 
-/// Keeps the calling thread away from the isolated CPUs of this host, and from those that were `named`, until the result
-/// is dropped: judging and printing are housekeeping too. `None` for a recording.
+/// Keeps the calling thread off the isolated CPUs of this host, and off those in `named`, until the result is
+/// dropped, because judging and printing are housekeeping work. `None` for a recording.
 pub(crate) fn stay_away(facts: &Facts, named: Option<&CpuSet>) -> Option<Housekeeping> {
     let isolated = Context::of(facts, &Intent::default()).isolated.value;
     let isolated = named.map_or(isolated.clone(), |named| isolated.union(named));
@@ -39,7 +39,7 @@ pub(crate) fn stay_away(facts: &Facts, named: Option<&CpuSet>) -> Option<Houseke
     (facts.origin.kind == Kind::Live).then(|| Housekeeping::enter(&isolated))
 }
 
-/// What the host is for, as typed; what the host does not have is refused.
+/// Combines the typed intent with what is inferred; refuses CPUs and interfaces that the host does not have.
 pub(crate) fn intent_of(typed: &Host, facts: &Facts) -> Result<Intent, Failure> {
     has(facts, typed.isolated.as_ref(), &typed.nic)?;
     Ok(Intent {
@@ -50,7 +50,7 @@ pub(crate) fn intent_of(typed: &Host, facts: &Facts) -> Result<Intent, Failure> 
     })
 }
 
-/// Refuses CPUs and interfaces that a host does not have, and to isolate all CPUs that it has.
+/// Refuses CPUs and interfaces that the host does not have, and the isolation of all its CPUs.
 pub(super) fn has(facts: &Facts, isolated: Option<&CpuSet>, nics: &[String]) -> Result<(), Failure> {
     let name = &facts.origin.name;
     if let Some(isolated) = isolated {

@@ -23,7 +23,7 @@ use crate::terminal::{self, Clean};
 use crate::{Failure, Status};
 use bed::Bed;
 
-/// Measures, and says what was found.
+/// Runs `apus bench`.
 pub fn run(typed: Typed) -> anyhow::Result<Status> {
     match typed {
         Typed::Latency(typed) => latency(&typed),
@@ -64,7 +64,7 @@ fn latency(typed: &Latency) -> anyhow::Result<Status> {
     Ok(status)
 }
 
-/// One trial, and the histogram of the samples outside gaps.
+/// Runs one trial, and returns its result with the histogram of the samples outside gaps.
 fn measure(
     bed: &mut Bed,
     typed: &BedArgs,
@@ -156,7 +156,7 @@ fn say(typed: &BedArgs, document: &Document) -> anyhow::Result<()> {
     say::table(&document.result, &mut terminal::out()).context("cannot write the table")
 }
 
-/// The files that were asked for, made before anything is measured.
+/// The output files, opened before anything is measured.
 struct Outputs {
     json: Option<File>,
     csv: Option<File>,
@@ -176,7 +176,7 @@ impl Outputs {
         Ok(Self { json: create(typed.output.as_deref())?, csv: create(csv)? })
     }
 
-    /// Several results stand one after the other.
+    /// Writes the result to its file; with `--repeat`, results follow one another.
     fn keep(&mut self, document: &Document) -> anyhow::Result<()> {
         if let Some(file) = &mut self.json {
             serde_json::to_writer(Clean::new(&*file, false), document)?;
@@ -185,7 +185,7 @@ impl Outputs {
         Ok(())
     }
 
-    /// The buckets of both histograms.
+    /// Writes the buckets of both histograms as CSV.
     fn buckets(&mut self, document: &Document) -> anyhow::Result<()> {
         let (Some(file), Measured::Latency(result)) = (&mut self.csv, &document.result) else { return Ok(()) };
         let mut text = String::from("latency_ns,samples,samples_outside_gaps\n");

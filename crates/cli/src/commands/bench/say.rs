@@ -6,7 +6,7 @@ use tester::host::Reading;
 use tester::result::{CpuDocument, Distribution, FloodResult, LatencyResult, LoadResult, Measured, SearchEnd};
 use units::{Nanos, PacketRate};
 
-/// A small table.
+/// Prints a result as a small table.
 pub fn table(result: &Measured, out: &mut impl Write) -> io::Result<()> {
     match result {
         Measured::Latency(result) => latency(result, out)?,

@@ -5,45 +5,45 @@ use std::path::Path;
 
 use crate::Failure;
 
-/// The columns of the state, in the order of [`Row::expected`].
+/// The columns of DIM's state, in the order of [`Row::expected`].
 pub const STATE_COLUMNS: [&str; 6] = ["state", "tune_state", "profile_ix", "steps_right", "steps_left", "tired"];
-/// Where the profile's index stands among them.
+/// Index of the profile in [`STATE_COLUMNS`].
 pub const PROFILE_IX: usize = 2;
 
-/// A line of the file.
+/// One line of the file.
 #[derive(Debug)]
 pub struct Row {
-    /// Its number, from 1.
+    /// Line number in the file, from 1.
     pub line: u64,
-    /// The call; `None` if an instance starts here.
+    /// The call of DIM; `None` if a new instance starts here.
     pub step: Option<Step>,
-    /// What the file says of the state afterwards.
+    /// The state after the call, as the file gives it; `None` where a column is missing or empty.
     pub expected: [Option<u8>; STATE_COLUMNS.len()],
 }
 
-/// A call.
+/// One call of DIM.
 #[derive(Debug)]
 pub struct Step {
-    /// Whether the driver had programmed the last profile before it.
+    /// Whether the driver had programmed the previous profile before this call.
     pub apply: bool,
-    /// The clock, as the kernel keeps it: 64 bits, whether signed or not.
+    /// Kernel clock at the call, as 64 bits, whether the kernel reads them as signed or not.
     pub time_ns: u64,
-    /// The clock if a new window begins.
+    /// Kernel clock if a new window begins during the call.
     pub restart_time_ns: u64,
-    /// What was counted.
+    /// Events, packets and bytes, or completions.
     pub counters: Counters,
 }
 
-/// What was counted until a call.
+/// Counters at a call.
 #[derive(Clone, Copy, Debug)]
 pub enum Counters {
-    /// Running totals.
+    /// Running totals of a network queue.
     Net { events: u64, packets: u64, bytes: u64 },
-    /// The completions of this call.
+    /// Completions since the previous call, for RDMA.
     Rdma { completions: u64 },
 }
 
-/// What is wrong with a line.
+/// What is wrong with a line of the file.
 #[derive(Debug)]
 pub struct Invalid {
     line: u64,
@@ -56,14 +56,14 @@ impl Invalid {
         Self { line, why: why.into(), fix: fix.into() }
     }
 
-    /// The error for the user.
+    /// Adds the file name, and turns it into the error that the user sees.
     pub fn in_file(self, file: &str) -> Failure {
         Failure::wrong(format!("{file}:{}", self.line), self.why, self.fix)
     }
 }
 
 impl Row {
-    /// The row starts an instance at a profile that there is not.
+    /// The error for a row that starts an instance at a profile that does not exist.
     pub fn no_profile(&self, mode: &str) -> Invalid {
         let most = if mode == "rdma" { "0" } else { "0 to 4" };
         let index = self.expected[PROFILE_IX].unwrap_or(0);
@@ -106,7 +106,7 @@ fn unreadable(error: &csv::Error, line: u64) -> Invalid {
     Invalid::new(line, error.to_string(), "write the file as CSV, in UTF-8")
 }
 
-/// Where the columns stand.
+/// The position of each column in the file.
 struct Columns {
     apply: usize,
     time: usize,
@@ -187,7 +187,7 @@ impl Columns {
     }
 }
 
-/// A line's cells.
+/// The cells of one line.
 struct Cells<'a> {
     record: &'a csv::StringRecord,
     line: u64,
@@ -203,7 +203,7 @@ impl Cells<'_> {
         text.parse().map_err(|_| Invalid::new(self.line, format!("{name} is {text:?}"), format!("write {expected}")))
     }
 
-    /// Nanoseconds, of which the kernel keeps 64 bits: below 0 are those before the clock's origin.
+    /// Parses nanoseconds into the kernel's 64 bits; negative values are times before the clock's origin.
     fn time(&self, place: usize, name: &str) -> Result<u64, Invalid> {
         if self.text(place).starts_with('-') {
             let before: i64 = self.number(place, name, "whole nanoseconds, below 2^64")?;

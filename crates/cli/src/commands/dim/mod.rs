@@ -16,10 +16,10 @@ use crate::documents::dim::{Call, Document, Mismatch, SCHEMA, Summary};
 use crate::terminal;
 use calls::{Counters, Invalid, Row, STATE_COLUMNS, Step};
 
-/// Mismatches that are shown without --json.
+/// Number of mismatches shown without `--json`.
 const SHOWN: usize = 10;
 
-/// Does what was typed after `apus dim`.
+/// Runs `apus dim`.
 pub fn run(typed: &Dim) -> anyhow::Result<Status> {
     match typed {
         Dim::Replay(typed) => replay(typed),
@@ -40,14 +40,14 @@ fn replay(typed: &Typed) -> anyhow::Result<Status> {
     Ok(status)
 }
 
-/// One of the two variants.
+/// A DIM instance: for a network queue or for RDMA.
 enum Instance {
     Net(NetDim<Monotonic>),
     Rdma(RdmaDim<Monotonic>),
 }
 
 impl Instance {
-    /// `None` if there is no such profile, or none to choose.
+    /// Starts an instance at a profile; `None` if the profile does not exist, or the variant has none to choose.
     fn new(mode: Mode, index: u8) -> Option<Self> {
         let (direction, period) = match mode {
             Mode::RxEqe => (Direction::Rx, PeriodMode::Eqe),
@@ -87,7 +87,7 @@ impl Instance {
     }
 }
 
-/// The states after all calls, and what is to be said of them.
+/// Replays all rows, and returns the state after each call and the mismatches.
 fn replay_rows(rows: &[Row], mode: Mode) -> Result<(Vec<Call>, Summary), Invalid> {
     let mut calls = Vec::with_capacity(rows.len());
     let mut summary = Summary { calls: 0, instances: 0, profile_changes: 0, agreeing: None, mismatches: Vec::new() };

@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use super::plan::Measure;
 
-/// What is compared.
+/// The number by which settings are compared.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Metric {
-    /// Its name, with the unit.
+    /// Name with its unit, for tables and figures.
     pub name: String,
-    /// Whether less of it is better.
+    /// Whether a lower number is better.
     pub less_is_better: bool,
     source: Source,
 }
@@ -22,16 +22,16 @@ pub struct Metric {
 enum Source {
     /// A quantile of the latencies outside gaps.
     Latency(String),
-    /// A number of the result of `apus bench`, by its place.
+    /// A number in the result of `apus bench`, by its JSON path.
     Place(&'static [&'static str]),
-    /// Softirqs of reception on all CPUs, a second.
+    /// NET_RX softirqs per second, on all CPUs.
     Softirqs,
-    /// The last line.
+    /// The number on the last line of a command's output.
     LastLine,
 }
 
 impl Metric {
-    /// A metric of `apus bench`.
+    /// Parses the name of a metric of `apus bench`.
     pub fn of_bench(name: &str) -> Result<Self, String> {
         let quantiles = ["p50", "p90", "p99", "p99.9", "p99.99"];
         let (unit, less_is_better, source) = match name {
@@ -52,14 +52,14 @@ impl Metric {
         Ok(Self { name: format!("{name}{unit}"), less_is_better, source })
     }
 
-    /// What a command of one's own prints.
+    /// The metric that a user's own command prints.
     pub fn own(name: &str, unit: &str, less_is_better: bool) -> Self {
         let name = if unit.is_empty() { name.to_owned() } else { format!("{name}_{unit}") };
         Self { name, less_is_better, source: Source::LastLine }
     }
 }
 
-/// Runs once.
+/// Measures once, and returns the metric.
 pub fn run(measure: &Measure, metric: &Metric) -> Result<f64, String> {
     let mut command = match measure {
         Measure::Bench(words) => {
@@ -97,7 +97,7 @@ pub fn run(measure: &Measure, metric: &Metric) -> Result<f64, String> {
     }
 }
 
-/// The number that the document of `apus bench` has.
+/// Extracts the metric from the JSON document of `apus bench`.
 fn of_document(text: &str, source: &Source) -> Result<f64, String> {
     let document: Value =
         serde_json::from_str(text).map_err(|e| format!("the output of apus bench is not JSON: {e}"))?;

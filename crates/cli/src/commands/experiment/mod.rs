@@ -23,10 +23,10 @@ use crate::documents::VERSION;
 use crate::{Failure, Status, terminal};
 use plan::Plan;
 
-/// What the journal says of these transactions.
+/// The command as recorded in the journal of changes.
 const COMMAND: &str = "apus experiment";
 
-/// Tries, measures, decides, and says what was found.
+/// Runs `apus experiment`.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let plan = Plan::load(&typed.plan)?;
     let experiment = Experiment::new(plan.settings.clone())
@@ -75,7 +75,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     Ok(if result.noise_floor_is_sound && result.ended != "failed" { Status::Good } else { Status::Findings })
 }
 
-/// One run after the other, until it is decided, the time is over, or a signal comes.
+/// Runs one measurement after another, until the result is decided, the time is used up, or a signal arrives.
 fn conduct(
     access: &Access,
     plan: &Plan,
@@ -114,7 +114,7 @@ fn conduct(
     Ok((experiment, interrupted))
 }
 
-/// The settings of all factors that are on.
+/// Merges the settings of all factors that are on.
 fn together(access: &Access, plan: &Plan, on: u32) -> anyhow::Result<Changes> {
     let mut all = Changes::new("experiment");
     for (place, factor) in plan.factors.iter().enumerate() {
@@ -133,7 +133,7 @@ fn held(access: &Access, plan: &Changes) -> anyhow::Result<Held> {
     Ok(Held::new(access, plan, COMMAND, VERSION)?)
 }
 
-/// A factor that changes nothing here would be called neutral, and that would be wrong.
+/// Refuses a factor that changes nothing on this host: it would wrongly be reported as having no effect.
 fn check(access: &Access, factor: &Profile) -> anyhow::Result<()> {
     let plan = changes(access, factor)?;
     let lacking = |why: String| {

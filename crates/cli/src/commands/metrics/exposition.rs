@@ -15,14 +15,14 @@ use units::Nanos;
 use crate::documents::VERSION;
 use crate::terminal::clean;
 
-/// Upper bounds of the classic histograms, 1-2-5 from 1 us to 1 s. Telemetry's own buckets are
-/// narrower than 0.8 %; one that straddles a bound here counts above it.
+/// Upper bounds of the exported histograms in us: 1-2-5 from 1 us to 1 s. Buckets of the telemetry are narrower than
+/// 0.8 %; one that straddles a bound counts as above it.
 const BOUNDS_US: [u64; 19] = [
     1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000,
     1_000_000,
 ];
 
-/// The text for the workers that run now.
+/// Renders the metrics of the workers that are running now.
 pub fn read(root: &Path) -> Result<String, live::Error> {
     let workers = telemetry::instances(root)?.0.into_iter().map(|reader| {
         let snapshot = reader.snapshot();
@@ -173,7 +173,7 @@ impl Text<'_, '_> {
         })
     }
 
-    /// A counter of the telemetry; the encoder adds `_total` to the name.
+    /// Writes a counter; the encoder appends `_total` to its name.
     fn counter(&mut self, name: &str, help: &str, value: impl Fn(&Counts) -> u64) -> fmt::Result {
         self.counters(name, help, |worker| vec![(worker.labels(), value(&worker.snapshot.counts))])
     }
@@ -216,7 +216,7 @@ impl Text<'_, '_> {
     }
 }
 
-/// Bound in seconds, and the count between it and the one below, as the encoder adds them up.
+/// Converts a histogram to pairs of upper bound in seconds and count above the previous bound.
 fn classic(histogram: &Histogram) -> Vec<(f64, u64)> {
     let mut below = 0;
     let mut buckets = Vec::with_capacity(BOUNDS_US.len() + 1);

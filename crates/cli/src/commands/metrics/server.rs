@@ -18,17 +18,16 @@ use anyhow::Context as _;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// prometheus-client writes OpenMetrics text 1.0, which Prometheus reads as such.
+/// OpenMetrics text 1.0, which prometheus-client writes.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const LONGEST_HEAD: usize = 8 << 10;
 const MOST_CONNECTIONS: usize = 16;
 const REQUEST_TIME: Duration = Duration::from_secs(2);
 const RESPONSE_TIME: Duration = Duration::from_secs(5);
-/// How long to read on after the answer: what was not read would make close() reset the connection and take the answer
-/// with it.
+/// Time to keep reading after the answer. Unread data would make close() reset the connection and lose the answer.
 const ENDING_TIME: Duration = Duration::from_millis(100);
 
-/// Answers until `ended` becomes readable.
+/// Answers requests until `ended` becomes readable.
 pub fn serve(
     listener: &TcpListener,
     ended: &UnixStream,
@@ -65,7 +64,7 @@ pub fn serve(
     }
 }
 
-/// Takes what has arrived; the oldest go where there is no room.
+/// Accepts new connections; closes the oldest if there are too many.
 fn accept(listener: &TcpListener, connections: &mut Vec<Connection>, now: Instant) {
     // Not more than there is room for: each gets its chance to be read before another takes its place.
     for _ in 0..MOST_CONNECTIONS {
@@ -91,20 +90,20 @@ fn accept(listener: &TcpListener, connections: &mut Vec<Connection>, now: Instan
     }
 }
 
-/// A client.
+/// A connected client.
 struct Connection {
     stream: TcpStream,
-    /// When its state ends at the latest.
+    /// When the current state times out.
     deadline: Instant,
     state: State,
 }
 
 enum State {
-    /// Its request comes.
+    /// Receiving the request.
     Reading { head: Vec<u8> },
-    /// It takes the answer.
+    /// Sending the answer.
     Sending { answer: Vec<u8>, sent: usize },
-    /// It has the answer, and may still send.
+    /// The answer is sent; reads what the client still sends.
     Ending,
 }
 
@@ -116,7 +115,7 @@ impl Connection {
         }
     }
 
-    /// Goes on as far as it can without a wait; `false` when it is over.
+    /// Continues as far as possible without blocking; `false` when the connection is done.
     fn step(&mut self, now: Instant, ready: bool, body: &impl Fn() -> Result<String, live::Error>) -> bool {
         let is_late = now >= self.deadline;
         if !ready && !is_late {
@@ -167,11 +166,11 @@ enum Head {
     Whole,
     Partial,
     TooLong,
-    /// Before a whole head had come.
+    /// The client closed before its request head was complete.
     Closed,
 }
 
-/// Reads what has come of a request's head.
+/// Reads the available part of the request head.
 fn read_head(stream: &mut TcpStream, head: &mut Vec<u8>) -> io::Result<Head> {
     let mut buffer = [0; 1024];
     loop {

@@ -14,7 +14,7 @@ use crate::args::probe::All;
 use crate::documents::probe::Platform;
 use crate::terminal;
 
-/// Measures, and writes the profile.
+/// Runs `apus probe all`: measures and writes the platform profile.
 pub fn run(typed: &All) -> anyhow::Result<Status> {
     // Before any thread is started: they inherit what is held back.
     let signals = Signals::hold()?;

@@ -16,7 +16,7 @@ use crate::args::probe::Compare;
 use crate::documents::probe::{Comparison, Document, PLATFORM, Platform, SCHEMA};
 use crate::{Failure, Status, terminal};
 
-/// Reads both, and says what differs.
+/// Runs `apus probe compare`.
 pub fn run(typed: &Compare) -> anyhow::Result<Status> {
     check_writable(&None, &typed.html)?;
     let (a, b) = (read(&typed.a)?, read(&typed.b)?);
@@ -42,7 +42,7 @@ pub fn run(typed: &Compare) -> anyhow::Result<Status> {
     Ok(if longer { Status::Findings } else { Status::Good })
 }
 
-/// In what the hosts differ, as far as both are known.
+/// Lists in what the hosts differ, as far as both are known.
 fn hosts(a: &HostState, b: &HostState) -> Vec<String> {
     let differs = |what: &str, a: &Reading<String>, b: &Reading<String>| {
         let (a, b) = (a.value.as_ref()?, b.value.as_ref()?);
@@ -66,13 +66,13 @@ fn joined(all: &Reading<Vec<String>>) -> Reading<String> {
     Reading { value: all.value.as_ref().map(|all| all.join("; ")), unknown_because: all.unknown_because.clone() }
 }
 
-/// A file of measurements.
+/// A file with measurements.
 pub struct File {
     pub host: HostState,
     pub measured: Vec<Measured>,
 }
 
-/// Reads a profile, or a result of a probe.
+/// Reads a profile or the result of a probe.
 pub fn read(path: &Path) -> Result<File, Failure> {
     let fix = "give a file that apus probe wrote with -o or --json";
     let wrong = |why: String| Failure::wrong(format!("cannot read {}", path.display()), why, fix);

@@ -7,7 +7,7 @@ use crate::args::probe::Import;
 use crate::documents::probe::Document;
 use crate::{Failure, Status};
 
-/// Reads the files, and says what is in them.
+/// Runs `apus probe import`.
 pub fn run(typed: &Import) -> anyhow::Result<Status> {
     check_writable(&typed.outputs.output, &typed.outputs.html)?;
     let mut hosts = Vec::new();

@@ -12,7 +12,7 @@ use probe::measured::{Detail, Mark, MarkKind, Series, Term};
 use tester::host::Reading;
 use units::{Nanos, PacketRate};
 
-/// A small table for each measurement, and what to bear in mind once.
+/// Prints a small table per measurement, and the notes that apply to all of them once.
 pub fn table(all: &[Measured], out: &mut impl Write) -> io::Result<()> {
     for (number, measured) in all.iter().enumerate() {
         if number > 0 {
@@ -133,7 +133,7 @@ fn series(name: &str, series: &Series, out: &mut impl Write) -> io::Result<()> {
 }
 
 fn jitter(of: &JitterDetail, cpu: &JitterCpu, out: &mut impl Write) -> io::Result<()> {
-    /// Of the largest disturbances so many are shown; all that are known stand in the document.
+    /// Number of disturbances shown, the largest first; the JSON document has all that were recorded.
     const SHOWN: usize = 5;
     let over = Nanos::from_nanos(of.explain_over_ns);
     writeln!(
@@ -255,7 +255,7 @@ fn show<T>(reading: &Reading<T>, show: impl Fn(&T) -> String) -> String {
     }
 }
 
-/// Three significant digits or so: `27ns`, `6.7us`, `1.20s`.
+/// Formats nanoseconds with about three significant digits: `27ns`, `6.7us`, `1.20s`.
 pub fn us(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns}ns"),

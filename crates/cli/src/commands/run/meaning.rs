@@ -27,16 +27,16 @@ const TRACED_CALLS: usize = 100_000;
 /// Everything that a run needs.
 pub struct Meaning {
     pub instance: InstanceConfig,
-    /// The same, for the document.
+    /// The same as JSON, for the document.
     pub config: Config,
     pub netns: Option<String>,
-    /// Software interrupt moderation of the interfaces' NAPIs.
+    /// Interrupt deferral of the interfaces' NAPI instances; None leaves it unchanged.
     pub defer: Option<NapiDeferral>,
     pub duration: Option<Duration>,
     pub json: bool,
     pub record: Option<PathBuf>,
     pub trace: Option<PathBuf>,
-    /// What to bear in mind of what was asked for.
+    /// Warnings about the options, for the user.
     pub warnings: Vec<String>,
 }
 
@@ -119,7 +119,7 @@ pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
     })
 }
 
-/// Ports that cannot be together, and options that none of them has.
+/// Refuses ports that cannot be used together, and options that apply to none of them.
 fn ports(typed: &Common, kernel: bool) -> Result<(), Failure> {
     let mut names: Vec<&str> = Vec::new();
     for port in &typed.ports {
@@ -224,12 +224,12 @@ fn port(typed: &PortText, number: usize, common: &Common) -> Result<PortConfig, 
     })
 }
 
-/// Locally administered (IEEE 802-2014, 8.4), "apu" and the port's number.
+/// MAC address of a memory port: locally administered (IEEE 802-2014, 8.4), "apu" and the number of the port.
 fn memory_mac(number: usize) -> [u8; 6] {
     [0x02, b'a', b'p', b'u', 0, number as u8]
 }
 
-/// A UDP datagram to the port, between the addresses for tests of RFC 2544, C.2.2, to the echo port.
+/// The frame of a memory port: a UDP datagram to the echo port, between the test addresses of RFC 2544, C.2.2.
 fn frame(octets: u32, mac: [u8; 6]) -> Result<Vec<u8>, tester::Error> {
     let layout = Layout {
         destination: mac,

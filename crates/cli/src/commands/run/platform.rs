@@ -12,14 +12,14 @@ use units::Nanos;
 use crate::Failure;
 use crate::commands::probe::{File, read_measurements};
 
-/// What a profile says, and how far it may not be what the worker will meet.
+/// Wait costs from a profile, and warnings about how this run differs from it.
 #[derive(Debug)]
 pub struct Platform {
     pub costs: WakeCosts,
     pub warnings: Vec<String>,
 }
 
-/// Reads a profile for workers at the real-time priority `fifo`.
+/// Reads a profile, for workers at the real-time priority `fifo` (None: the normal scheduling class).
 pub fn read(path: &Path, fifo: Option<u8>) -> Result<Platform, Failure> {
     let File { host, measured } = read_measurements(path)?;
     let name = path.display().to_string();
@@ -42,8 +42,8 @@ pub fn read(path: &Path, fifo: Option<u8>) -> Result<Platform, Failure> {
     Ok(Platform { costs, warnings })
 }
 
-/// The costs in a profile: timers by clock_nanosleep, by their interval, and frames picked up by poll(2), which is how
-/// a worker waits. Pure.
+/// Extracts the wait costs from a profile: timers by clock_nanosleep, by their interval, and frames picked up after
+/// poll(2), which is how a worker waits.
 fn costs(measured: &[Measured]) -> Result<WakeCosts, String> {
     let mut timed: Vec<TimedCost> = Vec::new();
     for of in measured {
@@ -74,7 +74,7 @@ fn costs(measured: &[Measured]) -> Result<WakeCosts, String> {
     Ok(costs)
 }
 
-/// The quantiles of a series; `None` where its p99 is refused: what is not known well enough is learned.
+/// Quantiles of a series; `None` if it has too few samples for a p99, so that the cost is learned instead.
 fn lateness(series: &Series) -> Result<Option<Lateness>, String> {
     if series.p99_ns.is_none() {
         return Ok(None);
@@ -92,7 +92,7 @@ fn lateness(series: &Series) -> Result<Option<Lateness>, String> {
     Ok(Some(Lateness { p50: ns(p50), p75: ns(p75), p90: ns(p90), p99: ns(p99), p999: ns(p999) }))
 }
 
-/// In what the profile's host is not this one.
+/// Warns if the profile comes from a host with another CPU or kernel.
 fn foreign(name: &str, theirs: &HostState, ours: &HostState) -> Vec<String> {
     let differs = |what: &str, theirs: &Reading<String>, ours: &Reading<String>| {
         let (theirs, ours) = (theirs.value.as_ref()?, ours.value.as_ref()?);
@@ -105,7 +105,7 @@ fn foreign(name: &str, theirs: &HostState, ours: &HostState) -> Vec<String> {
         .collect()
 }
 
-/// Whether the profile's threads ran in another class than the workers will.
+/// Warns if the profile was measured in another scheduling class than the workers run in.
 fn other_class(name: &str, measured: &[Measured], fifo: Option<u8>) -> Option<String> {
     let of = measured.iter().find(|of| of.probe == Name::Timer)?;
     let class = of.conditions.scheduling.value.as_ref()?;
@@ -115,7 +115,7 @@ fn other_class(name: &str, measured: &[Measured], fifo: Option<u8>) -> Option<St
         .then(|| format!("{name} was measured {}, but the workers run {}", say(real_time), say(fifo.is_some())))
 }
 
-/// Under what load the profile was measured, if any.
+/// Warns if the profile was measured under load.
 fn loaded(name: &str, measured: &[Measured]) -> Option<String> {
     let load = &measured.iter().find(|of| of.probe == Name::Timer)?.conditions.load;
     (load != "none").then(|| format!("{name} was measured while the load {load} ran; waits may cost less here"))

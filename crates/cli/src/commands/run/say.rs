@@ -17,9 +17,9 @@ use crate::documents::run::{Document, Port, SCHEMA, Worker, WorkerCounts};
 use crate::documents::top::Total;
 use crate::failure::describe;
 
-/// One line a port, and the bound.
+/// Prints one line per port, and the limit on sleeps.
 ///
-/// `deferred` are each port's NAPIs whose interrupts are deferred.
+/// `deferred` holds, for each port, the NAPI instances whose interrupts are deferred.
 pub fn start(ports: &[PortReport], deferred: &[Vec<u32>], mode: Mode) -> Vec<String> {
     let mut lines: Vec<String> = ports.iter().zip(deferred).map(|(report, napis)| port(report, napis)).collect();
     if let Mode::Adaptive(config) = mode {
@@ -63,7 +63,7 @@ fn port(report: &PortReport, deferred: &[u32]) -> String {
     line
 }
 
-/// One for each port whose busy polling turned out to have no effect.
+/// One warning per port on which busy polling has no effect.
 pub fn busy_poll_warnings(snapshots: &[Snapshot]) -> Vec<String> {
     let ports = snapshots.iter().flat_map(|snapshot| &snapshot.counts.ports);
     let mut names: Vec<&str> = ports.filter(|port| port.busy_poll == Some(false)).map(|p| p.name.as_str()).collect();
@@ -74,7 +74,7 @@ pub fn busy_poll_warnings(snapshots: &[Snapshot]) -> Vec<String> {
     names.into_iter().map(warning).collect()
 }
 
-/// The document of an instance that could not start.
+/// Builds the document of an instance that could not start.
 pub fn not_started(meaning: &Meaning, error: String) -> Document {
     Document {
         apus: VERSION.to_owned(),
@@ -91,9 +91,9 @@ pub fn not_started(meaning: &Meaning, error: String) -> Document {
     }
 }
 
-/// The document of one that ran.
+/// Builds the document of an instance that ran.
 ///
-/// `ports` has the reports, and each port's NAPIs whose interrupts were deferred.
+/// `ports` holds the report of each port, and its NAPI instances whose interrupts were deferred.
 pub fn document(
     meaning: &Meaning,
     (ports, deferred): (&[PortReport], &[Vec<u32>]),
@@ -155,7 +155,7 @@ fn text(error: &Error) -> String {
     }
 }
 
-/// A few lines a worker.
+/// Prints a few lines per worker.
 pub fn summary(document: &Document, out: &mut impl Write) -> io::Result<()> {
     let config = &document.config;
     let goal = config.goal.as_ref().map(|goal| format!(" {goal}")).unwrap_or_default();

@@ -12,7 +12,7 @@ use crate::documents::VERSION;
 use crate::documents::sim::{COMPARE, Case, CompareDocument};
 use crate::terminal;
 
-/// Simulates all of them, each on a thread of its own, and prints them side by side.
+/// Runs `apus sim compare`: simulates all scenarios, each on its own thread.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     // All are read before any is simulated: what is wrong with the last one shows at once.
     let read_all = typed.scenarios.iter().map(|path| {

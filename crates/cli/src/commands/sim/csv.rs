@@ -16,7 +16,7 @@ use crate::Failure;
 use crate::documents::sim::Case;
 use crate::terminal::{self, clean};
 
-/// The columns of a sweep over `keys`.
+/// Column names of a sweep over `keys`.
 pub fn head(keys: &[&str]) -> Vec<String> {
     let mut head = vec!["case".to_owned()];
     head.extend(keys.iter().map(|key| (*key).to_owned()));
@@ -44,7 +44,7 @@ pub fn head(keys: &[&str]) -> Vec<String> {
     head
 }
 
-/// A case's row.
+/// Formats the row of a case.
 pub fn row(number: &str, keys: &[&str], case: &Case) -> Vec<String> {
     let known = |value: Option<u64>| value.map_or_else(String::new, |value| value.to_string());
     let of_cores = |count: fn(&crate::documents::sim::Core) -> u64| case.cores.iter().map(count).sum::<u64>();
@@ -78,7 +78,7 @@ pub fn row(number: &str, keys: &[&str], case: &Case) -> Vec<String> {
     row
 }
 
-/// The mean time for which a queue that threads share was left alone, over all such queues.
+/// Mean time for which no thread served a shared queue, over all such queues; empty without one.
 fn vacation(case: &Case) -> Option<u64> {
     let shared = || case.queues.iter().filter_map(|queue| queue.shared);
     let all: u64 = shared().map(|shared| shared.cycles).sum();
@@ -95,7 +95,7 @@ pub fn write_line(out: &mut impl Write, cells: &[String]) -> io::Result<()> {
     writeln!(out, "{}", clean(&quoted.collect::<Vec<_>>().join(",")))
 }
 
-/// Writes a whole table, in place of what is there.
+/// Writes a whole table, replacing an existing file.
 pub fn write_file(path: &Path, head: &[String], rows: &[Vec<String>]) -> Result<(), Failure> {
     let mut text = Vec::new();
     let written = write_line(&mut text, head).and_then(|()| rows.iter().try_for_each(|row| write_line(&mut text, row)));
@@ -104,11 +104,11 @@ pub fn write_file(path: &Path, head: &[String], rows: &[Vec<String>]) -> Result<
     })
 }
 
-/// A file that grows by a row a case.
+/// A CSV file that grows by one row per case.
 pub struct Kept {
     file: File,
     name: String,
-    /// The rows that are there, by the numbers of their cases.
+    /// The rows already in the file, by case number.
     pub rows: BTreeMap<String, Vec<String>>,
 }
 
@@ -164,7 +164,7 @@ impl Kept {
         Ok(kept)
     }
 
-    /// Adds a row, in one piece.
+    /// Appends a row with a single write.
     pub fn write(&mut self, cells: &[String]) -> Result<(), Failure> {
         let mut line = Vec::new();
         write_line(&mut line, cells).and_then(|()| self.file.write_all(&line)).map_err(|error| {
@@ -177,7 +177,7 @@ impl Kept {
     }
 }
 
-/// The rows by their first cells. What is no row ends them: the file is then not one of ours.
+/// Parses rows by their first cell. A line that is not a row ends parsing: the file is then not one of a sweep.
 fn by_number(rows: &str) -> BTreeMap<String, Vec<String>> {
     let reader = ::csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(rows.as_bytes());
     let rows = reader.into_records().map_while(Result::ok);

@@ -17,7 +17,7 @@ use crate::documents::figures::Document;
 use crate::terminal::{Clean, Style};
 use crate::{Failure, Status, terminal};
 
-/// Makes the figures, and says them.
+/// Runs `apus sim figures`.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let figures = make(typed).map_err(|error| {
         Failure::wrong("cannot compute the figures", error.to_string(), "this is a bug in Apus, please report it")
@@ -38,7 +38,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     Ok(Status::Good)
 }
 
-/// Makes them, each on a thread of its own.
+/// Computes the figures, each on its own thread.
 fn make(typed: &Typed) -> Result<Vec<Figure>, FigureError> {
     // In the documents' order, and each once, however they were typed.
     let wanted = sim::figures::ids().filter(|id| typed.figures.is_empty() || typed.figures.contains(id));
@@ -53,7 +53,7 @@ const HEADINGS: [&str; 8] = ["CASE", "QUANTITY", "DOCUMENT", "APUS", "DEVIATION"
 const SENSITIVITY: [&str; 8] =
     ["PARAMETER", "VALUE", "CHANGED BY", "MOVES", "AGREE", "", "STANDING", "MOST-CHANGED ROW"];
 
-/// All of it as text: a table a figure, what has to be explained below it.
+/// Renders all figures as text: one table per figure, with explanations below it.
 fn render(out: &mut Clean<impl Write>, figures: &[Figure], inputs: bool) -> io::Result<()> {
     for figure in figures {
         out.styled(Style::Bold, &format!("{}  {}", figure.id, figure.title))?;
@@ -136,7 +136,8 @@ fn line(row: &Row, note: Option<usize>) -> [String; 8] {
     ]
 }
 
-/// How many of a figure's simulated numbers agree, and of its null model's; `None` without any to compare.
+/// Counts how many simulated numbers of a figure agree, and how many of its null model; `None` if there is nothing to
+/// compare.
 fn agreement(figure: &Figure) -> Option<String> {
     let Tally { simulated, null, .. } = Tally::of([figure]);
     let rule = figure.null_model.filter(|_| simulated.compared > 0)?;
@@ -147,7 +148,7 @@ fn share(Share { agree, compared }: Share) -> String {
     format!("{agree} of {compared}")
 }
 
-/// Two lines of the table of sensitivity: turned down, and up.
+/// Two lines of the sensitivity table: the parameter lowered, and raised.
 fn turned(said: &Sensitivity) -> [[String; 8]; 2] {
     let line = |sign: char, shift: &Shift| {
         [
@@ -167,7 +168,7 @@ fn turned(said: &Sensitivity) -> [[String; 8]; 2] {
     [line('−', &said.down), up]
 }
 
-/// A value without what is said to it after a comma.
+/// The part of a value before the first comma.
 fn short(value: &str) -> String {
     value.split(", of").next().unwrap_or(value).to_owned()
 }
@@ -182,7 +183,7 @@ fn theirs(theirs: Theirs) -> String {
     }
 }
 
-/// Three digits or so; whole numbers from 1000 on.
+/// Formats a number with about three digits; whole numbers from 1000.
 fn number(value: f64) -> String {
     match value.abs() {
         a if a >= 100.0 => format!("{value:.0}"),
@@ -192,7 +193,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// Columns as wide as their widest cell: text to the left, numbers to the right.
+/// Aligns columns at the width of their widest cell: text left, numbers right.
 fn aligned(lines: &[[String; 8]]) -> Vec<String> {
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; 8] = std::array::from_fn(width);
@@ -206,7 +207,7 @@ fn aligned(lines: &[[String; 8]]) -> Vec<String> {
         .collect()
 }
 
-/// Text in lines of at most 110 characters, the first `indent` from the edge.
+/// Wraps text at 110 characters, with the first `indent` columns empty.
 fn wrapped(text: &str, indent: usize) -> String {
     const WIDTH: usize = 110;
     let margin = " ".repeat(indent);
@@ -239,7 +240,7 @@ fn told(tally: Tally) -> String {
     )
 }
 
-/// The report: for each figure its plots, its numbers, its inputs.
+/// Builds the report: plots, numbers and inputs of each figure.
 fn report(seed: u64, figures: &[Figure]) -> anyhow::Result<Report> {
     let mut sections = Vec::new();
     for figure in figures {

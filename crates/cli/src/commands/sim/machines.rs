@@ -13,7 +13,7 @@ use crate::documents::VERSION;
 use crate::documents::machines::{Document, MACHINES, Shown};
 use crate::{Failure, Status, terminal};
 
-/// Lists them all, or shows one.
+/// Runs `apus sim machines`.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let (machines, whole) = match &typed.name {
         Some(name) => (vec![read(name)?], true),
@@ -35,7 +35,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     Ok(Status::Good)
 }
 
-/// The machine, and its file's text.
+/// Reads a machine and the text of its file.
 fn read(name: &str) -> Result<(Machine, String), Failure> {
     let text = if name.ends_with(".toml") {
         fs::read_to_string(name).map_err(|error| {
@@ -52,7 +52,7 @@ fn read(name: &str) -> Result<(Machine, String), Failure> {
     Ok((found.map_err(|error| failure(name, &error))?, text))
 }
 
-/// What is wrong with a machine, in the words of its own file if it is that.
+/// Turns an error in a machine into a message; one in the user's own file keeps its line and key.
 fn failure(name: &str, error: &MachineError) -> Failure {
     let what = format!("read the machine {name}");
     match error.in_file() {

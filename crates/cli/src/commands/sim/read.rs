@@ -12,9 +12,9 @@ use sim::world;
 use crate::Failure;
 use crate::documents::sim::Case;
 
-/// A scenario's file, with what it names, read once.
+/// A scenario file, and the files that it names, each read once.
 pub struct Source {
-    /// As it was typed.
+    /// The path as typed.
     pub path: PathBuf,
     text: String,
 }
@@ -32,8 +32,8 @@ impl Source {
         Ok(Self { path: path.into(), text })
     }
 
-    /// Reads the scenario, with `instead` in place of what it says. The files that it names are looked for
-    /// beside it, and their octets go through `seen`.
+    /// Parses the scenario, with the values of `instead` replacing its own. Files that it names are looked up next to
+    /// it, and their bytes pass through `seen`.
     pub fn scenario(&self, instead: &[Override], seen: &mut dyn FnMut(&[u8])) -> Result<Scenario, Failure> {
         seen(self.text.as_bytes());
         let folder = self.path.parent().unwrap_or(Path::new(""));
@@ -56,7 +56,7 @@ fn of_scenario(name: &str, error: &strict::Error) -> Failure {
     Failure::wrong(what, format!("{}: {}", error.place, error.what), error.fix.clone())
 }
 
-/// Simulates `scenario`; `instead` is what stood in for what it says.
+/// Simulates `scenario`; `instead` is kept for the document only.
 pub fn simulate(scenario: &Scenario, instead: &[Override], seed: Option<u64>) -> Result<Case, Failure> {
     let outcome = world::run(scenario, seed).map_err(|error: ModelError| {
         Failure::wrong(
@@ -76,7 +76,7 @@ pub fn simulate(scenario: &Scenario, instead: &[Override], seed: Option<u64>) ->
     Ok(Case::new(scenario, pairs(instead), &outcome))
 }
 
-/// Overrides by their keys; a later one wins, as it does in the scenario.
+/// Overrides by key; a later one wins, as in the scenario.
 pub fn pairs(instead: &[Override]) -> BTreeMap<String, String> {
     instead.iter().map(|replaced| (replaced.key.clone(), replaced.value.clone())).collect()
 }

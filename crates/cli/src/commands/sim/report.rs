@@ -10,7 +10,7 @@ use units::{Nanos, Quantile};
 use super::say;
 use crate::documents::sim::Case;
 
-/// The report of one case or several; `results` is the document that they stand in.
+/// Builds the report of one or several cases; `results` is the JSON document to embed.
 pub fn of_cases(cases: &[Case], results: serde_json::Value) -> Report {
     let mut sections = vec![Section::Table(numbers(cases))];
     if cases.len() > 1 {

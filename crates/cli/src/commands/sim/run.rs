@@ -12,7 +12,7 @@ use crate::documents::VERSION;
 use crate::documents::sim::{Least, RUN, RunDocument};
 use crate::terminal;
 
-/// Simulates, and says what came of it.
+/// Runs `apus sim run`.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let source = read::Source::open(&typed.scenario)?;
     let scenario = source.scenario(&typed.instead.set, &mut |_| {})?;

@@ -7,10 +7,10 @@ use units::{Nanos, Quantile};
 
 use crate::documents::sim::{Case, GoalDocument, Least};
 
-/// Quantiles that are shown.
+/// Quantiles shown in tables.
 const SHOWN: [Quantile; 4] = [Quantile::P50, Quantile::P99, Quantile::P99_9, Quantile::P99_99];
 
-/// One case, whole.
+/// Renders one case in full.
 pub fn one(case: &Case) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "{}", name(case));
@@ -88,7 +88,7 @@ pub fn one(case: &Case) -> String {
     text
 }
 
-/// Several cases, a line each.
+/// Renders several cases, one line each.
 pub fn several(cases: &[Case]) -> String {
     const HEADINGS: [&str; 10] =
         ["CASE", "POLICIES", "OFFERED/s", "LOSS %", "p50 us", "p99 us", "p99.9 us", "MAX us", "CORES W", "GOAL"];
@@ -128,7 +128,7 @@ fn line(case: &Case) -> [String; 10] {
     ]
 }
 
-/// The file's name without its folder and ending, and what stood in for what it says.
+/// Label of a case: file name without folder and ending, and the replaced values.
 pub fn name(case: &Case) -> String {
     let file = case.scenario.rsplit('/').next().unwrap_or_default();
     let stem = file.strip_suffix(".toml").unwrap_or(file);
@@ -136,7 +136,7 @@ pub fn name(case: &Case) -> String {
     format!("{stem}{instead}")
 }
 
-/// Which policies were at work.
+/// Names the policies in use.
 pub fn policies(case: &Case) -> String {
     let wait = case.wait.as_deref().unwrap_or(&case.driver);
     let place = if case.virtual_machine { ", in a virtual machine" } else { "" };
@@ -157,7 +157,7 @@ fn verdict(goal: &GoalDocument) -> String {
     format!("{latency} {}{why} ({late} of {packets} packets late, {lost} of them lost)", held(goal))
 }
 
-/// What the cores draw beside the least that could hold the goal.
+/// Power of the cores, compared with the least that could meet the goal.
 fn least_possible(least: &Least, case: &Case) -> String {
     let milli = |microwatts: u64| format!("{:.3} W", microwatts as f64 / 1e6);
     let drawn = milli(case.power.cores_uw);
@@ -173,12 +173,12 @@ fn least_possible(least: &Least, case: &Case) -> String {
     }
 }
 
-/// Microseconds with three digits or so; `-` if not known.
+/// Microseconds with about three digits; `-` if unknown.
 pub fn micros(nanos: Option<u64>) -> String {
     nanos.map_or_else(|| "-".to_owned(), |nanos| rounded(nanos as f64 / 1e3))
 }
 
-/// Watts, the same.
+/// Watts with about three digits; `-` if unknown.
 pub fn watts(microwatts: u64) -> String {
     rounded(microwatts as f64 / 1e6)
 }

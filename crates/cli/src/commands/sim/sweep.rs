@@ -18,22 +18,22 @@ use crate::documents::VERSION;
 use crate::documents::sim::{Case, Combination, SWEEP, SweepDocument};
 use crate::{Failure, Status, terminal};
 
-/// How often a signal is looked for.
+/// Time between two checks for a signal.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// One combination of values.
+/// One combination of values to simulate.
 struct Planned {
-    /// A digest of all that its outcome is a function of.
+    /// Digest of everything that determines the outcome; identifies the case in the CSV file.
     number: String,
     scenario: Scenario,
     instead: Vec<Override>,
     seed: u64,
 }
 
-/// What a thread has to say.
+/// A message from a simulating thread.
 type Said = (usize, Result<Case, Failure>);
 
-/// Simulates what is not yet kept, and keeps it.
+/// Runs `apus sim sweep`: simulates the missing cases and keeps them.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     // Before any thread is started: they inherit what is held back.
     let signals = Signals::hold()?;
@@ -155,9 +155,9 @@ fn combinations(
     groups.iter().filter(|group| group.rows.len() as u64 == seeds).map(|group| group.combination(head)).collect()
 }
 
-/// All combinations, read and found good before any is simulated.
+/// Builds all combinations, and checks them before any is simulated.
 fn plan(typed: &Typed) -> Result<Vec<Planned>, Failure> {
-    /// More would be a slip of the pen.
+    /// More cases than this are taken for a typing mistake.
     const MOST: usize = 1_000_000;
     let source = read::Source::open(&typed.scenario)?;
     let combinations = typed.vary.iter().try_fold(typed.seeds as usize, |n, vary| n.checked_mul(vary.values.len()));
@@ -196,13 +196,13 @@ fn twice(vary: &[Vary]) -> Option<&str> {
     repeated(vary.iter().map(|vary| vary.key.as_str()))
 }
 
-/// One that is there more than once.
+/// The first value that occurs twice, if any.
 fn repeated<T: Ord>(of: impl IntoIterator<Item = T>) -> Option<T> {
     let mut seen = BTreeSet::new();
     of.into_iter().find_map(|item| seen.replace(item))
 }
 
-/// One value of each key, the last key's fastest.
+/// All combinations with one value per key; the last key varies fastest.
 fn combined(vary: &[Vary]) -> Vec<Vec<Override>> {
     vary.iter().fold(vec![Vec::new()], |begun, vary| {
         let longer = |begun: &Vec<Override>, value: &String| {
@@ -214,7 +214,7 @@ fn combined(vary: &[Vary]) -> Vec<Vec<Override>> {
     })
 }
 
-/// Starts the threads. They end with the program, should it end before them.
+/// Starts the simulating threads. They end with the program.
 fn start(left: &Arc<Vec<Planned>>, jobs: Option<usize>) -> mpsc::Receiver<Said> {
     let jobs = jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
     let (say, said) = mpsc::channel();
@@ -235,7 +235,7 @@ fn start(left: &Arc<Vec<Planned>>, jobs: Option<usize>) -> mpsc::Receiver<Said> 
     said
 }
 
-/// FNV-1a, 64 bits (draft-eastlake-fnv): tells cases apart, and no more is asked of it.
+/// FNV-1a with 64 bits (draft-eastlake-fnv). It only needs to tell cases apart; it is not cryptographic.
 #[derive(Clone)]
 struct Digest(u64);
 
@@ -244,7 +244,7 @@ impl Digest {
         Self(0xcbf2_9ce4_8422_2325)
     }
 
-    /// Takes in a piece, and where it ends.
+    /// Adds a piece of text, with a separator.
     fn add(&mut self, octets: &[u8]) {
         for octet in octets.iter().chain(&(octets.len() as u64).to_le_bytes()) {
             self.0 = (self.0 ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01b3);
@@ -256,7 +256,7 @@ impl Digest {
     }
 }
 
-/// How far it is, on a terminal; nothing elsewhere.
+/// The progress bar; shown only on a terminal.
 pub(super) struct Progress {
     terminal: bool,
     total: usize,
@@ -265,12 +265,12 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Of `total` cases, `kept` are done already.
+    /// Starts at `kept` of `total` cases.
     pub(super) fn new(total: usize, kept: usize) -> Self {
         Self { terminal: terminal::err_is_terminal(), total, kept, shown: None }
     }
 
-    /// Of the cases that were left, `done` are done.
+    /// Shows `done` of the remaining cases.
     pub(super) fn show(&mut self, done: usize) {
         const WIDTH: usize = 30;
         let done = self.kept + done;
@@ -285,7 +285,7 @@ impl Progress {
         let _ = err.erase_line().and_then(|()| write!(err, "[{bar}] {done} of {} cases", self.total));
     }
 
-    /// Takes it off the screen.
+    /// Removes the bar from the screen.
     pub(super) fn clear(&self) {
         if self.terminal {
             let _ = terminal::err().erase_line();

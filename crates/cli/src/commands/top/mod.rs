@@ -69,8 +69,8 @@ fn two_samples(sampler: &mut Sampler, interval: Nanos) -> Result<Document, live:
     sampler.sample()
 }
 
-/// The live view, until `q`, Ctrl-C or SIGTERM. The terminal is restored on every way out: `init`
-/// has set a panic hook that does so, too.
+/// Runs the live view until `q`, Ctrl-C or SIGTERM. The terminal is restored on every way out; `init` sets a panic
+/// hook for that.
 fn live(sampler: &mut Sampler, interval: Nanos) -> anyhow::Result<()> {
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGHUP] {

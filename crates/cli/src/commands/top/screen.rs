@@ -13,15 +13,15 @@ use ratatui::widgets::{Block, Paragraph, Wrap};
 use super::table::{choice, drops, lateness, megabits, mode, parts, per_second, percent, pps, state, time, why};
 use crate::documents::top::{Document, Instance, Rate, Worker};
 
-/// Whether colours are used. The marks of the time bar tell its parts apart without them.
+/// Whether to use colors. The marks of the time bar are also distinct without them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Palette {
     Colours,
-    /// NO_COLOR
+    /// No colors, as NO_COLOR asks.
     Plain,
 }
 
-/// The view's own state: how far it is scrolled.
+/// The scroll position of the view.
 pub struct Screen {
     palette: Palette,
     filter: Option<String>,
@@ -29,7 +29,7 @@ pub struct Screen {
     first: usize,
 }
 
-/// Lines of one worker, borders included.
+/// Lines per worker, including borders.
 const PANEL: u16 = 10;
 
 impl Screen {
@@ -37,7 +37,7 @@ impl Screen {
         Self { palette, filter: filter.map(str::to_owned), root: root.to_owned(), first: 0 }
     }
 
-    /// Scrolls by whole workers.
+    /// Handles a key: scrolls by whole workers.
     pub fn key(&mut self, code: KeyCode, document: &Document) {
         let last = workers(document).count().saturating_sub(1);
         self.first = match code {
@@ -171,7 +171,7 @@ impl Screen {
         lines
     }
 
-    /// `time ███zzzzzz··· busy 25.0 %, sleep 50.0 %, rest 25.0 %`
+    /// The time bar: `time ███zzzzzz··· busy 25.0 %, sleep 50.0 %, rest 25.0 %`.
     fn bar(&self, rate: &Rate, width: usize) -> Line<'static> {
         const COLOURS: [Color; 6] =
             [Color::Green, Color::Yellow, Color::LightYellow, Color::Blue, Color::Magenta, Color::DarkGray];
@@ -199,7 +199,7 @@ impl Screen {
     }
 }
 
-/// `pid 4242  cpu 1  fifo:50`
+/// Where a worker runs: `pid 4242  cpu 1  fifo:50`.
 fn place(worker: &Worker) -> String {
     let cpu = worker.cpu.map_or_else(|| "any cpu".to_owned(), |cpu| format!("cpu {cpu}"));
     let class = match worker.priority {
@@ -213,7 +213,7 @@ fn workers(document: &Document) -> impl Iterator<Item = (&Instance, &Worker)> {
     document.instances.iter().flat_map(|instance| instance.workers.iter().map(move |worker| (instance, worker)))
 }
 
-/// Replaces what acts on a terminal instead of being shown: names of instances, ports and files come from others.
+/// Replaces control characters, because names of instances, ports and files come from other users.
 fn harmless(buffer: &mut Buffer) {
     for cell in &mut buffer.content {
         if cell.symbol().contains(units::acts) {

@@ -8,11 +8,10 @@ use crate::documents::distribution::Distribution;
 use crate::documents::top::{Choice, Document, Rate, TimeShares, Worker};
 use crate::terminal::line;
 
-/// Stands for what is not known, or has too few samples.
+/// Shown for a value that is unknown or has too few samples.
 const UNKNOWN: &str = "–";
 
-/// The kinds of time in the order in which they are shown: name, share, and a mark that tells them
-/// apart without colours.
+/// The kinds of time in display order: name, share, and a mark that is distinct without colors.
 pub fn parts(time: &TimeShares) -> [(&'static str, f64, char); 6] {
     [
         ("busy", time.busy_ratio, '█'),
@@ -24,7 +23,7 @@ pub fn parts(time: &TimeShares) -> [(&'static str, f64, char); 6] {
     ]
 }
 
-/// One table row a worker, with what needs words below it.
+/// Renders one table row per worker, and longer texts below the table.
 pub fn render(document: &Document) -> String {
     let mut rows = vec![
         ["WORKER", "APP", "MODE", "STATE", "RX", "TX", "DROPS", "P50", "P99", "P99.9", "MAX", "CPU", "WAKE-UPS"]
@@ -67,7 +66,7 @@ fn row(name: &str, worker: &Worker) -> Vec<String> {
     row
 }
 
-/// Columns as wide as their widest cell; the first four to the left, numbers to the right.
+/// Aligns columns at the width of their widest cell: the first four left, numbers right.
 fn aligned(rows: &[Vec<String>]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
@@ -83,7 +82,7 @@ fn aligned(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// `adaptive p99.9=50us`
+/// Mode and goal: `adaptive p99.9=50us`.
 pub fn mode(worker: &Worker) -> String {
     worker.goal.as_ref().map_or_else(|| worker.mode.clone(), |goal| format!("{} {goal}", worker.mode))
 }
@@ -92,7 +91,7 @@ pub fn state(worker: &Worker) -> &str {
     worker.state.as_deref().unwrap_or("unknown")
 }
 
-/// `busy 12 %, sleep 80 %, rest 8 %`
+/// Where the time went: `busy 12 %, sleep 80 %, rest 8 %`.
 pub fn time(rate: &Rate) -> String {
     listed(parts(&rate.time).into_iter().filter(|part| part.1 >= 0.0005).map(|part| (part.0, percent(Some(part.1)))))
 }
@@ -104,10 +103,11 @@ pub fn why(rate: &Rate) -> String {
     listed(reasons.into_iter().map(|(name, share)| (name.as_str(), percent(Some(*share)))))
 }
 
-/// A choice that is older than this says so, in nanoseconds.
+/// Age in ns above which the age of a choice is shown.
 const OLD: u64 = 100_000_000;
 
-/// `chose block`, and `4.2us a packet (21.0 % CPU), expected late 0.3 %, owed 1.2 packets`.
+/// The last choice, `chose block`, and its expectation: `4.2us per packet (21.0 % CPU), expected late packets 0.3 %,
+/// owed 1.2 packets`.
 pub fn choice(choice: &Choice) -> (String, String) {
     let length = || span(Some(choice.wait_ns));
     let what = match (choice.kind.as_str(), choice.reason.as_str()) {
@@ -128,7 +128,7 @@ pub fn choice(choice: &Choice) -> (String, String) {
     (chose, format!("{price}, expected late packets {}, {owed}", small_percent(late)))
 }
 
-/// What was lost, by the worker's reasons and by the devices.
+/// Lost frames, by the worker's reasons and by the devices.
 pub fn drops(rate: &Rate) -> String {
     let own = rate.dropped_pps.iter().map(|(name, n)| (name.as_str(), *n));
     let device = Some(("lost by the device", rate.device_lost_pps)).filter(|(_, n)| *n > 0.0);
@@ -140,13 +140,13 @@ fn listed<'a>(items: impl Iterator<Item = (&'a str, String)>) -> String {
     if items.is_empty() { "none".to_owned() } else { items.join(", ") }
 }
 
-/// `p50 2.1us  p99 8.4us  p99.9 –  max 21us  of 2000 frames`
+/// Lateness quantiles: `p50 2.1us  p99 8.4us  p99.9 –  max 21us  of 2000 frames`.
 pub fn lateness(late: &Distribution) -> String {
     let [p50, p99, p99_9, max] = [late.p50_ns, late.p99_ns, late.p99_9_ns, late.max_ns].map(span);
     format!("p50 {p50:<8} p99 {p99:<8} p99.9 {p99_9:<8} max {max:<8} of {} frames", late.count)
 }
 
-/// A packet rate; a fraction below 10.
+/// Formats a packet rate, with a fraction below 10.
 pub fn pps(rate: f64) -> String {
     match rate {
         r if r > 0.0 && r < 10.0 => format!("{r:.1}pps"),
@@ -162,7 +162,7 @@ pub fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| UNKNOWN.to_owned(), |share| format!("{:.1} %", share * 100.0))
 }
 
-/// With as many digits as a goal of p99.99 needs.
+/// Formats a percentage with the digits that a goal of p99.99 needs.
 fn small_percent(share: f64) -> String {
     match share * 100.0 {
         0.0 => "0 %".to_owned(),
@@ -176,7 +176,7 @@ pub fn per_second(rate: Option<f64>) -> String {
     rate.map_or_else(|| UNKNOWN.to_owned(), |rate| format!("{rate:.0}/s"))
 }
 
-/// A span to three digits or so: `1.23us`, `12.3us`, `123us`.
+/// Formats nanoseconds with about three digits: `1.23us`, `12.3us`, `123us`.
 pub fn span(ns: Option<u64>) -> String {
     let Some(ns) = ns else { return UNKNOWN.to_owned() };
     let digits = ns.checked_ilog10().map_or(1, |log| log + 1);

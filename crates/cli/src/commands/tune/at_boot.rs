@@ -10,7 +10,7 @@ use super::{machine_to_change, resolve};
 use crate::args::tune::Enable;
 use crate::{Failure, Status, terminal};
 
-/// `apus tune enable`
+/// Runs `apus tune enable`.
 pub fn enable(typed: &Enable) -> anyhow::Result<Status> {
     let access = machine_to_change(&typed.target.root, false)?;
     // A profile that cannot be applied is said now rather than at the next boot.
@@ -72,7 +72,7 @@ pub fn enable(typed: &Enable) -> anyhow::Result<Status> {
     reload(&changed)
 }
 
-/// `apus tune disable`
+/// Runs `apus tune disable`.
 pub fn disable(root: &Path) -> anyhow::Result<Status> {
     let access = machine_to_change(root, false)?;
     let changed = at_boot::disable(&access)?;

@@ -20,7 +20,7 @@ use crate::documents::VERSION;
 use crate::documents::tune::{Apply as ApplyDocument, Rollback as RollbackDocument};
 use crate::{Failure, Status, terminal};
 
-/// `apus tune apply`
+/// Runs `apus tune apply`.
 pub fn apply(typed: &Apply) -> anyhow::Result<Status> {
     let access = machine_to_change(&typed.target.root, typed.manner.trace)?;
     let (_, resolved) = resolve(&access, &typed.profile, &typed.target)?;
@@ -67,7 +67,7 @@ pub fn apply(typed: &Apply) -> anyhow::Result<Status> {
     finish(&access, &resolved.plan, &applied, &typed.manner, &resolved.notes)
 }
 
-/// `apus power set`
+/// Runs `apus power set`.
 pub fn power(typed: &PowerSet) -> anyhow::Result<Status> {
     let access = machine_to_change(&typed.root, typed.manner.trace)?;
     let wish = Power {
@@ -104,7 +104,7 @@ pub fn power(typed: &PowerSet) -> anyhow::Result<Status> {
     finish(&access, &plan, &applied, &typed.manner, &notes)
 }
 
-/// `apus tune rollback`
+/// Runs `apus tune rollback`.
 pub fn rollback(typed: &Rollback) -> anyhow::Result<Status> {
     let access = machine_to_change(&typed.root, typed.manner.trace)?;
     let which = match (typed.transaction, typed.abandoned) {
@@ -147,8 +147,8 @@ fn options(manner: &Manner) -> ApplyOptions {
     }
 }
 
-/// Gives up what the settings of `plan`, and of the transactions that are to be taken back, do not need; on the running
-/// machine, where files belong to root.
+/// Drops the privileges that the settings of `plan`, and those of the transactions to roll back, do not need. Only on
+/// the running host, whose files belong to root.
 fn least(access: &Access, plan: Option<&Plan>, back: Which) -> anyhow::Result<()> {
     if !access.is_live() {
         return Ok(());
@@ -170,14 +170,14 @@ fn least(access: &Access, plan: Option<&Plan>, back: Which) -> anyhow::Result<()
     Ok(privilege::keep_only(needed)?)
 }
 
-/// A Ctrl-C while the settings were changed: takes them back, and returns the transaction's number.
+/// After a Ctrl-C during the changes: rolls them back, and returns the number of the transaction.
 fn interrupted(signals: &Signals, access: &Access, applied: &Applied) -> anyhow::Result<Option<u32>> {
     let Some(id) = applied.id.filter(|_| signals.wait(Duration::ZERO).is_some()) else { return Ok(None) };
     take_back_one(access, id)?;
     Ok(Some(id))
 }
 
-/// Takes back a transaction that was just made; whether nothing of it is left.
+/// Rolls back the transaction just made; returns whether nothing of it is left.
 fn take_back_one(access: &Access, id: u32) -> anyhow::Result<bool> {
     let mut decide = |_: &AnySetting, _: &Value, _: &Value| Theirs::Keep;
     let mut options = RollbackOptions {
@@ -190,7 +190,7 @@ fn take_back_one(access: &Access, id: u32) -> anyhow::Result<bool> {
     Ok(take_back(access, Which::One(id), &mut options)?.iter().all(|one| one.closed))
 }
 
-/// What was done stands although it cannot be said (a full disk, a closed pipe): then that is the error.
+/// Turns a failed output (a full disk, a closed pipe) into an error that says what was changed all the same.
 fn unless_said(said: anyhow::Result<()>, stands: &str) -> anyhow::Result<()> {
     match said {
         // Whoever reads may stop when it has enough: `| head -1`.
@@ -228,7 +228,7 @@ fn finish(
     Ok(if good { Status::Good } else { Status::Findings })
 }
 
-/// Asks on the terminal; refuses to guess where there is none.
+/// Asks on the terminal; fails without a terminal rather than guess.
 fn asked(what: &str) -> anyhow::Result<bool> {
     if !io::stdin().is_terminal() {
         return Err(Failure::wrong(

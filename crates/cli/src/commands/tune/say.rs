@@ -9,7 +9,7 @@ use host::transaction::{Applied, Became, Entry, Meets, Outcome, Preview, Recover
 use crate::documents::tune::{OpenTransaction, Status, Value, waits_for};
 use crate::terminal::line;
 
-/// What a profile would change.
+/// Prints what a profile would change.
 pub fn plan(resolved: &Resolved, previews: &[Preview], out: &mut impl Write) -> io::Result<()> {
     let isolated = if resolved.isolated.is_empty() { "none".into() } else { resolved.isolated.to_string() };
     writeln!(out, "{}: isolated CPUs {isolated}, housekeeping CPUs {}", resolved.plan.name, resolved.housekeeping)?;
@@ -45,7 +45,7 @@ pub fn plan(resolved: &Resolved, previews: &[Preview], out: &mut impl Write) -> 
     out.flush()
 }
 
-/// What was applied.
+/// Prints what was applied.
 pub fn applied(access: &Access, applied: &Applied, notes: &[String], out: &mut impl Write) -> io::Result<()> {
     for one in &applied.recovered {
         writeln!(out, "{}", recovered(one))?;
@@ -106,7 +106,7 @@ pub fn applied(access: &Access, applied: &Applied, notes: &[String], out: &mut i
     out.flush()
 }
 
-/// What became of an earlier transaction first.
+/// Says what happened to an earlier transaction.
 pub fn recovered(one: &Recovered) -> String {
     match one {
         Recovered::TakenBack { id } => {
@@ -122,7 +122,7 @@ pub fn recovered(one: &Recovered) -> String {
     }
 }
 
-/// What was taken back.
+/// Prints what was rolled back.
 pub fn rolled_back(rolled_back: &[RolledBack], out: &mut impl Write) -> io::Result<()> {
     if rolled_back.is_empty() {
         writeln!(out, "nothing to roll back")?;
@@ -152,7 +152,7 @@ pub fn rolled_back(rolled_back: &[RolledBack], out: &mut impl Write) -> io::Resu
     out.flush()
 }
 
-/// What is applied, and how it stands.
+/// Prints what is applied, and its current values.
 pub fn status(document: &Status, out: &mut impl Write) -> io::Result<()> {
     if document.transactions.is_empty() {
         writeln!(out, "nothing is applied")?;
@@ -206,7 +206,7 @@ fn heading(one: &OpenTransaction, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "transaction {} {name}{marks}\n  {}", one.transaction, line(one.command.as_deref().unwrap_or("")))
 }
 
-/// What is not as it was wanted.
+/// Prints the settings that differ from what was applied.
 pub fn verify(document: &Status, out: &mut impl Write) -> io::Result<()> {
     if document.transactions.is_empty() {
         writeln!(out, "nothing is applied, so there is nothing to verify")?;
@@ -257,7 +257,7 @@ pub fn verify(document: &Status, out: &mut impl Write) -> io::Result<()> {
     out.flush()
 }
 
-/// What of a profile is not so.
+/// Prints the settings that differ from a profile.
 pub fn verify_profile(resolved: &Resolved, previews: &[Preview], out: &mut impl Write) -> io::Result<()> {
     let (mut good, mut absent) = (0, Vec::new());
     for Preview { item, meets } in previews {
@@ -281,7 +281,7 @@ pub fn verify_profile(resolved: &Resolved, previews: &[Preview], out: &mut impl 
     out.flush()
 }
 
-/// Which profile fits, and why.
+/// Prints the recommended profile, and the reasons.
 pub fn recommendation(found: &Recommendation, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{}", found.profile)?;
     for reason in &found.reasons {
@@ -294,7 +294,7 @@ pub fn recommendation(found: &Recommendation, out: &mut impl Write) -> io::Resul
     out.flush()
 }
 
-/// What was changed.
+/// Prints what was changed.
 pub fn diff(document: &Status, out: &mut impl Write) -> io::Result<()> {
     for one in &document.transactions {
         heading(one, out)?;
@@ -317,7 +317,7 @@ fn show(value: &Value) -> String {
     }
 }
 
-/// A line is for reading: the features of a device would fill a screen.
+/// Shortens a value to one line: the features of a device would fill a screen.
 fn shorten(text: &str) -> String {
     const MOST: usize = 100;
     let text = &line(text);
@@ -327,7 +327,7 @@ fn shorten(text: &str) -> String {
     }
 }
 
-/// The first few of many names.
+/// Lists the first few of many names.
 fn list(names: &[String]) -> String {
     const MOST: usize = 4;
     match names.len().checked_sub(MOST) {

@@ -20,7 +20,7 @@ use crate::commands::print_json;
 use crate::documents::tune::{OpenItem, Plan, Recommend, Status as StatusDocument};
 use crate::{Failure, Status, terminal};
 
-/// `apus tune plan`
+/// Runs `apus tune plan`.
 pub fn plan(typed: &PlanArgs) -> anyhow::Result<Status> {
     let mut out = terminal::out();
     let Some(profile) = &typed.profile else {
@@ -44,7 +44,7 @@ pub fn plan(typed: &PlanArgs) -> anyhow::Result<Status> {
     Ok(Status::Good)
 }
 
-/// `apus tune status`
+/// Runs `apus tune status`.
 pub fn status(typed: &Show) -> anyhow::Result<Status> {
     let document = read(typed)?;
     if typed.json {
@@ -56,7 +56,7 @@ pub fn status(typed: &Show) -> anyhow::Result<Status> {
     Ok(if wrong { Status::Findings } else { Status::Good })
 }
 
-/// `apus tune verify`
+/// Runs `apus tune verify`.
 pub fn verify(typed: &Verify) -> anyhow::Result<Status> {
     let access = machine(&typed.target.root)?;
     if let Some(profile) = &typed.profile {
@@ -89,7 +89,7 @@ pub fn verify(typed: &Verify) -> anyhow::Result<Status> {
     Ok(if good { Status::Good } else { Status::Findings })
 }
 
-/// Compares the machine with a profile, whoever set it and however.
+/// Compares the host with a profile, no matter who set it.
 fn verify_profile(access: &Access, profile: &str, typed: &Verify) -> anyhow::Result<Status> {
     let (_, resolved) = resolve(access, profile, &typed.target)?;
     let mut previews = resolved.plan.preview(access);
@@ -114,7 +114,7 @@ fn verify_profile(access: &Access, profile: &str, typed: &Verify) -> anyhow::Res
     Ok(if good && !there.is_empty() { Status::Good } else { Status::Findings })
 }
 
-/// `apus tune recommend`
+/// Runs `apus tune recommend`.
 pub fn recommend(typed: &Show) -> anyhow::Result<Status> {
     let access = machine(&typed.root)?;
     let found = host::profile::recommend(&access)?;
@@ -126,7 +126,7 @@ pub fn recommend(typed: &Show) -> anyhow::Result<Status> {
     Ok(Status::Good)
 }
 
-/// Looks twice at the effects of all settings, in the order in which a document lists them.
+/// Takes two readings of all effects, in the order in which the document lists the settings.
 fn watch(access: &Access, known: &[Transaction], span: Nanos) -> anyhow::Result<Vec<Option<Effect>>> {
     let settings: Vec<(&AnySetting, &Value)> = known
         .iter()
@@ -152,7 +152,7 @@ fn watch(access: &Access, known: &[Transaction], span: Nanos) -> anyhow::Result<
     Ok(judged.collect())
 }
 
-/// `apus tune diff`
+/// Runs `apus tune diff`.
 pub fn diff(typed: &Show) -> anyhow::Result<Status> {
     let document = read(typed)?;
     if typed.json {
@@ -169,7 +169,7 @@ fn read(typed: &Show) -> anyhow::Result<StatusDocument> {
     Ok(StatusDocument::of(&access, &known, at_boot::enabled(&access)?))
 }
 
-/// `apus tune export`
+/// Runs `apus tune export`.
 pub fn export(typed: &Export) -> anyhow::Result<Status> {
     let access = machine(&typed.target.root)?;
     let (profile, resolved) = resolve(&access, &typed.profile, &typed.target)?;

@@ -25,13 +25,13 @@ use crate::commands::print_json;
 use crate::documents::goals::Document;
 use crate::{Failure, Status, terminal};
 
-/// How often a signal is looked for.
+/// Time between two checks for a signal.
 const LOOK: Duration = Duration::from_millis(100);
-/// What says how much power a goal needs at least.
+/// Computes the least power that a goal needs.
 const BOUND: Option<Bound> =
     Some(|scenario, seed| sim::bound::least_power(scenario, Some(seed)).ok().map(|least| least.power));
 
-/// Simulates all, judges, and says so.
+/// Runs `apus sim goals`: simulates, judges and prints.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     // Before any thread is started: they inherit what is held back.
     let signals = Signals::hold()?;
@@ -76,7 +76,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     Ok(if beaten || interrupted { Status::Findings } else { Status::Good })
 }
 
-/// Writes each run's scenario into a file of `folder`, for `apus sim run`, with the files that they name.
+/// Writes the scenario of each run to `folder`, for `apus sim run`, with the files that it uses.
 fn keep(folder: &Path, settings: &[Arc<Setting>], files: &Files) -> Result<(), Failure> {
     let failed = |error: io::Error| {
         Failure::wrong(
@@ -94,7 +94,7 @@ fn keep(folder: &Path, settings: &[Arc<Setting>], files: &Files) -> Result<(), F
     files.iter().try_for_each(copy).map_err(failed)
 }
 
-/// The cases of the settings that were simulated, and whether a signal came before all were.
+/// Simulates the settings; returns the judged cases, and whether a signal stopped it early.
 fn simulate(
     settings: &[Arc<Setting>],
     files: &Files,
@@ -143,8 +143,8 @@ fn simulate(
     Ok((done.into_iter().flatten().collect(), left > 0))
 }
 
-/// The numbers below `n`, in an order that goes to and fro: what an interrupted run has judged is from all of the grid.
-/// Multiples of the golden ratio (Knuth, "The Art of Computer Programming", vol. 3, 6.4).
+/// Orders the numbers below `n` so that any prefix is spread over the whole grid, for interrupted runs. Multiples of
+/// the golden ratio (Knuth, "The Art of Computer Programming", vol. 3, 6.4).
 fn spread(n: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).collect();
     order.sort_by_key(|number| (*number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));

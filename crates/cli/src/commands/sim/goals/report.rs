@@ -9,7 +9,7 @@ use units::Nanos;
 use super::say::of_allowed;
 use crate::documents::goals::{Case, Document};
 
-/// The report; `results` is the document.
+/// Builds the report; `results` is the JSON document to embed.
 pub fn report(document: &Document, results: serde_json::Value) -> Report {
     let count = |verdict: &str| document.summary.verdicts.get(verdict).copied().unwrap_or(0);
     let cases = &document.cases;
@@ -41,7 +41,7 @@ pub fn report(document: &Document, results: serde_json::Value) -> Report {
     }
 }
 
-/// A panel for each kind of traffic.
+/// Draws one panel per kind of traffic.
 fn picture(cases: &[Case]) -> Scatter {
     let mut kinds: Vec<&str> = cases.iter().map(|case| case.traffic.as_str()).collect();
     kinds.sort_unstable();
@@ -71,7 +71,8 @@ fn picture(cases: &[Case]) -> Scatter {
     }
 }
 
-/// How power is spread over the goals, against the best rival and against the least possible.
+/// Draws how the power of adaptive is distributed over the goals, relative to the best rival and to the least
+/// possible.
 fn multiples(cases: &[Case]) -> Option<Distribution> {
     let line = |series: &str, of: fn(&Case) -> Option<f64>| {
         let mut values: Vec<f64> = cases.iter().filter_map(of).filter(|value| *value > 0.0).collect();

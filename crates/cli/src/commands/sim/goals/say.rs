@@ -7,7 +7,7 @@ use units::Nanos;
 use super::super::say::{micros, watts};
 use crate::documents::goals::{Case, Document, Quartiles, Way};
 
-/// All that is to be said; `all` lists every case, `ways` what each way came to in it.
+/// Renders the results as text; `all` lists every case, `ways` also each mode's result in it.
 pub fn text(document: &Document, all: bool, ways: bool) -> String {
     let cases: Vec<&Case> = document.cases.iter().collect();
     let (beaten, others): (Vec<&Case>, Vec<&Case>) = cases.iter().partition(|case| is_beaten(case));
@@ -32,7 +32,7 @@ fn is_beaten(case: &Case) -> bool {
     matches!(case.verdict.as_str(), "missed" | "lost" | "lost_to_tuned")
 }
 
-/// What tells cases apart. What all have in common is said once, above them.
+/// The settings in which cases differ. Those that all cases share are printed once, above them.
 struct Places {
     varies: Vec<bool>,
     common: String,
@@ -87,7 +87,7 @@ impl Places {
     }
 }
 
-/// One line a case.
+/// Renders one line per case.
 fn listing(places: &Places, cases: &[&Case]) -> String {
     let bounds = cases.iter().any(|case| case.bound_multiple.is_some());
     let mut head = places.cells(PLACE.map(str::to_owned));
@@ -127,13 +127,13 @@ fn listing(places: &Places, cases: &[&Case]) -> String {
     format!("{}{note}", aligned(&lines, left))
 }
 
-/// The share of late packets as a multiple of what the goal allows.
+/// The share of late packets, as a multiple of what the goal allows.
 pub fn of_allowed(case: &Case, way: &Way) -> f64 {
     let goal: Option<policy::Goal> = case.goal.parse().ok();
     way.late_ppm / goal.map_or(1.0, |goal| f64::from(goal.quantile.above_ppm()))
 }
 
-/// What adaptive did, in short: where its time went, how often it woke, and its most frequent reasons.
+/// Summarizes what adaptive did: where its time went, how often it woke, and its most frequent reasons.
 fn doings(case: &Case, ours: &Way) -> String {
     let time = (case.duration_ns * ours.seeds) as f64;
     let mut parts: Vec<String> = Vec::new();
@@ -150,7 +150,7 @@ fn doings(case: &Case, ours: &Way) -> String {
     parts.join(", ")
 }
 
-/// One line a way.
+/// Renders one line per mode.
 fn by_way(places: &Places, cases: &[&Case]) -> String {
     let mut head = places.cells(PLACE.map(str::to_owned));
     let texts = head.len() + 1;
@@ -196,7 +196,7 @@ fn percent(part: u64, all: u64) -> String {
     if all == 0 { "-".to_owned() } else { format!("{:.3}", part as f64 * 100.0 / all as f64) }
 }
 
-/// Columns of equal width; `left` says which hold text.
+/// Aligns columns at equal width; `left` marks those with text.
 fn aligned(lines: &[Vec<String>], left: impl Fn(usize) -> bool) -> String {
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| lines.iter().filter_map(|l| Some(l.get(column)?.chars().count())).max().unwrap_or(0);
