@@ -17,15 +17,16 @@ const LINKTYPE_ETHERNET: u32 = 1;
 /// Frames shorter than this were captured before the port padded them. IEEE 802.3-2018, 4.2.3.3.
 const SHORTEST: u32 = 60;
 
-/// Offset from the first frame, and size, of each frame in `path`.
+/// Reads the offset from the first frame, and the size, of each frame in `path`.
 ///
-/// A frame that is stamped earlier than the one before it (captures of several queues) is due with it.
+/// A frame with an earlier time stamp than its predecessor (captures of several queues) is due at the same time as
+/// that one.
 pub fn arrivals(path: &Path) -> Result<Vec<Arrival>, Error> {
     let octets = fs::read(path).map_err(|source| Error::File { path: path.into(), source })?;
     parse(&octets).map_err(|why| Error::malformed(path, why))
 }
 
-/// The same of a file's contents. The error says what is wrong, and where.
+/// Parses the content of a capture file. The error says what is wrong, and where.
 pub fn parse(octets: &[u8]) -> Result<Vec<Arrival>, String> {
     let header = octets.get(..GLOBAL_HEADER).ok_or("shorter than a pcap header (24 bytes)")?;
     let magic = [header[0], header[1], header[2], header[3]];

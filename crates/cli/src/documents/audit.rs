@@ -94,7 +94,7 @@ pub struct Action {
     pub changes: Vec<String>,
     /// The benefit of the action.
     pub gain: Gain,
-    /// What it puts at risk, as in [`Fix::risks`].
+    /// What it puts at risk, as the `risks` of a fix.
     pub risks: Vec<String>,
     /// What it costs, once per rule.
     pub costs: Vec<String>,
@@ -265,7 +265,7 @@ pub struct Step {
     /// `run` (a command for a person), `advise` (no command) or `rerun` (an option of `apus audit` that finds a
     /// missing value).
     pub action: String,
-    /// What it puts at risk, as in [`Fix::risks`].
+    /// What it puts at risk, as the `risks` of a fix.
     pub risks: Vec<String>,
 }
 

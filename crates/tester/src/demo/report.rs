@@ -12,11 +12,11 @@ use crate::report::model::{
     ScatterPanel, ScatterPoint, Section, Table, TailLine, TailPoint,
 };
 
-/// Two points of a distribution's line are at least this far apart in one of the directions, as a
-/// factor: about a pixel in the figures.
+/// Least distance of two points of a distribution's curve, as a factor in either direction: about a pixel in the
+/// figures.
 const APART: (f64, f64) = (1.01, 1.03);
 
-/// The report of a demo.
+/// Builds the report of a demo.
 pub fn report(result: &DemoResult) -> Result<Report, Error> {
     let rows = rows(result)?;
     let rates = rates(result);
@@ -106,7 +106,7 @@ fn sections(result: &DemoResult, rows: &[Row], rates: &[Rate]) -> Vec<Section> {
     sections
 }
 
-/// Each goal once.
+/// The goals of the modes, each once.
 fn goals(result: &DemoResult) -> Vec<Goal> {
     let modes = result.plan.modes.iter();
     modes
@@ -124,7 +124,7 @@ fn estimate(spread: Option<Spread>) -> Estimate {
     })
 }
 
-/// The share of samples above each value, thinned out to what can be seen.
+/// The share of samples above each value, thinned out to what is visible.
 fn tail(histogram: &Histogram) -> Vec<TailPoint> {
     let document = histogram.to_document();
     let n = histogram.len();

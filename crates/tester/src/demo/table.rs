@@ -9,7 +9,7 @@ use crate::result::SearchEnd;
 
 const HEADINGS: [&str; 9] = ["mode", "p50 us", "p99 us", "p99.9 us", "CPU %", "wake-ups/s", "lost", "excluded", "goal"];
 
-/// What the terminal shows.
+/// Renders the tables for the terminal.
 pub fn render(result: &DemoResult) -> Result<String, Error> {
     let rows = rows(result)?;
     let rates = rates(result);
@@ -69,7 +69,7 @@ fn rate_line(rate: &Rate) -> Vec<String> {
     vec![rate.mode.name.clone(), kpps(rate.passed_pps), kpps(rate.failed_pps), end(rate.end).into()]
 }
 
-/// Why a search ended, for people.
+/// Why a search ended, in words.
 pub(super) fn end(end: SearchEnd) -> &'static str {
     match end {
         SearchEnd::Converged => "converged",
@@ -85,7 +85,7 @@ fn number(spread: Option<Spread>, decimals: usize) -> String {
     spread.map_or_else(|| "-".into(), |spread| format!("{:.decimals$}", spread.median))
 }
 
-/// Text columns: the first and the last to the left, the others to the right.
+/// Aligns text columns: the first and the last left, the others right.
 fn columns(headings: &[&str], lines: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = lines.iter().map(|line| line[column].chars().count());

@@ -8,10 +8,10 @@ use crate::histogram::HistogramDocument;
 use crate::host::{HostState, Reading};
 use crate::result::{Document, FloodResult, LatencyResult, LoadResult, Measured};
 
-/// Nanoseconds in a microsecond.
+/// Nanoseconds per microsecond.
 const US: f64 = 1e3;
 
-/// The results, each under its name.
+/// Builds the report of several results, each with its name.
 pub fn of_results(title: &str, results: &[(String, Document)]) -> Report {
     let mut latencies: Vec<(&str, &LatencyResult)> = Vec::new();
     let (mut loads, mut floods) = (Vec::new(), Vec::new());
@@ -94,7 +94,7 @@ fn conditions(result: &LatencyResult) -> String {
     format!("{}, {} bytes, {seconds:.1} s", result.schedule, result.frame_octets)
 }
 
-/// A quantile of the samples outside gaps, in microseconds.
+/// A quantile of the samples outside gaps, in us.
 fn quantile(result: &LatencyResult, name: &str) -> Result<Estimate, String> {
     let Some(found) = result.clean.quantiles.iter().find(|estimate| estimate.quantile == name) else {
         return Err("not recorded".into());
@@ -121,7 +121,7 @@ fn cpu(result: &Reading<crate::result::CpuDocument>) -> Cell {
     }
 }
 
-/// The schedules, in the order in which they first come.
+/// The schedules, in the order in which they first occur.
 fn schedules<'a>(latencies: &[(&'a str, &'a LatencyResult)]) -> Vec<&'a str> {
     let mut known: Vec<&str> = Vec::new();
     for (_, result) in latencies {
@@ -132,7 +132,7 @@ fn schedules<'a>(latencies: &[(&'a str, &'a LatencyResult)]) -> Vec<&'a str> {
     known
 }
 
-/// `None` if no result has both a p99 and a CPU time.
+/// Latency against CPU time; `None` if no result has both.
 fn scatter(latencies: &[(&str, &LatencyResult)]) -> Option<Scatter> {
     let points = |schedule: &str| -> Vec<ScatterPoint> {
         let of = latencies.iter().filter(|(_, result)| result.schedule == schedule);
@@ -194,7 +194,7 @@ fn distribution(latencies: &[(&str, &LatencyResult)]) -> Distribution {
     }
 }
 
-/// The share of samples above each value that has any; those in overflow lie above all.
+/// The share of samples above each value; overflow counts as above all values.
 fn tail(histogram: &HistogramDocument) -> Vec<TailPoint> {
     let n: u64 = histogram.counts.iter().map(|(_, count)| count).sum::<u64>() + histogram.overflow;
     let mut above = n;
@@ -277,7 +277,7 @@ fn load_table(loads: &[(&str, &LoadResult)]) -> Table {
     }
 }
 
-/// `None` if nothing came back of any.
+/// Bars of the received rate under a flood; `None` if no flood received a frame.
 fn flood_bars(floods: &[(&str, &FloodResult)]) -> Option<Bars> {
     let bar = |(name, flood): &(&str, &FloodResult)| {
         let value = Estimate::exact(flood.received_pps.value? / 1e3);
