@@ -12,23 +12,23 @@ use crate::frequency::FrequencyDetail;
 use crate::jitter::JitterDetail;
 use crate::measured::{Detail, MarkKind, Measured, Name, Series, Term};
 
-/// Nanoseconds in a microsecond.
+/// Nanoseconds per microsecond.
 const US: f64 = 1e3;
-/// Figures of more lines than this cannot be read.
+/// Largest number of lines in a figure; more are unreadable.
 const LINES: usize = 8;
 
-/// A set of measurements, under a name: a file's.
+/// A named set of measurements, usually from one file.
 #[derive(Clone, Copy, Debug)]
 pub struct Set<'a> {
-    /// Its name; empty if there is only one.
+    /// Name of the set; empty if there is only one.
     pub name: &'a str,
-    /// The host.
+    /// The host on which it was measured.
     pub host: &'a HostState,
-    /// The measurements.
+    /// The measurements of the set.
     pub measured: &'a [Measured],
 }
 
-/// A report of one set, or of several beside each other. `results` is embedded as it is.
+/// Builds the report of one set, or of several side by side. `results` is embedded unchanged.
 pub fn report(title: &str, sets: &[Set<'_>], results: serde_json::Value) -> Report {
     let mut sections = Vec::new();
     let mut probes: Vec<Name> = sets.iter().flat_map(|set| set.measured).map(|of| of.probe).collect();
@@ -61,7 +61,7 @@ pub fn report(title: &str, sets: &[Set<'_>], results: serde_json::Value) -> Repo
     }
 }
 
-/// A table of a comparison, to be added to a report of both sets.
+/// The table of a comparison, to be added to a report of both sets.
 pub fn comparison(found: &[TermComparison]) -> Section {
     let columns = [
         ("probe", ""),
@@ -103,7 +103,7 @@ pub fn comparison(found: &[TermComparison]) -> Section {
     })
 }
 
-/// A verdict for people.
+/// A verdict in words.
 pub fn verdict(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Longer => "B is longer",
@@ -125,7 +125,7 @@ fn label(set: &Set<'_>, measured: &Measured) -> String {
     format!("{name}{} {}{mark}", measured.probe, measured.variant)
 }
 
-/// One panel for each variant, and a line for each of its terms; with several sets a panel for each term.
+/// One panel per variant, with one line per term; with several sets one panel per term.
 fn distributions(probe: Name, sets: &[Set<'_>], beside: bool) -> Distribution {
     let panels = each(sets).filter(|(_, measured)| measured.probe == probe).map(|(set, measured)| {
         let mut lines: Vec<TailLine> = measured.terms.iter().take(LINES).flat_map(|term| lines(term, "")).collect();
@@ -158,7 +158,7 @@ fn lines_of<'a>(term: &'a Term, prefix: &str) -> impl Iterator<Item = TailLine> 
     [Some(raw), filled].into_iter().flatten()
 }
 
-/// The share of samples above each value that has any; those in overflow lie above all.
+/// The share of samples above each value; overflow counts as above all values.
 fn tail(histogram: &HistogramDocument) -> Vec<TailPoint> {
     let n: u64 = histogram.counts.iter().map(|(_, count)| count).sum::<u64>() + histogram.overflow;
     let mut above = n;

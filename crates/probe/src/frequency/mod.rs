@@ -39,38 +39,38 @@ pub use request::Via;
 use request::{Way, performance_counters};
 use work::Work;
 
-/// The shortest time between two requests: some of it must be long after the slowest effect, half a millisecond.
+/// Shortest time between two requests: part of it must be long after the slowest effect, half a millisecond.
 pub const SHORTEST_PERIOD: Nanos = Nanos::from_millis(4);
-/// Of the batches so many are kept for a figure.
+/// Maximum number of batches kept for a figure.
 const DRAWN: usize = 4_000;
-/// Units are recorded in 16 octets each; no run needs more than this.
+/// Maximum number of work items; each needs 16 bytes of memory.
 const MOST_UNITS: usize = 40_000_000;
 
-/// The probe `frequency`, and its settings.
+/// The probe `frequency` and its settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frequency {
-    /// The CPU that works and is changed.
+    /// CPU that runs the work and changes its frequency.
     pub cpu: usize,
-    /// `SCHED_FIFO` at this priority; `None`: the normal class.
+    /// SCHED_FIFO priority; `None` for the normal class.
     pub priority: Option<u8>,
-    /// How frequencies are asked for.
+    /// How frequencies are requested.
     pub via: Via,
-    /// The levels, asked for in turn; empty: the lowest and the highest of the hardware.
+    /// Frequencies to request in turn; empty means the lowest and the highest of the hardware.
     pub levels: Vec<Hertz>,
-    /// How long a unit of work takes, at the frequency that is there at the start.
+    /// Duration of a work item at the frequency at the start.
     pub work: Nanos,
-    /// From one request to the next.
+    /// Time from one request to the next.
     pub period: Nanos,
-    /// Requests.
+    /// Number of requests.
     pub changes: u32,
-    /// Units of which the longest makes a point of the figure.
+    /// Work items per plotted point; the point is the slowest of them.
     pub batch: usize,
-    /// The load meanwhile, for the conditions.
+    /// Name of the load that runs meanwhile, for the conditions.
     pub load: String,
 }
 
 impl Frequency {
-    /// On `cpu`: 40 changes, 50 ms apart, of 10 us of work.
+    /// Measures on `cpu`: 40 requests, 50 ms apart, with work items of 10 us.
     pub fn new(cpu: usize) -> Self {
         Self {
             cpu,
@@ -85,7 +85,7 @@ impl Frequency {
         }
     }
 
-    /// How long it takes.
+    /// Duration of the measurement.
     pub fn duration(&self) -> Nanos {
         self.period * (u64::from(self.changes) + 1)
     }
@@ -136,24 +136,24 @@ impl Frequency {
     }
 }
 
-/// What only the probe `frequency` knows.
+/// Results of the probe `frequency` that are not distributions.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FrequencyDetail {
-    /// How frequencies were asked for.
+    /// How frequencies were requested.
     pub via: String,
-    /// The levels, in turn.
+    /// The frequencies, in turn.
     pub levels_hz: Vec<u64>,
-    /// Units of work.
+    /// Number of work items.
     pub units: u64,
-    /// Units of which the longest makes a batch's maximum.
+    /// Work items per batch.
     pub batch_units: u64,
     /// The requests.
     pub changes: Vec<FrequencyChange>,
-    /// Requests after which the work went no faster and no slower.
+    /// Number of requests after which the speed of the work did not change.
     pub without_effect: u64,
-    /// For a figure: the time from the start and the longest unit of each batch, in order; thinned where there are
-    /// very many, the longest kept.
+    /// For a figure: start time and longest item of each batch, in order; if there are very many, neighbors are
+    /// merged and the longest is kept.
     pub batches_ns: Vec<(u64, u64)>,
 }
 
@@ -161,21 +161,21 @@ pub struct FrequencyDetail {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FrequencyChange {
-    /// When, from the start.
+    /// Time of the request, from the start of the run.
     pub at_ns: u64,
-    /// What was asked for.
+    /// Requested frequency.
     pub to_hz: u64,
-    /// How long the call took that asked.
+    /// Duration of the requesting call.
     pub call_ns: u64,
-    /// A unit's median before.
+    /// Median duration of a work item before the request.
     pub unit_before_ns: u64,
-    /// A unit's median after.
+    /// Median duration of a work item after the request.
     pub unit_after_ns: u64,
-    /// From the request to the first unit at the new speed; null if the speed did not change.
+    /// Time from the request to the first item at the new speed; null if the speed did not change.
     pub effect_ns: Option<u64>,
-    /// By how much the longest unit around the change exceeded both medians.
+    /// How far the longest item around the change exceeded both medians.
     pub stall_ns: u64,
-    /// The effective frequency afterwards, from APERF, MPERF and the time-stamp counter.
+    /// Effective frequency afterwards, from APERF, MPERF and the time stamp counter.
     pub effective_hz: Reading<u64>,
 }
 
@@ -266,7 +266,7 @@ impl Frequency {
         })
     }
 
-    /// Makes the requests, one each period.
+    /// Makes one request per period.
     fn ask(
         &self,
         control: &Control,
@@ -380,15 +380,15 @@ impl Frequency {
     }
 }
 
-/// The batches, at most [`DRAWN`] of them: neighbours are joined, and the longer one stays.
+/// The batches, at most [`DRAWN`]: neighbors are merged, and the longer one is kept.
 fn drawn(units: &[Unit], batch: usize, began: Instant<Monotonic>) -> Vec<(u64, u64)> {
     let size = batch.max(units.len().div_ceil(DRAWN));
     let point = |row: &Unit| (row.start.since(began).unwrap_or(Nanos::ZERO).as_nanos(), row.took.as_nanos());
     batches(units, size).iter().map(point).collect()
 }
 
-/// Cycles done against cycles that could have been done at the counter's rate (Intel SDM volume 3, "Hardware
-/// Feedback", APERF and MPERF): the time-stamp counter's frequency times the ratio.
+/// Effective frequency: that of the time stamp counter, times APERF / MPERF (Intel SDM volume 3, "Hardware
+/// Feedback").
 fn effective(a: Option<(u64, u64)>, b: Option<(u64, u64)>) -> Reading<u64> {
     let (Some((aperf_a, mperf_a)), Some((aperf_b, mperf_b))) = (a, b) else {
         return Reading::unknown(

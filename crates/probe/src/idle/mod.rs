@@ -41,7 +41,7 @@ use crate::{Control, Error, Probe};
 
 pub use detail::{HaltPolling, IdleCase, IdleDetail, IdleFacts};
 
-/// Idle times in a guest, by which the host's halt polling shows: from below its usual limit (200 us, arch/x86/kvm
+/// Idle times in a guest that reveal the halt polling of its host: from below its usual limit (200 us, arch/x86/kvm
 /// KVM_HALT_POLL_NS_DEFAULT) to far above it.
 const LADDER: [Nanos; 5] = [
     Nanos::from_micros(50),
@@ -50,15 +50,15 @@ const LADDER: [Nanos; 5] = [
     Nanos::from_millis(1),
     Nanos::from_millis(10),
 ];
-/// A state is slept in for at least this long: less is no sleep.
+/// Least time to sleep in a state.
 const SHORTEST: Nanos = Nanos::from_micros(200);
 
-/// How one state is had.
+/// How to enter each idle state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum How {
-    /// All others are disabled.
+    /// All other states are disabled.
     Alone,
-    /// The exit latency is limited to the state's (PM QoS): shallower ones stay allowed.
+    /// The exit latency is limited to that of the state (PM QoS); shallower states stay allowed.
     PmQos,
 }
 
@@ -84,16 +84,16 @@ impl FromStr for How {
 /// What ends the sleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// A timer of the sleeping CPU's own.
+    /// A timer of the sleeping CPU.
     Timer,
     /// Another CPU, through an eventfd.
     Cpu,
-    /// A frame, over veth from another CPU.
+    /// A frame, over a veth pair from another CPU.
     Frame,
 }
 
 impl Source {
-    /// All of them.
+    /// All sources, for help texts and errors.
     pub const ALL: [Self; 3] = [Self::Timer, Self::Cpu, Self::Frame];
 }
 
@@ -115,30 +115,30 @@ impl FromStr for Source {
     }
 }
 
-/// The probe `idle`, and its settings.
+/// The probe `idle` and its settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Idle {
-    /// The CPU that sleeps.
+    /// CPU that sleeps.
     pub cpu: usize,
-    /// The CPU that wakes it; `None`: timers only.
+    /// CPU that wakes it; `None` allows timers only.
     pub peer: Option<usize>,
-    /// How one state is had.
+    /// How to enter each idle state.
     pub how: How,
     /// What ends the sleep.
     pub sources: Vec<Source>,
-    /// For how long it sleeps; empty: for each state twice its target residency, at least 200 us; in a guest that
-    /// halts (no states, or the driver haltpoll) 50 us to 10 ms.
+    /// Times to sleep; empty means twice the target residency of each state, at least 200 us; in a guest that halts
+    /// (no states, or the driver haltpoll) 50 us to 10 ms.
     pub sleeps: Vec<Nanos>,
-    /// `SCHED_FIFO` at this priority; `None`: the normal class.
+    /// SCHED_FIFO priority; `None` for the normal class.
     pub priority: Option<u8>,
-    /// How long each case is measured.
+    /// Duration of each case.
     pub duration: Nanos,
-    /// The load meanwhile, for the conditions.
+    /// Name of the load that runs meanwhile, for the conditions.
     pub load: String,
 }
 
 impl Idle {
-    /// `cpu` woken by a timer and by `peer`, each state alone, a second for each case.
+    /// Measures `cpu`, woken by a timer and by `peer`, in each state alone, for one second per case.
     pub fn new(cpu: usize, peer: Option<usize>) -> Self {
         let sources = if peer.is_some() { vec![Source::Timer, Source::Cpu] } else { vec![Source::Timer] };
         Self {
@@ -283,7 +283,7 @@ impl Probe for Idle {
     }
 }
 
-/// What a case brought.
+/// The result of a case.
 #[derive(Clone, Debug)]
 struct Done {
     name: String,
@@ -291,7 +291,7 @@ struct Done {
     sleep: Nanos,
     source: Source,
     samples: Recorder,
-    /// How often the state was asked for meanwhile.
+    /// How often the state was requested meanwhile.
     entered: Reading<u64>,
 }
 
@@ -306,7 +306,7 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// One state: allowed, measured in every way, and all settings taken back.
+    /// Measures one state in every way, and rolls its settings back.
     fn state(&mut self, cpu: u32, state: &State, all: &[State]) -> Result<(), Error> {
         if self.control.stopped() {
             return Ok(());
@@ -412,7 +412,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// The probe `interrupt`, a frame each `sleep`.
+    /// Measures wake-ups by frames, one every `sleep`, with the probe `interrupt`.
     fn by_frame(&self, peer: usize, sleep: Nanos) -> Result<Recorder, Error> {
         let interrupt = Interrupt {
             priority: self.idle.priority,
@@ -426,7 +426,7 @@ impl Work<'_> {
     }
 }
 
-/// What is missing, where.
+/// The error for a CPU without idle states.
 fn no_states(root: &Path, cpu: usize) -> Error {
     let driver = std::fs::read_to_string(root.join("sys/devices/system/cpu/cpuidle/current_driver"));
     let driver =

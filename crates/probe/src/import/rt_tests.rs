@@ -10,7 +10,7 @@ use super::{Column, Found, Imported};
 use crate::Error;
 use crate::measured::{Mark, MarkKind};
 
-/// The keys that matter; others may come.
+/// The keys that matter; others are ignored.
 #[derive(Deserialize)]
 struct File {
     file_version: u32,
@@ -19,7 +19,7 @@ struct File {
     #[serde(rename = "rt_test_version:")]
     version: Option<String>,
     sysinfo: Option<Sysinfo>,
-    /// 1: values are nanoseconds (cyclictest -N); else microseconds.
+    /// 1 if values are in ns (cyclictest -N), otherwise they are in us.
     #[serde(default)]
     resolution_in_ns: u32,
     thread: BTreeMap<String, Thread>,
@@ -34,9 +34,9 @@ struct Sysinfo {
 struct Thread {
     #[serde(default)]
     histogram: BTreeMap<String, u64>,
-    /// Of cyclictest.
+    /// Number of cycles, written by cyclictest.
     cycles: Option<u64>,
-    /// Of oslat, in seconds.
+    /// Duration in seconds, written by oslat.
     duration: Option<f64>,
     min: Option<u64>,
     max: Option<u64>,

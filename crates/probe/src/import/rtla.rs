@@ -6,7 +6,7 @@ use tester::host::Reading;
 use super::{Column, Found, Imported};
 use crate::Error;
 
-/// Whether a line is the first of such a text.
+/// Whether a line is the first of rtla's output.
 pub(super) fn is_heading(line: &str) -> bool {
     line.starts_with("# RTLA timerlat histogram") || line.starts_with("# RTLA osnoise histogram")
 }
@@ -85,7 +85,7 @@ pub(super) fn read(name: &str, text: &str) -> Result<Imported, Error> {
     Ok(found.imported())
 }
 
-/// `0 00:10:01`: days, hours, minutes, seconds.
+/// Parses `0 00:10:01`: days, hours, minutes, seconds.
 fn duration(text: &str) -> Option<u64> {
     let (days, time) = text.trim().split_once(' ')?;
     let mut seconds = days.parse::<u64>().ok()?;

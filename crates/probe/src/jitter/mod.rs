@@ -45,39 +45,39 @@ use look::{Channel, Looker, thread_name};
 pub use packets::{Packets, Traffic};
 use spin::{Look, Spun, spin};
 
-/// The longest round that may be asked to be no gap: there is a counter for each nanosecond below.
+/// Longest value of `gap_over`: each nanosecond below it has a counter.
 pub const LONGEST_ROUND: Nanos = Nanos::from_micros(100);
-/// Arrivals that the back-filled series supposes: one each microsecond.
+/// Interval of the hypothetical arrivals in the back-filled series.
 const ARRIVALS: Nanos = Nanos::from_micros(1);
-/// How often events and gaps are fetched.
+/// Time between two fetches of events and gaps.
 const FETCH: Duration = Duration::from_millis(5);
-/// How long the loop is run to know its own cost.
+/// Time to measure the loop's own cost.
 const OWN_COST: Nanos = Nanos::from_millis(20);
 
-/// The probe `jitter`, and its settings.
+/// The probe `jitter` and its settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Jitter {
-    /// The CPUs to spin on, one thread each, all at the same time.
+    /// CPUs on which to busy-loop, one thread each, at the same time.
     pub cpus: Vec<usize>,
-    /// `SCHED_FIFO` at this priority; `None`: the normal class.
+    /// SCHED_FIFO priority; `None` for the normal class.
     pub priority: Option<u8>,
-    /// How long.
+    /// Duration of the measurement.
     pub duration: Nanos,
-    /// Rounds longer than this are gaps; at most [`LONGEST_ROUND`].
+    /// Passes of the loop longer than this are gaps; at most [`LONGEST_ROUND`].
     pub gap_over: Nanos,
-    /// Disturbances longer than this are explained: gaps, those with less than 5 us between them taken
-    /// together, since in a storm of interrupts no single gap is long.
+    /// Disturbances longer than this are explained. Gaps less than 5 us apart are one disturbance, because in a storm
+    /// of interrupts no single gap is long.
     pub explain_over: Nanos,
-    /// How causes are looked for.
+    /// How causes are found.
     pub causes: Causes,
-    /// Whom the gaps are reckoned for.
+    /// Traffic for which lost packets are computed.
     pub traffic: Traffic,
-    /// The load meanwhile, for the conditions.
+    /// Name of the load that runs meanwhile, for the conditions.
     pub load: String,
 }
 
 impl Jitter {
-    /// On `cpu`, normal class, 10 s; gaps from 1 us on, explained from 10 us on.
+    /// Measures on `cpu` in the normal class for 10 s; gaps from 1 us, explained from 10 us.
     pub fn new(cpu: usize) -> Self {
         Self {
             cpus: vec![cpu],
@@ -120,51 +120,51 @@ impl Jitter {
     }
 }
 
-/// What only the probe `jitter` knows.
+/// Results of the probe `jitter` that are not distributions.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JitterDetail {
-    /// Rounds longer than this are gaps.
+    /// Passes of the loop longer than this are gaps.
     pub gap_over_ns: u64,
     /// Disturbances longer than this are explained.
     pub explain_over_ns: u64,
-    /// By CPU.
+    /// Results by CPU.
     pub cpus: Vec<JitterCpu>,
 }
 
-/// One CPU's gaps. Work and gaps add up to the run.
+/// The gaps of one CPU. Work and gaps add up to the run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JitterCpu {
-    /// The CPU.
+    /// Number of the CPU.
     pub cpu: usize,
-    /// From the first reading of the clock to the last.
+    /// Time from the first reading of the clock to the last.
     pub run_ns: u64,
-    /// Rounds that were no gaps.
+    /// Passes of the loop that were not gaps.
     pub rounds: u64,
-    /// Time in them.
+    /// Time in these passes.
     pub work_ns: u64,
-    /// The median of them: how finely the loop looks; null without any.
+    /// Their median, which is the resolution of the measurement; null without any.
     pub round_median_ns: Option<u64>,
-    /// Gaps.
+    /// Number of gaps.
     pub gaps: u64,
-    /// Time in them.
+    /// Time in gaps.
     pub gaps_ns: u64,
-    /// Gaps longer than `explain_over_ns`.
+    /// Number of gaps longer than `explain_over_ns`.
     pub large_gaps: u64,
-    /// Time in them.
+    /// Time in these gaps.
     pub large_gaps_ns: u64,
-    /// Disturbances without an explanation, because too many came at once or no one looked.
+    /// Disturbances without an explanation, because too many came at once or nothing was recorded.
     pub unexplained: u64,
     /// Readings of the clock that were earlier than the one before.
     pub backwards: u64,
-    /// What the explanations rest on.
+    /// The evidence of the explanations.
     pub evidence: Evidence,
-    /// The main causes of the disturbances, the one with most time first.
+    /// The main causes of the disturbances, that with the most time first.
     pub causes: Vec<CauseTotal>,
     /// The largest disturbances, the longest first.
     pub largest: Vec<Explained>,
-    /// What the gaps would have meant for packets.
+    /// Effect of the gaps on packets.
     pub packets: Packets,
 }
 
@@ -174,25 +174,25 @@ pub struct JitterCpu {
 pub struct CauseTotal {
     /// The cause.
     pub cause: Cause,
-    /// Disturbances of which it is the main cause.
+    /// Number of disturbances with this main cause.
     pub disturbances: u64,
-    /// The sum of their gaps.
+    /// Total length of their gaps.
     pub away_ns: u64,
-    /// The longest of them, without the time that the loop ran in between.
+    /// Longest of them, without the time that the loop ran in between.
     pub largest_ns: u64,
 }
 
-/// A disturbance, explained: one gap, or several with less than 5 us between them.
+/// An explained disturbance: one gap, or several less than 5 us apart.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Explained {
     /// When it began, from the start of the run.
     pub at_ns: u64,
-    /// From its beginning to its end; the sum of its gaps is the explanation's length.
+    /// Time from its beginning to its end; the length of the explanation is the sum of its gaps.
     pub span_ns: u64,
-    /// Its gaps.
+    /// Number of gaps.
     pub gaps: u64,
-    /// Its cause.
+    /// Its explanation.
     pub explanation: Explanation,
 }
 
@@ -266,7 +266,7 @@ impl Probe for Jitter {
     }
 }
 
-/// What a measuring thread brings home.
+/// Results of a measuring thread.
 struct Ran {
     cpu: usize,
     conditions: Conditions,
@@ -275,7 +275,7 @@ struct Ran {
 }
 
 impl Jitter {
-    /// One CPU's thread.
+    /// Measures on one CPU, in its own thread.
     fn measure(
         &self,
         cpu: usize,
@@ -382,8 +382,8 @@ fn term(name: &str, spun: &Spun, run: Nanos, refused: Option<&str>) -> Term {
     Term::new(name, spun.gaps.series(refused), Some(arrivals(spun).series(refused)), Some(blocked))
 }
 
-/// What arrivals, one each [`ARRIVALS`], wait until the loop looks: in a gap of length g those of g, g - 1 us,
-/// g - 2 us…; outside gaps half a round.
+/// Waits of hypothetical arrivals, one every [`ARRIVALS`], until the loop polls: in a gap of length g they are g, g -
+/// 1 us, g - 2 us and so on; outside gaps half a pass.
 fn arrivals(spun: &Spun) -> Recorder {
     let mut waits = Recorder::new();
     let round = spun.work.median().unwrap_or(Nanos::ZERO) / 2;

@@ -42,27 +42,27 @@ use crate::{Control, Error, Probe};
 pub use activations::Activations;
 use sleeper::Sleeper;
 
-/// The shortest interval: below it the loop's own work would be a good part of it.
+/// Shortest interval: below it the loop's own work would be a large part of it.
 pub const SHORTEST_INTERVAL: Nanos = Nanos::from_micros(10);
-/// How often events are fetched, if any are.
+/// Time between two fetches of events.
 const FETCH: Duration = Duration::from_millis(5);
 
-/// The interval by default, as of cyclictest.
+/// Default interval, as in cyclictest.
 const USUAL_INTERVAL: Nanos = Nanos::from_millis(1);
 
-/// How a thread waits for its time.
+/// System call with which a thread waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wait {
     /// `clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME)`.
     ClockNanosleep,
-    /// A periodic timerfd, read.
+    /// read(2) of a periodic timerfd.
     Timerfd,
-    /// The same, waited for with epoll_wait and then read.
+    /// epoll_wait(2) for a periodic timerfd, then read(2).
     Epoll,
 }
 
 impl Wait {
-    /// All of them.
+    /// All ways of waiting, for help texts and errors.
     pub const ALL: [Self; 3] = [Self::ClockNanosleep, Self::Timerfd, Self::Epoll];
 }
 
@@ -84,27 +84,27 @@ impl FromStr for Wait {
     }
 }
 
-/// The probe `timer`, and its settings.
+/// The probe `timer` and its settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Timer {
-    /// The CPUs to measure on, one thread each, all at the same time.
+    /// CPUs to measure on, one thread each, at the same time.
     pub cpus: Vec<usize>,
-    /// `SCHED_FIFO` at this priority; `None`: the normal class.
+    /// SCHED_FIFO priority; `None` for the normal class.
     pub priority: Option<u8>,
-    /// The threads' timer slack.
+    /// Timer slack of the threads.
     pub slack: Nanos,
-    /// From one activation to the next.
+    /// Time from one timer expiry to the next.
     pub interval: Nanos,
-    /// How long.
+    /// Duration of the measurement.
     pub duration: Nanos,
     /// How the threads wait.
     pub wait: Wait,
-    /// The load meanwhile, for the conditions.
+    /// Name of the load that runs meanwhile, for the conditions.
     pub load: String,
 }
 
 impl Timer {
-    /// On `cpu`, normal class, 1 ns slack, 1 ms, 10 s, clock_nanosleep.
+    /// Measures on `cpu`: normal class, 1 ns slack, an interval of 1 ms, for 10 s, with clock_nanosleep.
     pub fn new(cpu: usize) -> Self {
         Self {
             cpus: vec![cpu],
@@ -129,7 +129,7 @@ impl Timer {
         Ok(())
     }
 
-    /// The way of waiting, and the interval where it is not the usual one.
+    /// Name of the variant: the way of waiting, and the interval if it is not the default.
     fn variant(&self) -> String {
         if self.interval == USUAL_INTERVAL {
             self.wait.to_string()
@@ -152,33 +152,33 @@ impl Timer {
     }
 }
 
-/// What only the probe `timer` knows.
+/// Results of the probe `timer` that are not distributions.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TimerDetail {
     /// How the threads waited.
     pub wait: String,
-    /// From one activation to the next.
+    /// Time from one timer expiry to the next.
     pub interval_ns: u64,
-    /// By CPU.
+    /// Results by CPU.
     pub cpus: Vec<TimerCpu>,
 }
 
-/// One CPU's activations.
+/// The activations of one CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TimerCpu {
-    /// The CPU.
+    /// Number of the CPU.
     pub cpu: usize,
-    /// Activations that the thread ran for.
+    /// Activations for which the thread ran.
     pub activations: u64,
-    /// Activations that a stall swallowed: in the back-filled series only.
+    /// Activations that a stall hid; they are only in the back-filled series.
     pub swallowed: u64,
-    /// Returns before the time: waited for again, and no samples.
+    /// Waits that returned too early; they were repeated and are not samples.
     pub early: u64,
 }
 
-/// What a measuring thread brings home.
+/// Results of a measuring thread.
 struct Ran {
     cpu: usize,
     activations: Activations,
@@ -308,7 +308,7 @@ impl Probe for Timer {
 }
 
 impl Timer {
-    /// One CPU's thread.
+    /// Measures on one CPU, in its own thread.
     fn measure(
         &self,
         cpu: usize,
@@ -353,10 +353,10 @@ fn thread_name(cpu: usize) -> String {
     format!("apus-timer-{cpu}")
 }
 
-/// What an activation costs besides the waiting: measured with activations that are due when asked for.
+/// Measures the cost of an activation without waiting, with activations that are due at once.
 fn overhead(timer: &Timer) -> Vec<Overhead> {
     const N: u64 = 2_000;
-    /// Keeping one takes less than the clock's step on many machines: so many are timed together.
+    /// Activations timed together, because on many hosts one takes less than the resolution of the clock.
     const BATCH: u64 = 50;
     let control = Control::new(None);
     let (mut reading, mut keeping) = (Recorder::new(), Recorder::new());
