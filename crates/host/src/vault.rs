@@ -290,7 +290,7 @@ mod tests {
         let path = folder.path("var/lib/apus/tune/a");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
         let error = vault.file("a", OFlags::RDONLY).unwrap_err();
-        assert!(error.to_string().contains("others may write"), "{error}");
+        assert!(error.to_string().contains("other users can write"), "{error}");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         assert!(vault.file("a", OFlags::RDONLY).unwrap().is_some());
         if rustix::process::geteuid().is_root() {
@@ -320,7 +320,7 @@ mod tests {
         };
         set(0o777);
         let error = Vault::open(&folder.access()).unwrap_err();
-        assert!(error.to_string().contains("others may write"), "{error}");
+        assert!(error.to_string().contains("other users can write"), "{error}");
         set(0o700);
         assert!(Vault::open(&folder.access()).unwrap().is_some());
         std::fs::remove_file(folder.path("var/lib/apus/tune/x")).unwrap();

@@ -393,7 +393,7 @@ mod tests {
         assert_eq!(figure.panels.len(), 1);
         let series: Vec<&str> = figure.panels[0].lines.iter().map(|line| line.series.as_str()).collect();
         assert_eq!(series, ["thread 0 on CPU 1", "cyclictest thread 0 on CPU 1"]);
-        assert!(report.lead.contains("no claim about hardware"));
+        assert!(report.lead.contains("do not describe the hardware"));
         let html = tester::report::render(&report);
         assert!(html.contains("cyclictest") && html.contains("<svg"));
     }

@@ -260,7 +260,7 @@ mod tests {
             earlier.as_object_mut().unwrap().remove(name).unwrap();
         }
         let earlier: HostState = serde_json::from_value(earlier).unwrap();
-        assert!(earlier.microcode.unknown_because.unwrap().contains("does not say"));
+        assert!(earlier.microcode.unknown_because.unwrap().contains("not in the document"));
         for (name, reading) in json.as_object().unwrap() {
             assert!(reading["value"].is_null() && reading["unknown_because"].is_string(), "{name}");
         }

@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn says_where_a_file_is_wrong() {
         let good = file(0xa1b2_c3d4, &[(1, 0, 60)]);
-        assert!(parse(&good[..good.len() - 1]).unwrap_err().contains("record 1, octet 24"));
+        assert!(parse(&good[..good.len() - 1]).unwrap_err().contains("record 1, offset 24"));
         assert!(parse(&good[..30]).unwrap_err().contains("ends within"));
         assert!(parse(&good[..24]).unwrap_err().contains("no frame"));
         let mut next_generation = good.clone();

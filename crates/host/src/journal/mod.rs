@@ -320,7 +320,7 @@ mod tests {
         let before = folder.read("var/lib/apus/tune/000001.journal");
         journal.file = File::open(folder.path("var/lib/apus/tune/000001.journal")).unwrap();
         let error = journal.append(&vault, &Record::Kept, Durable::Now).unwrap_err();
-        assert!(error.to_string().contains("nothing is changed without it"), "{error}");
+        assert!(error.to_string().contains("without the journal nothing is changed"), "{error}");
         assert_eq!(folder.read("var/lib/apus/tune/000001.journal"), before);
         assert_eq!(journal.sequence, 1);
     }

@@ -257,10 +257,10 @@ mod tests {
         }
         let start = Instant::now();
         for (path, part) in [
-            ("fifo.toml", "not an ordinary file"),
+            ("fifo.toml", "not a regular file"),
             ("includes.toml", "includes.toml:3"),
-            ("device.toml", "not an ordinary file"),
-            ("folder.toml", "not an ordinary file"),
+            ("device.toml", "not a regular file"),
+            ("folder.toml", "not a regular file"),
             ("loop.toml", "cannot read"),
             ("long.toml", "longer than"),
             ("binary.toml", "binary.toml:1"),

@@ -250,7 +250,7 @@ mod tests {
             (route("10.1.0.0/16", "eth9", mac), 3, "the ports of this run are p0, p1"),
             (route("10.1.0.0/16", "p1", "02:00"), 4, "02:00:00:00:00:01"),
             (route("10.1.0.0/16", "p1", "ff:ff:ff:ff:ff:ff"), 4, "group address"),
-            (format!("{ROUTE}{ROUTE}"), 6, "this prefix is taken"),
+            (format!("{ROUTE}{ROUTE}"), 6, "already has this prefix"),
             (format!("{ROUTE}metric = 1\n"), 5, "unknown field `metric`"),
             (format!("speed = 1\n{ROUTE}"), 1, "unknown field `speed`"),
             (format!("{ROUTE}oops\n"), 5, ""),

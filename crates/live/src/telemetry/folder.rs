@@ -300,7 +300,7 @@ mod tests {
         // What is in the way of a worker of that name is cleared, as a file of another version would be.
         drop(Telemetry::create(&root.0, &identity("b", 0)).unwrap());
         fifo(&root.0.join("d"));
-        assert!(Telemetry::create(&root.0, &identity("d", 0)).unwrap_err().to_string().contains("in the way"));
+        assert!(Telemetry::create(&root.0, &identity("d", 0)).unwrap_err().to_string().contains("has this name"));
         fs::remove_file(root.0.join(".lock")).unwrap();
         fifo(&root.0.join(".lock"));
         assert!(Telemetry::create(&root.0, &identity("e", 0)).unwrap_err().to_string().contains("remove it"));
@@ -316,7 +316,7 @@ mod tests {
         fs::copy(dead.path(), &precious).unwrap();
         symlink(&elsewhere.0, root.0.join("a")).unwrap();
         let error = Telemetry::create(&root.0, &identity("a", 0)).unwrap_err();
-        assert!(error.to_string().contains("in the way"), "{error}");
+        assert!(error.to_string().contains("has this name"), "{error}");
         assert!(precious.exists());
         assert!(instances(&root.0).unwrap().0.is_empty());
         // Of a file only the link goes.
@@ -357,7 +357,7 @@ mod tests {
         let root = Root::new("others");
         fs::set_permissions(&root.0, fs::Permissions::from_mode(0o777)).unwrap();
         let error = Telemetry::create(&root.0, &identity("a", 0)).unwrap_err();
-        assert!(error.to_string().contains("others may write") && error.lacks(), "{error}");
+        assert!(error.to_string().contains("other users can write") && error.lacks(), "{error}");
         fs::set_permissions(&root.0, fs::Permissions::from_mode(0o755)).unwrap();
         fs::create_dir(root.0.join("a")).unwrap();
         fs::set_permissions(root.0.join("a"), fs::Permissions::from_mode(0o777)).unwrap();

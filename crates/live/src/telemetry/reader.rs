@@ -644,7 +644,7 @@ mod tests {
         let mut noise = good.clone();
         noise[24..].fill(0xff);
         fs::write(&file, &noise).unwrap();
-        assert!(Reader::open(&file).unwrap_err().to_string().contains("pid"));
+        assert!(Reader::open(&file).unwrap_err().to_string().contains("PID"));
         noise[32..40].copy_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]);
         fs::write(&file, &noise).unwrap();
         let reader = Reader::open(&file).unwrap();
@@ -667,7 +667,7 @@ mod tests {
             let (mut living, mut leftovers) = (Vec::new(), Vec::new());
             look_into(&folder, false, most, &mut living, &mut leftovers).unwrap();
             assert_eq!((living.len(), leftovers.len()), (shown, usize::from(shown < workers.len())), "{most}");
-            assert!(leftovers.iter().all(|one| one.path == root.0 && one.why.contains("is not read")), "{leftovers:?}");
+            assert!(leftovers.iter().all(|one| one.path == root.0 && one.why.contains("are not read")), "{leftovers:?}");
         }
     }
 

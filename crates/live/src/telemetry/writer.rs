@@ -431,7 +431,7 @@ mod tests {
         let first = Telemetry::create(&root.0, &identity("a", 0)).unwrap();
         let second = Telemetry::create(&root.0, &identity("a", 1)).unwrap();
         let again = Telemetry::create(&root.0, &identity("a", 0)).unwrap_err();
-        assert!(matches!(again, Error::Invalid { .. }) && again.to_string().contains("runs already"), "{again}");
+        assert!(matches!(again, Error::Invalid { .. }) && again.to_string().contains("is already running"), "{again}");
         assert_eq!(instances(&root.0).unwrap().0.len(), 2);
         drop((first, second));
         let left: Vec<_> = fs::read_dir(&root.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -454,7 +454,7 @@ mod tests {
         leave("a");
         leave("b");
         let (living, leftovers) = instances(&root.0).unwrap();
-        assert!(living.is_empty() && leftovers.len() == 2 && leftovers[0].why.contains("is gone"));
+        assert!(living.is_empty() && leftovers.len() == 2 && leftovers[0].why.contains("has ended"));
         let _worker = Telemetry::create(&root.0, &identity("a", 0)).unwrap();
         assert_eq!(instances(&root.0).unwrap().1.len(), 1);
         assert_eq!(remove_leftovers(&root.0).unwrap(), [root.0.join("b/worker-7")]);

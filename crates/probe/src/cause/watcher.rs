@@ -230,7 +230,7 @@ mod tests {
         watcher.poll();
         let explanation = watcher.explain((Instant::from_nanos(5), Instant::from_nanos(9)), true, Nanos::ZERO);
         assert_eq!((explanation.length_ns, &explanation.cause), (4, &Cause::Unaccounted));
-        assert_eq!(explanation.to_string(), "causes were not looked for");
+        assert_eq!(explanation.to_string(), "causes were not recorded");
     }
 
     #[test]

@@ -239,17 +239,17 @@ mod tests {
     #[test]
     fn every_mistake_has_its_line() {
         let cases = [
-            ("", 1, "no column is called \"events\""),
-            ("apply,time,events,packets,bytes\n", 1, "no column is called \"time\""),
-            ("apply,time_ns,events,packets\n", 1, "no column is called \"bytes\""),
-            ("apply,time_ns,events,packets,bytes,bytes\n", 1, "two columns are called \"bytes\""),
+            ("", 1, "there is no column \"events\""),
+            ("apply,time,events,packets,bytes\n", 1, "there is no column \"time\""),
+            ("apply,time_ns,events,packets\n", 1, "there is no column \"bytes\""),
+            ("apply,time_ns,events,packets,bytes,bytes\n", 1, "there are two columns \"bytes\""),
         ];
         for (text, line, expected) in cases {
             assert_eq!(why(text), (line, expected.to_owned()), "{text}");
         }
         let good = "0,1,2,3,4,0\n";
         for (row, expected) in [
-            ("0,1,2,3,4\n", "5 cells in a table of 6 columns"),
+            ("0,1,2,3,4\n", "the line has 5 cells, but the header has 6"),
             ("2,1,2,3,4,0\n", "apply is \"2\""),
             ("0,now,2,3,4,0\n", "time_ns is \"now\""),
             ("0,1,-2,3,4,0\n", "events is \"-2\""),

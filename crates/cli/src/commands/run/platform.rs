@@ -180,7 +180,7 @@ mod tests {
     fn another_class_and_another_host_are_named() {
         let measured = [timer(Nanos::from_micros(200), series(&[(5, 500)]))];
         assert_eq!(other_class("x", &measured, None), None);
-        assert!(other_class("x", &measured, Some(50)).unwrap().contains("the workers run in SCHED_FIFO"));
+        assert!(other_class("x", &measured, Some(50)).unwrap().contains("the workers run under SCHED_FIFO"));
         let pid = std::process::id();
         let ours = HostState::read(Path::new("/"), pid, pid);
         assert_eq!(foreign("x", &ours, &ours), Vec::<String>::new());

@@ -119,7 +119,7 @@ pub fn choice(choice: &Choice) -> (String, String) {
     let chose = format!("chose {what}{ago}");
     let owed = format!("owed {:.1} packets", choice.owed_packets);
     let Some(late) = choice.expected_late_ratio else {
-        return (chose, format!("idle: cost and lateness not compared, {owed}"));
+        return (chose, format!("idle (cost and lateness not compared), {owed}"));
     };
     let price = match choice.price_ns_per_packet {
         None => "price not measured yet".to_owned(),
@@ -234,21 +234,21 @@ edge/0: chose sleep 38us: 50us a packet (10.0 % CPU), expected late 0.3 %, owed 
         for (line, expected) in [
             (
                 said("block", "interrupt", Some(4_200), Some(0.003)),
-                "chose block: 4.2us a packet (10.0 % CPU), expected late 0.3 %, owed 1.2 packets",
+                "chose block: 4.2us per packet (10.0 % CPU), expected late packets 0.3 %, owed 1.2 packets",
             ),
             (
                 said("block", "periodic", Some(4_200), Some(0.000_05)),
-                "chose a wake-up in 38us, before a forecast frame: 4.2us a packet (10.0 % CPU), expected late \
+                "chose to wake in 38us, before the next expected frame: 4.2us per packet (10.0 % CPU), expected late packets \
                  0.005 %, owed 1.2 packets",
             ),
             (
                 said("sleep", "loss_bound", None, Some(0.0)),
                 "chose sleep 38us: price not measured yet, expected late 0 %, owed 1.2 packets",
             ),
-            (said("block", "idle", None, None), "chose block: idle, cost and lateness not compared, owed 1.2 packets"),
+            (said("block", "idle", None, None), "chose block: idle (cost and lateness not compared), owed 1.2 packets"),
             (
                 said("poll", "late", Some(10_000), Some(0.000_001)),
-                "chose poll: 10us a packet (10.0 % CPU), expected late < 0.001 %, owed 1.2 packets",
+                "chose poll: 10us per packet (10.0 % CPU), expected late packets < 0.001 %, owed 1.2 packets",
             ),
         ] {
             assert_eq!(line, expected);

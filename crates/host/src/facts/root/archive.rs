@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn a_file_that_is_too_long_is_left_out_and_noted() {
         let unpacked = unpack(packed(&[("proc/interrupts", 3000), ("proc/cmdline", 5)], 0)).unwrap();
-        assert_eq!(unpacked.notes, ["proc/interrupts has 3000 octets, more than 2048, and is left out"]);
+        assert_eq!(unpacked.notes, ["proc/interrupts has 3000 bytes, more than 2048, and is left out"]);
         assert!(matches!(unpacked.tree.read("proc/interrupts", 9999), Look::Refused(_)));
         assert!(matches!(unpacked.tree.read("proc/cmdline", 9999), Look::Found(text) if text == b"xxxxx"));
         assert!(!unpacked.cut_short);
@@ -297,7 +297,7 @@ mod tests {
         let bomb = packed(&[("proc/cmdline", 5), ("usr/zeroes", 2 << 20)], 0);
         let unpacked = unpack(bomb).unwrap();
         assert!(
-            unpacked.cut_short && unpacked.notes[0].contains("unpacks to more than is read"),
+            unpacked.cut_short && unpacked.notes[0].contains("unpacks to more than the size limit"),
             "{:?}",
             unpacked.notes
         );
