@@ -441,7 +441,7 @@ mod tests {
         assert!(suspicion("x", &series([0, 0], None)).is_some());
         assert!(suspicion("x", &series([5; 100], None)).is_some());
         assert!(suspicion("x", &series([5; 99], None)).is_none());
-        assert!(suspicion("x", &series([], None)).is_some_and(|mark| mark.text.contains("not one sample")));
+        assert!(suspicion("x", &series([], None)).is_some_and(|mark| mark.text.contains("no sample")));
         assert!(suspicion("x", &series(1..=200, None)).is_none());
     }
 }

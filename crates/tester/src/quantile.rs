@@ -60,7 +60,7 @@ pub fn estimate(histogram: &Histogram, quantile: Quantile) -> QuantileEstimate {
     };
     let (n, needed) = (histogram.len(), minimum_samples(quantile));
     if n < needed {
-        return refused(format!("{n} samples, but {quantile} needs {needed}"));
+        return refused(format!("{n} samples; {quantile} needs {needed}"));
     }
     let Some((low, high)) = interval_ranks(n, quantile) else {
         return refused(format!("{quantile} of {n} samples has no two-sided 95 % interval"));

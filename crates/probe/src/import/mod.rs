@@ -198,7 +198,7 @@ mod tests {
             let found = term.raw.quantiles.iter().find(|of| of.quantile == name).unwrap();
             found.refused_because.clone().unwrap()
         };
-        assert!(why("p99").contains("reaches the 50 largest of 1000 samples"), "{}", why("p99"));
+        assert!(why("p99").contains("among the 50 largest of 1000 samples"), "{}", why("p99"));
         assert_eq!(why("p99.9"), "1000 samples; p99.9 needs 3688");
     }
 }

@@ -243,7 +243,7 @@ edge/0: chose sleep 38us: 50us a packet (10.0 % CPU), expected late 0.3 %, owed 
             ),
             (
                 said("sleep", "loss_bound", None, Some(0.0)),
-                "chose sleep 38us: price not measured yet, expected late 0 %, owed 1.2 packets",
+                "chose sleep 38us: price not measured yet, expected late packets 0 %, owed 1.2 packets",
             ),
             (said("block", "idle", None, None), "chose block: idle (cost and lateness not compared), owed 1.2 packets"),
             (
