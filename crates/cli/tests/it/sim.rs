@@ -104,7 +104,7 @@ fn where_the_least_is_unknown_a_run_says_why_and_goes_on() {
     let root = Root::new();
     let guest = format!("{POISSON}\n[vm]\n");
     for (toml, set, why) in [
-        (POISSON, "goal.latency=p99=2us", "no mode can hold the goal"),
+        (POISSON, "goal.latency=p99=2us", "no mode can meet the goal"),
         (guest.as_str(), "goal.latency=p99=200us", "the worker runs in a virtual machine"),
     ] {
         let output = bare(&["sim", "run", &scenario(&root, toml), "--set", set]);

@@ -667,7 +667,10 @@ mod tests {
             let (mut living, mut leftovers) = (Vec::new(), Vec::new());
             look_into(&folder, false, most, &mut living, &mut leftovers).unwrap();
             assert_eq!((living.len(), leftovers.len()), (shown, usize::from(shown < workers.len())), "{most}");
-            assert!(leftovers.iter().all(|one| one.path == root.0 && one.why.contains("are not read")), "{leftovers:?}");
+            assert!(
+                leftovers.iter().all(|one| one.path == root.0 && one.why.contains("are not read")),
+                "{leftovers:?}"
+            );
         }
     }
 
