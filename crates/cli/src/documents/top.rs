@@ -220,15 +220,15 @@ pub struct Rate {
 #[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct TimeShares {
-    /// Processing frames.
+    /// Share of time spent on processing frames.
     pub busy_ratio: f64,
-    /// In waits of kind `poll`.
+    /// Share of time in waits of kind `poll`.
     pub poll_ratio: f64,
-    /// In waits of kind `pause`.
+    /// Share of time in waits of kind `pause`.
     pub pause_ratio: f64,
-    /// In waits of kind `sleep`.
+    /// Share of time in waits of kind `sleep`.
     pub sleep_ratio: f64,
-    /// In waits of kind `block`.
+    /// Share of time in waits of kind `block`.
     pub block_ratio: f64,
     /// The rest: the empty polls themselves, and a wait that has not ended yet.
     pub rest_ratio: f64,

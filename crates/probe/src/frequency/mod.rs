@@ -142,7 +142,7 @@ impl Frequency {
 pub struct FrequencyDetail {
     /// How frequencies were requested.
     pub via: String,
-    /// The frequencies, in turn.
+    /// Requested frequencies, repeated in this order.
     pub levels_hz: Vec<u64>,
     /// Number of work items.
     pub units: u64,
