@@ -12,7 +12,7 @@ pub fn read_baseline(text: &str) -> BTreeSet<String> {
 
 /// Writes the baseline that accepts all findings of a report from [`Level::Choice`] on.
 pub fn write_baseline(report: &Report) -> String {
-    let mut text = String::from("# Findings that are accepted: rule and subject, one a line. Written by apus audit.\n");
+    let mut text = String::from("# Accepted findings: rule and subject, one per line. Written by apus audit.\n");
     let known = report.findings.iter().filter(|finding| finding.level() >= Level::Choice);
     let keys: BTreeSet<String> = known.map(crate::Finding::key).collect();
     for key in keys {

@@ -19,146 +19,160 @@ use std::path::PathBuf;
 use clap::{Args as Arguments, Parser, Subcommand};
 use units::Nanos;
 
-/// Moves packets on time with the least power, and proves it.
+/// Moves packets on Linux at microsecond latency with as little CPU time and power as your latency goal allows.
 ///
-/// Exit status: 0 done and good; 1 findings or a goal missed; 2 wrong use or bad input; 3 the
-/// environment lacks something.
+/// Exit status: 0 success; 1 the command found problems or a goal was missed; 2 wrong usage or invalid input; 3 the
+/// environment lacks something that the command needs.
 #[derive(Parser, Debug)]
 #[command(name = "apus", version, max_term_width = 100)]
 pub struct Args {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// The commands.
+/// The commands of `apus`; the first paragraph of each doc comment is its line in `apus --help`.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Moves packets between ports, choosing the cheapest safe wait each time.
+    /// Moves packets between ports, choosing the cheapest wait that meets your latency goal.
     ///
-    /// Prints what it counted when it ends: at Ctrl-C, after --duration, or when its ports are exhausted.
+    /// Runs until Ctrl-C, until --duration has passed, or until its ports have no more packets. Prints its counters
+    /// at the end.
     Run(Box<Run>),
-    /// Measures what goes out of an interface and comes back: latency, loss, rate, and the CPU time that
-    /// it costs.
+    /// Measures latency, loss and packet rate through another program or device, and the CPU time it uses.
     #[command(subcommand)]
     Bench(Box<bench::Bench>),
-    /// Measures what waking up costs on this host, and who takes the CPU.
+    /// Measures how long waking up takes on this host, and what takes the CPU away from a thread.
     ///
-    /// Exit status 1: a sample exceeded --fail-over.
+    /// Exit status 1 if a sample exceeds --fail-over.
     #[command(subcommand)]
     Probe(Box<probe::Probe>),
-    /// Network namespaces joined by veth pairs, to try and to measure without hardware.
+    /// Creates network namespaces joined by veth pairs, to test and measure without a network card.
     #[command(subcommand)]
     Lab(lab::Lab),
-    /// Makes one self-contained HTML file of results.
+    /// Writes a self-contained HTML report from JSON results.
     Report(lab::Report),
-    /// Feeds what a wait policy saw to a fresh one, and compares what they decide.
+    /// Replays a recorded run through its wait policy, and checks that it decides the same again.
     Replay(lab::Replay),
-    /// Linux's dynamic interrupt moderation (DIM), bit for bit: what would it do?
+    /// Runs Linux's dynamic interrupt moderation (DIM) on recorded samples, bit for bit.
     #[command(subcommand)]
     Dim(dim::Dim),
-    /// Shows what running instances do: rates, lateness, where the time goes, CPU.
+    /// Shows what running instances do: packet rates, lateness, waiting and CPU time.
     Top(Top),
     /// Serves the counters of running instances to Prometheus.
+    ///
+    /// Each counter has the label `instance`, the name of the Apus instance. Prometheus renames it to
+    /// `exported_instance` unless the scrape configuration sets `honor_labels: true`.
     Metrics(Metrics),
-    /// Takes this host's state into one file, to be audited elsewhere.
+    /// Records this host's state in one archive, to audit it on another machine.
+    ///
+    /// The archive holds what `apus audit` reads, and two readings of every counter. Texts that may hold secrets
+    /// (kernel command lines, environment files, service settings) keep only names and values known to be harmless.
+    /// From the logs, only the kernel messages that the audit uses are kept. MAC addresses, UUIDs and serial numbers
+    /// are masked. Only the user who runs this can read the file. No isolated CPU is interrupted, unless --msrs is
+    /// given.
+    ///
+    /// Without Apus installed, tools/apus-snapshot.sh does the same with a shell and tar.
     Snapshot(snapshot::Snapshot),
-    /// Compares all ways of waiting on real packets: latency beside the CPU time that it costs.
+    /// Compares all waiting modes on real packets: latency side by side with CPU time.
+    ///
+    /// Creates a lab of two network namespaces, measures in it, and removes it again, even after Ctrl-C. Needs root
+    /// and two CPUs, which it keeps busy.
     Demo(Demo),
-    /// Tries things in a modelled world: no hardware is needed, nothing is measured.
+    /// Simulates hosts and traffic: needs no hardware and measures nothing.
     #[command(subcommand)]
     Sim(sim::Sim),
-    /// Changes the machine's settings by profiles, and takes them back: after a crash, a kill, a reboot.
+    /// Changes the host's settings with profiles, and rolls them back, even after a crash or a reboot.
     #[command(subcommand)]
     Tune(tune::Tune),
-    /// Finds out which settings help: interleaved runs, a noise floor, a ranked list.
+    /// Finds out which settings help, by interleaved runs, and ranks them against the noise.
+    ///
+    /// The plan states what to measure and which settings to try; docs/experiment.md has an example. Each run changes
+    /// the host's settings in a transaction and rolls them back afterwards.
     Experiment(experiment::Experiment),
-    /// Fixes frequencies of cores and of the uncore.
+    /// Fixes the frequency of CPU cores and of the uncore.
     #[command(subcommand)]
     Power(tune::Power),
-    /// Says what on this host, or on a recorded one, makes packets late, why, and what mends it.
+    /// Finds what makes packets late on this host or on a recorded one, why, and how to fix it.
+    ///
+    /// Reads the host's state and judges it; changes nothing. What the host is for is inferred unless you state it.
+    /// Exit status 1 if there are findings at --min-level or above.
     Audit(Box<audit::Audit>),
-    /// Shows what hits a CPU: interrupts and softirqs, per second, by source.
+    /// Shows which interrupts and softirqs hit a CPU, per second and by source.
     Irqs(audit::Irqs),
 }
 
-/// `apus run`
+/// Arguments of `apus run`.
 #[derive(Arguments, Debug)]
 pub struct Run {
-    /// What is done to each frame.
+    /// The application, which decides what happens to each frame.
     #[command(subcommand)]
     pub app: run::App,
 }
 
-/// Where instances leave their counters.
+/// Which running instances to read.
 #[derive(Arguments, Clone, Debug)]
 pub struct Telemetry {
-    /// Directory of the running instances' telemetry; by default, those of all users.
+    /// Read the telemetry of running instances from DIR. The default covers the instances of all users.
     #[arg(long = "telemetry", value_name = "DIR", default_value = live::telemetry::ROOT)]
     pub root: PathBuf,
 }
 
-/// `apus top`
+/// Arguments of `apus top`.
 #[derive(Arguments, Debug)]
 pub struct Top {
-    /// Show this instance only.
+    /// Show only the instance of this name.
     pub instance: Option<String>,
-    /// Print one table, from two samples, and end.
+    /// Take two samples, print one table, and exit.
     #[arg(long)]
     pub once: bool,
-    /// Print one JSON document (schema apus.top/1), from two samples, and end.
+    /// Take two samples, print one JSON document (schema apus.top/1), and exit.
     #[arg(long)]
     pub json: bool,
-    /// Time between two samples [default: 1s; with --once or --json 500ms].
+    /// Time between two samples, from 10ms to 3600s [default: 1s; 500ms with --once or --json].
     #[arg(long, value_name = "DURATION", value_parser = interval)]
     pub interval: Option<Nanos>,
-    /// Where the counters are.
+    /// Which running instances to read.
     #[command(flatten)]
     pub telemetry: Telemetry,
 }
 
-/// `apus metrics`
-///
-/// The counters carry the label `instance`, the Apus instance's name. Prometheus names that
-/// `exported_instance`, unless the scrape configuration says `honor_labels: true`.
+/// Arguments of `apus metrics`.
 #[derive(Arguments, Debug)]
 pub struct Metrics {
-    /// Address to serve on. Anyone who reaches it can read the counters; port 0 takes a free one.
+    /// Serve on this address. Anyone who can connect can read the counters. Port 0 picks a free port.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9469")]
     pub listen: SocketAddr,
-    /// Where the counters are.
+    /// Which running instances to read.
     #[command(flatten)]
     pub telemetry: Telemetry,
 }
 
-/// `apus demo`
-///
-/// Makes a lab of two network namespaces, measures in it, and takes it down, also on Ctrl-C. Needs
-/// root and two CPUs, which it keeps busy.
+/// Arguments of `apus demo`.
 #[derive(Arguments, Debug)]
 pub struct Demo {
-    /// Where the report goes: one HTML file with figures and numbers.
+    /// Write the report, one HTML file, to FILE.
     #[arg(short, long, value_name = "FILE", default_value = "demo-report.html")]
     pub output: PathBuf,
-    /// Where the JSON document (schema apus.demo/1) goes; `-` prints it in place of the table.
+    /// Write the JSON document (schema apus.demo/1) to FILE; `-` prints it instead of the table.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Time for all of it; less time means shorter and fewer runs.
+    /// Total time for all runs, at most 3600s. A smaller budget means shorter and fewer runs.
     #[arg(long, value_name = "DURATION", default_value = "150s", value_parser = budget)]
     pub budget: Nanos,
-    /// Name of the lab and of the instances in it.
+    /// Name of the lab and of its instances.
     #[arg(long, value_name = "NAME", default_value = "demo")]
     pub name: String,
 }
 
-/// The time for a demo, an hour at the most.
+/// Parses `--budget`: at most one hour.
 fn budget(text: &str) -> Result<Nanos, String> {
     const LONGEST: Nanos = Nanos::from_secs(3600);
     let budget: Nanos = text.parse().map_err(|e: units::ParseError| e.to_string())?;
-    if budget <= LONGEST { Ok(budget) } else { Err(format!("expected {LONGEST} at the most")) }
+    if budget <= LONGEST { Ok(budget) } else { Err(format!("expected at most {LONGEST}")) }
 }
 
-/// A sampling interval: long enough to mean something, short enough to answer a key.
+/// Parses `--interval`: long enough to mean something, short enough to answer a key.
 fn interval(text: &str) -> Result<Nanos, String> {
     const SHORTEST: Nanos = Nanos::from_millis(10);
     const LONGEST: Nanos = Nanos::from_secs(3600);

@@ -6,16 +6,16 @@ use std::fmt;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-/// The exit status.
+/// The exit status of `apus`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Status {
-    /// 0: done, and good.
+    /// 0: success, without findings.
     Good,
-    /// 1: done, with findings or a goal missed.
+    /// 1: done, but with findings or a missed goal.
     Findings,
-    /// 2: wrong use or bad input.
+    /// 2: wrong usage or invalid input.
     Wrong,
-    /// 3: the environment lacks something.
+    /// 3: the environment lacks something that the command needs.
     Lacking,
 }
 
@@ -25,26 +25,26 @@ impl From<Status> for ExitCode {
     }
 }
 
-/// An error that knows its remedy, printed on three lines.
+/// An error with its remedy, printed on three lines.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
     /// [`Status::Wrong`] or [`Status::Lacking`].
     pub status: Status,
-    /// What was tried, with its object.
+    /// What failed, with its object: "cannot read the plan x.toml".
     pub what: String,
-    /// What came in the way.
+    /// The reason.
     pub why: String,
     /// What to do next.
     pub fix: String,
 }
 
 impl Failure {
-    /// What was asked for cannot be.
+    /// An error of wrong usage or invalid input (exit status 2).
     pub fn wrong(what: impl Into<String>, why: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { status: Status::Wrong, what: what.into(), why: why.into(), fix: fix.into() }
     }
 
-    /// The environment lacks something.
+    /// An error of the environment: a permission, a file or a device is missing (exit status 3).
     pub fn lacking(what: impl Into<String>, why: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { status: Status::Lacking, what: what.into(), why: why.into(), fix: fix.into() }
     }
@@ -59,7 +59,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// A text whose later lines cannot be taken for lines of ours: it may hold a file's name, and that any character.
+/// Indents the later lines of a text, so that a file name with a line break cannot imitate a message.
 fn indented(text: &str) -> Cow<'_, str> {
     match text.contains('\n') {
         true => Cow::Owned(text.replace('\n', "\n       ")),
@@ -67,9 +67,9 @@ fn indented(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Says on the standard error what went wrong; returns the exit status.
+/// Prints an error to standard error, and returns the exit status.
 ///
-/// Whoever reads our output may stop when it has enough (`apus top --once | head -1`): that is good.
+/// A closed pipe is success: the reader may stop when it has enough, as in `apus top --once | head -1`.
 pub fn report(error: &anyhow::Error) -> Status {
     if is_broken_pipe(error) {
         return Status::Good;
@@ -79,7 +79,7 @@ pub fn report(error: &anyhow::Error) -> Status {
     status
 }
 
-/// Whether the reader of our output has gone.
+/// Whether the reader of the output has closed it.
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let kind = cause
@@ -90,7 +90,7 @@ pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     })
 }
 
-/// The text for the user, and the exit status.
+/// The message for the user, and the exit status.
 pub fn describe(error: &anyhow::Error) -> (String, Status) {
     if let Some(failure) = error.downcast_ref::<Failure>() {
         return (failure.to_string(), failure.status);
@@ -123,7 +123,7 @@ pub fn describe(error: &anyhow::Error) -> (String, Status) {
 
 fn describe_probe(error: &probe::Error) -> String {
     match error {
-        probe::Error::Lacking { what, why, fix } => format!("error: {what}\n  why: {why}\n  fix: {fix}"),
+        probe::Error::Lacking { what, why, fix } => format!("error: cannot {what}\n  why: {why}\n  fix: {fix}"),
         probe::Error::Invalid { what, why } => format!("error: {what}\n  why: {why}"),
         probe::Error::Live(error) => describe_live(error),
         probe::Error::Tester(tester::Error::Device(error)) => describe_live(error),
@@ -131,7 +131,7 @@ fn describe_probe(error: &probe::Error) -> String {
     }
 }
 
-/// An error of the crate `host`, and whether the environment lacks something.
+/// The message for an error of the crate `host`, and whether the environment lacks something.
 fn describe_host(error: &anyhow::Error) -> Option<(String, bool)> {
     use host::transaction::Error as Transaction;
     let knob = |error: &host::knob::Error| error.to_string().replace('\n', "\n  ");
@@ -150,10 +150,10 @@ fn describe_host(error: &anyhow::Error) -> Option<(String, bool)> {
 
 fn describe_live(error: &live::Error) -> String {
     match error {
-        live::Error::Lacking { what, why, fix } => format!("error: {what}\n  why: {why}\n  fix: {fix}"),
+        live::Error::Lacking { what, why, fix } => format!("error: cannot {what}\n  why: {why}\n  fix: {fix}"),
         live::Error::Invalid { what, why } => format!("error: {what}\n  why: {why}"),
         live::Error::PortLost { port, why } => format!("error: port {port} was lost\n  why: {why}"),
-        live::Error::System { what, source } => format!("error: {what}\n  why: {source}"),
+        live::Error::System { what, source } => format!("error: cannot {what}\n  why: {source}"),
     }
 }
 
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn every_kind_of_error_says_why() {
         let lacking = live::Error::Lacking { what: "a".into(), why: "b".into(), fix: "c".into() };
-        assert_eq!(describe(&lacking.into()), ("error: a\n  why: b\n  fix: c".to_owned(), Status::Lacking));
+        assert_eq!(describe(&lacking.into()), ("error: cannot a\n  why: b\n  fix: c".to_owned(), Status::Lacking));
         let invalid = live::Error::Invalid { what: "a".into(), why: "b".into() };
         assert_eq!(describe(&invalid.into()), ("error: a\n  why: b".to_owned(), Status::Wrong));
         let wrong = Failure::wrong("a", "b", "c");

@@ -22,7 +22,7 @@ use clap::Parser;
 
 pub use failure::{Failure, Status};
 
-/// The whole program.
+/// Runs `apus`: parses the command line, runs the command, and reports errors.
 pub fn main() -> ExitCode {
     let typed = match args::Args::try_parse() {
         Ok(typed) => typed,

@@ -21,11 +21,11 @@ use crate::commands::no_color;
 pub(crate) struct Clean<W> {
     to: W,
     colours: bool,
-    /// The beginning of a character whose other bytes have not come yet.
+    /// First bytes of a character whose other bytes have not been written yet.
     begun: Vec<u8>,
 }
 
-/// How a text is shown, where the terminal can and NO_COLOR is not set.
+/// How a text is shown, if the terminal supports it and NO_COLOR is not set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Style {
     Plain,
@@ -38,7 +38,7 @@ pub(crate) enum Style {
     Cyan,
 }
 
-/// The standard output.
+/// Standard output, with control characters made visible.
 #[expect(clippy::disallowed_methods, reason = "this is the way out")]
 pub(crate) fn out() -> Clean<io::StdoutLock<'static>> {
     let to = io::stdout().lock();
@@ -46,7 +46,7 @@ pub(crate) fn out() -> Clean<io::StdoutLock<'static>> {
     Clean::new(to, colours)
 }
 
-/// The standard error.
+/// Standard error, with control characters made visible.
 #[expect(clippy::disallowed_methods, reason = "this is the way out")]
 pub(crate) fn err() -> Clean<io::StderrLock<'static>> {
     let to = io::stderr().lock();
@@ -54,24 +54,24 @@ pub(crate) fn err() -> Clean<io::StderrLock<'static>> {
     Clean::new(to, colours)
 }
 
-/// Is the standard output a terminal?
+/// Whether standard output is a terminal.
 #[expect(clippy::disallowed_methods, reason = "this is the way out")]
 pub(crate) fn out_is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Is the standard error a terminal?
+/// Whether standard error is a terminal.
 #[expect(clippy::disallowed_methods, reason = "this is the way out")]
 pub(crate) fn err_is_terminal() -> bool {
     io::stderr().is_terminal()
 }
 
-/// Writes a text file. People read such files with `cat` and `less -R`, which pass control characters on.
+/// Writes a text file with control characters made visible, because `cat` and `less -R` would pass them on.
 pub(crate) fn file(path: &Path, text: &str) -> io::Result<()> {
     fs::write(path, clean(text).as_bytes())
 }
 
-/// The text with its control characters made visible.
+/// Makes the control characters of a text visible.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     if !text.contains(acts) {
         return Cow::Borrowed(text);
@@ -86,13 +86,13 @@ pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     Cow::Owned(visible)
 }
 
-/// The same for a text that must stay within its line: line ends and tabs are made visible too.
+/// Makes control characters visible, including line ends and tabs, for a text that must stay on its line.
 pub(crate) fn line(text: &str) -> String {
     clean(text).replace('\n', "\\u000a").replace('\t', "\\u0009")
 }
 
 impl<W: Write> Clean<W> {
-    /// Over any writer, with colours or without.
+    /// Wraps any writer, with or without colors.
     pub(crate) fn new(to: W, colours: bool) -> Self {
         Self { to, colours, begun: Vec::new() }
     }
@@ -108,12 +108,12 @@ impl<W: Write> Clean<W> {
         self.to.write_all(b"\x1b[0m")
     }
 
-    /// Erases the line that the cursor is in, to write it anew (ECMA-48, EL).
+    /// Erases the current line, to write it again (ECMA-48, EL).
     pub(crate) fn erase_line(&mut self) -> io::Result<()> {
         self.to.write_all(b"\r\x1b[K")
     }
 
-    /// Erases the last lines and the one that the cursor is in (ECMA-48, CUU and ED).
+    /// Erases the last lines and the current one (ECMA-48, CUU and ED).
     pub(crate) fn erase_lines(&mut self, lines: usize) -> io::Result<()> {
         if lines > 0 {
             write!(self.to, "\x1b[{lines}A")?;
@@ -143,7 +143,7 @@ impl<W: Write> Clean<W> {
     }
 }
 
-/// Bytes that are no character, but could become one.
+/// Whether these bytes are the incomplete start of a character.
 fn begins_a_character(bytes: &[u8]) -> bool {
     matches!(std::str::from_utf8(bytes), Err(error) if error.error_len().is_none())
 }

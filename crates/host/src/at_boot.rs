@@ -67,7 +67,7 @@ impl AtBoot {
     /// Writes the unit and its link, or what of them is not there yet.
     pub fn enable(&self, access: &Access) -> Result<Changed, Error> {
         if !access.exists(FOLDER) {
-            let why = format!("{} does not exist: this machine has no systemd", access.show(FOLDER));
+            let why = format!("{} does not exist: this host has no systemd", access.show(FOLDER));
             return Err(Error::NotThere { what: "apply a profile at boot".into(), why });
         }
         let now = ours(access)?;
@@ -136,7 +136,7 @@ pub fn changeable_by_others(file: &Path) -> std::io::Result<Option<String>> {
         // In a folder with the sticky bit nobody replaces what is another's (unlink(2), EPERM).
         let keeps = found.is_dir() && mode & 0o1000 != 0;
         if !keeps && (mode & 0o002 != 0 || mode & 0o020 != 0 && found.gid() != 0) {
-            return Ok(Some(format!("others may write to {} (mode {:o})", path.display(), mode & 0o7777)));
+            return Ok(Some(format!("other users can write to {} (mode {:o})", path.display(), mode & 0o7777)));
         }
     }
     Ok(None)
@@ -148,8 +148,8 @@ fn ours(access: &Access) -> Result<Option<String>, Error> {
     match access.read(UNIT)? {
         Some(text) if !text.starts_with(HEAD) => Err(Error::Refused {
             what: format!("write {}", access.show(UNIT)),
-            why: "there is a unit of that name that apus did not write".into(),
-            fix: "move it away".into(),
+            why: "a unit of that name exists that Apus did not write".into(),
+            fix: "move that unit away".into(),
         }),
         unit => Ok(unit),
     }

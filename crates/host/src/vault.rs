@@ -107,7 +107,7 @@ impl Vault {
                 let file = File::from(fd);
                 let stat = rustix::fs::fstat(&file).map_err(|e| Error::of(what(), &e.into()))?;
                 if rustix::fs::FileType::from_raw_mode(stat.st_mode) != rustix::fs::FileType::RegularFile {
-                    return Err(Error::System { what: what(), why: "it is no regular file".into() });
+                    return Err(Error::System { what: what(), why: "it is not a regular file".into() });
                 }
                 ours_alone(what, &stat)?;
                 Ok(Some(file))
@@ -173,7 +173,9 @@ fn home(state: Option<OsString>, home: Option<OsString>) -> Result<String, Error
     absolute(state).map(trimmed).or_else(|| absolute(home).map(|home| trimmed(home) + "/.local/state")).ok_or_else(
         || Error::NotPermitted {
             what: "keep a journal of changes".into(),
-            why: format!("{SYSTEM}/apus is root's, and neither XDG_STATE_HOME nor HOME names a folder of this user"),
+            why: format!(
+                "{SYSTEM}/apus belongs to root, and neither XDG_STATE_HOME nor HOME names a folder of this user"
+            ),
             fix: "run as root, or set XDG_STATE_HOME".into(),
         },
     )
@@ -210,18 +212,18 @@ fn check(access: &Access, path: &str, folder: &OwnedFd) -> Result<(), Error> {
 fn ours_alone(what: impl Fn() -> String, stat: &rustix::fs::Stat) -> Result<(), Error> {
     let me = rustix::process::geteuid().as_raw();
     if stat.st_uid != me {
-        let why = format!("it belongs to user {}, and we are user {me}", stat.st_uid);
+        let why = format!("it belongs to user {}, but this process runs as user {me}", stat.st_uid);
         return Err(Error::NotPermitted {
             what: what(),
             why,
-            fix: "run as root; or remove it, if it was not made by apus".into(),
+            fix: "run as root, or remove it if Apus did not create it".into(),
         });
     }
     if stat.st_mode & 0o022 != 0 {
         return Err(Error::NotPermitted {
             what: what(),
-            why: format!("others may write there (mode {:o})", stat.st_mode & 0o7777),
-            fix: "look at what is in it, then chmod 700".into(),
+            why: format!("other users can write to it (mode {:o})", stat.st_mode & 0o7777),
+            fix: "check what it contains, then chmod 700".into(),
         });
     }
     Ok(())
@@ -232,14 +234,14 @@ fn refused(what: String, error: rustix::io::Errno) -> Error {
         rustix::io::Errno::LOOP => Error::NotPermitted {
             what,
             why: "a symbolic link is in the way".into(),
-            fix: "remove the link: apus made none".into(),
+            fix: "remove the link; Apus did not create it".into(),
         },
         other => Error::of(what, &other.into()),
     }
 }
 
 fn nowhere(access: &Access, parent: &str) -> Error {
-    Error::NotThere { what: format!("open {}", access.show(parent)), why: "the folder vanished".into() }
+    Error::NotThere { what: format!("open {}", access.show(parent)), why: "the folder disappeared".into() }
 }
 
 #[cfg(test)]
@@ -288,7 +290,7 @@ mod tests {
         let path = folder.path("var/lib/apus/tune/a");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
         let error = vault.file("a", OFlags::RDONLY).unwrap_err();
-        assert!(error.to_string().contains("others may write"), "{error}");
+        assert!(error.to_string().contains("other users can write"), "{error}");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         assert!(vault.file("a", OFlags::RDONLY).unwrap().is_some());
         if rustix::process::geteuid().is_root() {
@@ -318,7 +320,7 @@ mod tests {
         };
         set(0o777);
         let error = Vault::open(&folder.access()).unwrap_err();
-        assert!(error.to_string().contains("others may write"), "{error}");
+        assert!(error.to_string().contains("other users can write"), "{error}");
         set(0o700);
         assert!(Vault::open(&folder.access()).unwrap().is_some());
         std::fs::remove_file(folder.path("var/lib/apus/tune/x")).unwrap();

@@ -6,9 +6,9 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The machine, the kernel or the permissions lack something.
-    #[error("{what}: {why}\nfix: {fix}")]
+    #[error("cannot {what}: {why}\nfix: {fix}")]
     Lacking {
-        /// What was tried, with its object: "attach XDP to veth0".
+        /// What was tried, as it follows "cannot": "attach XDP to veth0".
         what: String,
         /// What came back.
         why: String,
@@ -32,9 +32,9 @@ pub enum Error {
         why: String,
     },
     /// An operation of the system failed for a reason that has no remedy of its own.
-    #[error("{what}: {source}")]
+    #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// What was tried, as it follows "cannot": "open trace.pcap".
         what: String,
         /// What the system said.
         source: io::Error,

@@ -224,7 +224,7 @@ impl Instance {
         let ended = self.workers.into_iter().map(|thread| {
             thread.join().unwrap_or_else(|panic| WorkerEnd {
                 result: Err(Error::System {
-                    what: "a worker panicked; its ports are closed".into(),
+                    what: "go on: a worker panicked, and its ports are closed".into(),
                     source: std::io::Error::other(panic_text(&*panic)),
                 }),
                 counts: None,

@@ -134,7 +134,7 @@ impl CostsText {
     /// The costs that this text says.
     pub fn parse(&self) -> Result<WakeCosts, Error> {
         if self.timed.len() > LENGTHS {
-            let why = format!("there is room for {LENGTHS}");
+            let why = format!("at most {LENGTHS} are supported");
             return Err(Error::Invalid { what: format!("costs of {} lengths", self.timed.len()), why });
         }
         let mut costs = WakeCosts { timed: [None; LENGTHS], interrupt: None };

@@ -222,8 +222,8 @@ impl OpenPort {
             Self::Memory(name, config) => {
                 if config.frame.len() > pool.longest_frame() {
                     return Err(Error::Invalid {
-                        what: format!("frames of {} octets", config.frame.len()),
-                        why: format!("a slot holds {}; take larger slots", pool.longest_frame()),
+                        what: format!("frames of {} bytes", config.frame.len()),
+                        why: format!("a slot has room for {}; use larger slots", pool.longest_frame()),
                     });
                 }
                 let source = MemoryDevice::source(name, &config.frame, config.frame.len() as u32)?;
@@ -287,7 +287,7 @@ fn check_spread(port: &InterfaceConfig, workers: usize) -> Result<(), Error> {
     Err(Error::Invalid {
         what: format!("{workers} workers on the {} queue(s) of {}", port.queues.len(), port.name),
         why: format!(
-            "every worker needs a queue of its own on each port; name more queues ({}:0-{})",
+            "every worker needs its own queue on each port; give more queues ({}:0-{})",
             port.name,
             workers - 1
         ),

@@ -131,7 +131,7 @@ impl<A: App, P: WaitPolicy<Monotonic>, C: Cpu> Worker<A, P, C> {
         if queues.is_empty() || queues.len() > MAX_HANDLES {
             return Err(Error::Invalid {
                 what: format!("a worker with {} queues", queues.len()),
-                why: format!("a worker serves 1 to {MAX_HANDLES} queues: give it other ports, or use more workers"),
+                why: format!("a worker serves 1 to {MAX_HANDLES} queues: use other ports or more workers"),
             });
         }
         let ports = devices

@@ -439,7 +439,7 @@ fn wrong_use_is_told_apart_from_what_is_lacking() {
     let lab = Lab::new("");
     let attach = |config: InterfaceConfig| inside(&lab.b, || Interface::attach(&config)).unwrap_err();
     let error = attach(InterfaceConfig::new("nosuch0"));
-    assert!(error.lacks() && error.to_string().contains("take one of: lo, vb"), "{error}");
+    assert!(error.lacks() && error.to_string().contains("use one of: lo, vb"), "{error}");
     let error = attach(InterfaceConfig { queues: vec![0, 4], ..InterfaceConfig::new("vb") });
     assert!(!error.lacks() && error.to_string().contains("1 receive queue(s)"), "{error}");
     let interface = inside(&lab.b, || Interface::attach(&InterfaceConfig::new("vb"))).unwrap();

@@ -10,25 +10,25 @@ use std::path::Path;
 use rustix::time::{ClockId, clock_gettime};
 use units::Nanos;
 
-/// Offsets further apart than this are a step.
+/// Difference of two offsets that counts as a step of a clock.
 const STEP: Nanos = Nanos::from_millis(1);
-/// NTP and adjtime(3) may each slew the clock by 500 ppm (adjtimex(2), MAXFREQ; kernel/time/ntp.c,
-/// MAX_TICKADJ): what is faster was no discipline.
+/// Largest rate of slewing: NTP and adjtime(3) may each slew the clock by 500 ppm (adjtimex(2), MAXFREQ;
+/// kernel/time/ntp.c, MAX_TICKADJ). Anything faster is a step.
 const MOST_SLEW_PPM: u64 = 1_000;
-/// Tries to read two clocks at the same time; the closest counts.
+/// Attempts to read two clocks at the same time; the closest pair counts.
 const TRIES: usize = 9;
 
-/// The clocks at one time, relative to `CLOCK_MONOTONIC`, in nanoseconds.
+/// The clocks at one time, relative to `CLOCK_MONOTONIC`, in ns.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Readings {
     monotonic: i128,
-    /// Of `CLOCK_REALTIME`.
+    /// Offset of `CLOCK_REALTIME`.
     realtime_offset: i128,
-    /// Of `CLOCK_BOOTTIME`.
+    /// Offset of `CLOCK_BOOTTIME`.
     boottime_offset: i128,
-    /// Of `CLOCK_MONOTONIC_RAW`.
+    /// Offset of `CLOCK_MONOTONIC_RAW`.
     raw_offset: i128,
-    /// The kernel's clock source; `None` if it does not say.
+    /// Clock source of the kernel; `None` if it is not readable.
     clocksource: Option<String>,
 }
 
@@ -45,7 +45,7 @@ impl Readings {
         }
     }
 
-    /// What happened to the clocks from these readings until `later`: reasons to believe no quantile.
+    /// What happened to the clocks from these readings until `later`: reasons not to trust any quantile.
     pub fn until(&self, later: &Self) -> Vec<String> {
         let mut found = Vec::new();
         let span = later.monotonic - self.monotonic;
@@ -90,7 +90,7 @@ fn now(clock: ClockId) -> i128 {
     i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)
 }
 
-/// `clock` minus `CLOCK_MONOTONIC`, from the try in which the two readings around it were closest.
+/// `clock` minus `CLOCK_MONOTONIC`, from the attempt whose surrounding readings were closest.
 fn offset(clock: ClockId) -> i128 {
     let tries = (0..TRIES).map(|_| {
         let (before, other, after) = (now(ClockId::Monotonic), now(clock), now(ClockId::Monotonic));

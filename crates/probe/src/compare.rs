@@ -16,9 +16,9 @@ use tester::statistics::{mann_whitney, median, ratio_of_medians};
 use crate::conditions::Conditions;
 use crate::measured::{Measured, Name, Round};
 
-/// A difference is called one from this p on, adjusted.
+/// Adjusted p up to which a difference counts as one.
 pub const SIGNIFICANT: f64 = 0.05;
-/// Of the bootstrap, with a seed so that the same profiles give the same numbers.
+/// Resamples of the bootstrap; its seed is fixed, so that the same profiles give the same numbers.
 const RESAMPLES: usize = 2_000;
 const SEED: u64 = 1;
 
@@ -26,23 +26,23 @@ const SEED: u64 = 1;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TermComparison {
-    /// The probe.
+    /// The probe that measured it.
     pub probe: Name,
-    /// Its variant.
+    /// Variant of the probe.
     pub variant: String,
-    /// The term.
+    /// Name of the term.
     pub term: String,
-    /// `p50` or `p99`: of each round, stalls filled in.
+    /// `p50` or `p99` of each round, with stalls filled in.
     pub quantity: String,
-    /// Rounds of A.
+    /// Number of rounds in A.
     pub a_rounds: u64,
-    /// Rounds of B.
+    /// Number of rounds in B.
     pub b_rounds: u64,
-    /// The median over A's rounds; null without any.
+    /// Median over the rounds of A; null without rounds.
     pub a_ns: Option<f64>,
-    /// The same of B.
+    /// Median over the rounds of B; null without rounds.
     pub b_ns: Option<f64>,
-    /// B over A; null with fewer than six rounds in either.
+    /// B divided by A; null with fewer than six rounds in either.
     pub ratio: Option<f64>,
     /// Lower end of the ratio's 95 % interval.
     pub ratio_low: Option<f64>,
@@ -50,9 +50,9 @@ pub struct TermComparison {
     pub ratio_high: Option<f64>,
     /// Two-sided p of a Mann-Whitney test; null without rounds.
     pub p: Option<f64>,
-    /// The same, adjusted for the number of tests.
+    /// p adjusted for the number of tests (Holm).
     pub p_adjusted: Option<f64>,
-    /// What can be said.
+    /// What the test shows.
     pub verdict: Verdict,
 }
 
@@ -60,21 +60,21 @@ pub struct TermComparison {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// B takes longer.
+    /// B is longer than A.
     Longer,
-    /// B takes less long.
+    /// B is shorter than A.
     Shorter,
-    /// No difference is shown; there may be one.
+    /// No difference is shown, although there may be one.
     NotShown,
-    /// With so few rounds no difference could be shown.
+    /// There are too few rounds to show any difference.
     TooFewRounds,
-    /// The term is in A only.
+    /// The term is only in A.
     OnlyInA,
-    /// The term is in B only.
+    /// The term is only in B.
     OnlyInB,
 }
 
-/// Compares all terms of two sets. What stands in one of them only is listed too.
+/// Compares all terms of two sets, and lists those that only one set has.
 pub fn compare(a: &[Measured], b: &[Measured]) -> Vec<TermComparison> {
     let mut all = Vec::new();
     for of_a in a {
@@ -102,7 +102,7 @@ pub fn compare(a: &[Measured], b: &[Measured]) -> Vec<TermComparison> {
     all
 }
 
-/// In what the conditions of both sets differ, in words: such a difference may be the reason for all others.
+/// Lists in words how the conditions of the sets differ; each difference may be the cause of all others.
 pub fn differences(a: &[Measured], b: &[Measured]) -> Vec<String> {
     let mut found = Vec::new();
     for of_a in a {
@@ -187,7 +187,8 @@ fn one(of: &Measured, term: &str, quantity: &str, rounds: &[Round], verdict: Ver
     }
 }
 
-/// Holm: the smallest p times the number of tests, the next one times one less, and never below the one before.
+/// Holm's adjustment: the smallest p times the number of tests, the next times one less, and never below the one
+/// before.
 fn adjust(all: &mut [TermComparison]) {
     let mut order: Vec<usize> = (0..all.len()).filter(|n| all[*n].p.is_some()).collect();
     order.sort_by(|a, b| all[*a].p.unwrap_or(1.0).total_cmp(&all[*b].p.unwrap_or(1.0)));
@@ -214,13 +215,13 @@ fn adjust(all: &mut [TermComparison]) {
     }
 }
 
-/// The smallest two-sided p that so many rounds can give: 2 over the number of choices.
+/// The smallest two-sided p that this many rounds can give: 2 divided by the number of choices.
 fn least_p(a: u64, b: u64) -> f64 {
     let choices = (1..=b).fold(1.0, |product, n| product * (a + n) as f64 / n as f64);
     (2.0 / choices).min(1.0)
 }
 
-/// Rounds of both sets from which on a difference can be shown among so many tests.
+/// Rounds in both sets that are needed to show a difference among this many tests.
 pub fn rounds_needed(tests: usize) -> u64 {
     (1..60).find(|rounds| least_p(*rounds, *rounds) * tests as f64 <= SIGNIFICANT).unwrap_or(60)
 }

@@ -12,35 +12,36 @@ use tester::host::{HostState, Reading, SchedulingClass};
 
 use crate::measured::{Mark, MarkKind};
 
-/// Of one measurement. Read back after setting, not repeated from the settings.
+/// The conditions of one measurement. They are read back from the host, not copied from the settings.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Conditions {
     /// The measured CPUs.
     pub cpus: Vec<usize>,
-    /// Class and priority of the (first) measuring thread.
+    /// Scheduling class and priority of the first measuring thread.
     pub scheduling: Reading<SchedulingClass>,
-    /// Its timer slack. The kernel ignores it in the real-time classes.
+    /// Timer slack of that thread; the kernel ignores it in the real-time classes.
     pub timer_slack_ns: Reading<u64>,
     /// Whether the process's memory was locked.
     pub memory_locked: Reading<bool>,
-    /// The strictest latency that anyone asks of the idle states through /dev/cpu_dma_latency.
+    /// Strictest exit latency that any process requests through /dev/cpu_dma_latency.
     pub cpu_dma_latency_us: Reading<i32>,
-    /// Of each period, what real-time threads may use (-1: all of it).
+    /// Time that real-time threads may use in each period; -1 means all of it.
     pub sched_rt_runtime_us: Reading<i64>,
-    /// The period.
+    /// Length of that period.
     pub sched_rt_period_us: Reading<i64>,
-    /// The kernel's clock source.
+    /// Clock source of the kernel.
     pub clocksource: Reading<String>,
-    /// Whether two threads share a core.
+    /// Whether two threads share a core (simultaneous multithreading).
     pub smt_active: Reading<bool>,
-    /// Transparent huge pages: always, madvise or never.
+    /// Transparent huge pages: `always`, `madvise` or `never`.
     pub transparent_hugepages: Reading<String>,
-    /// Load averages when it began: /proc/loadavg.
+    /// Load averages at the start, from /proc/loadavg.
     pub load_average: Reading<String>,
-    /// The load that the probe itself made: none, cpu, memory, network or io.
+    /// Load that the probe itself ran: `none`, `cpu`, `memory`, `network` or `io`.
     pub load: String,
-    /// Time that the hypervisor ran others while the measured CPUs had work, over the run; to 10 ms a CPU.
+    /// Time during the run in which the hypervisor ran others while the measured CPUs had work; exact to 10 ms per
+    /// CPU.
     pub steal_ms: Reading<u64>,
     /// Whether a hypervisor announces itself.
     pub virtualised: Reading<bool>,
@@ -74,7 +75,7 @@ impl Conditions {
         }
     }
 
-    /// Of a measurement of which nothing is known but its CPUs, and why.
+    /// Conditions of which only the CPUs are known, with the reason.
     pub fn unknown(cpus: Vec<usize>, why: &str) -> Self {
         Self {
             cpus,
@@ -99,20 +100,19 @@ impl Conditions {
         self.scheduling.value.as_ref().is_some_and(|class| class.rt_priority > 0)
     }
 
-    /// What these conditions mean for the numbers.
+    /// Marks for what these conditions mean for the numbers.
     pub fn marks(&self) -> Vec<Mark> {
         let mut marks = Vec::new();
         match self.virtualised.value {
             Some(true) => marks.push(Mark::new(
                 MarkKind::VirtualMachine,
-                "measured in a virtual machine: the host's scheduling is part of every figure, so none is a claim \
-                 about the hardware; compare only with runs in the same machine",
+                "measured in a virtual machine: every figure includes the scheduling of its host, so none describes the hardware; compare only with runs in the same machine",
             )),
             Some(false) => {}
             None => marks.push(Mark::new(
                 MarkKind::VirtualMachine,
                 format!(
-                    "unknown whether this is a virtual machine ({}): take no figure for a claim about the hardware",
+                    "unknown whether this is a virtual machine ({}): no figure may be taken as one of the hardware",
                     self.virtualised.unknown_because.as_deref().unwrap_or("no reason given")
                 ),
             )),
@@ -135,8 +135,8 @@ impl Conditions {
     }
 }
 
-/// Steal time of `cpus` so far, in milliseconds: field 8 of their lines in /proc/stat, in units of
-/// 1/USER_HZ = 10 ms (proc_stat(5)).
+/// Steal time of `cpus` since boot in ms: field 8 of their lines in /proc/stat, in units of 1/USER_HZ = 10 ms
+/// (proc_stat(5)).
 pub fn steal_ms(root: &Path, cpus: &[usize]) -> Result<u64, String> {
     const TICK_MS: u64 = 10;
     let stat = text(root, "proc/stat")?;
@@ -160,11 +160,11 @@ fn text(root: &Path, path: &str) -> Result<String, String> {
 
 fn number(root: &Path, path: &str) -> Result<i64, String> {
     let text = text(root, path)?;
-    text.parse().map_err(|_| format!("{path} is no number: {text:?}"))
+    text.parse().map_err(|_| format!("{path} is not a number: {text:?}"))
 }
 
-/// A read gives the effective value as a signed 32-bit number in the machine's order (kernel
-/// documentation, power/pm_qos_interface).
+/// Reads the effective exit latency limit, a signed 32-bit number in the host's byte order (kernel documentation,
+/// power/pm_qos_interface).
 fn dma_latency(root: &Path) -> Result<i32, String> {
     use std::io::Read as _;
     let path = root.join("dev/cpu_dma_latency");

@@ -8,18 +8,18 @@ use units::Nanos;
 
 use crate::ring::Ring;
 
-/// Samples on their way to a live display; a fast probe loses some here, and only here.
+/// Samples buffered for a live display; a fast probe may lose some here, and only here.
 const FEED: usize = 1 << 14;
 
-/// The caller's end of a running probe: the probe has a reference, the caller another.
+/// Controls a running probe. The caller and the probe each hold a reference.
 #[derive(Debug)]
 pub struct Control {
     stop: AtomicBool,
     feed: Ring<1>,
     news: Mutex<Option<String>>,
-    /// End at the first sample above this, and explain it.
+    /// End at the first sample above this, and explain it; `None` for no threshold.
     pub fail_over: Option<Nanos>,
-    /// Below which /proc, /sys and tracefs are: `/`.
+    /// Folder that contains /proc, /sys and tracefs; `/` on a live host.
     pub root: PathBuf,
 }
 
@@ -30,42 +30,42 @@ impl Default for Control {
 }
 
 impl Control {
-    /// For one run on this machine.
+    /// Controls one run on this host.
     pub fn new(fail_over: Option<Nanos>) -> Self {
         let root = Path::new("/").to_path_buf();
         Self { stop: AtomicBool::new(false), feed: Ring::new(FEED), news: Mutex::new(None), fail_over, root }
     }
 
-    /// Asks the probe to end. What was measured until then is its result.
+    /// Asks the probe to end; what was measured until then is its result.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
-    /// Whether someone asked for the end.
+    /// Whether the probe was asked to end.
     #[inline]
     pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Shows a sample to whoever looks on. To be called by one thread of the probe at a time.
+    /// Shows a sample to the observer. Only one thread of the probe may call it at a time.
     #[inline]
     pub fn show(&self, sample: Nanos) {
         self.feed.push([sample.as_nanos()]);
     }
-    /// Takes the samples that were shown since the last call. To be called by one thread.
+    /// Takes the samples shown since the last call. Only one thread may call it.
     pub fn seen(&self, mut each: impl FnMut(Nanos)) {
         self.feed.drain(|[nanos]| each(Nanos::from_nanos(nanos)));
     }
 
-    /// Says what is being measured now.
+    /// Announces what is being measured now.
     pub fn say(&self, news: impl Into<String>) {
         *self.news.lock().unwrap_or_else(PoisonError::into_inner) = Some(news.into());
     }
-    /// What was said since the last call.
+    /// Takes what was announced since the last call.
     pub fn news(&self) -> Option<String> {
         self.news.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Whether a sample ends the run.
+    /// Whether a sample exceeds the threshold and ends the run.
     #[inline]
     pub fn is_over(&self, sample: Nanos) -> bool {
         self.fail_over.is_some_and(|threshold| sample > threshold)

@@ -2,37 +2,37 @@
 
 use std::io;
 
-/// An error of this crate. [`Error::lacks`] tells wrong use from a lacking environment.
+/// An error of this crate. [`Error::lacks`] distinguishes wrong usage from an environment that lacks something.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The machine, the kernel or the permissions lack something.
-    #[error("{what}: {why}\nfix: {fix}")]
+    /// The host, the kernel or a permission lacks something.
+    #[error("cannot {what}: {why}\nfix: {fix}")]
     Lacking {
-        /// What was tried, with its object.
+        /// What was tried, as it follows "cannot": "measure on CPU 3".
         what: String,
-        /// What came back.
+        /// The reason.
         why: String,
         /// What to do next.
         fix: String,
     },
-    /// What was asked for cannot be: a bad value, a file that does not parse.
+    /// The request is impossible: an invalid value, or a file that does not parse.
     #[error("{what}: {why}")]
     Invalid {
-        /// The thing that is wrong, with its place.
+        /// What is wrong, with its place.
         what: String,
-        /// What is wrong with it and what would be right.
+        /// What is wrong with it, and what is expected.
         why: String,
     },
-    /// The thread's place, a socket or the lab.
+    /// An error of a thread's placement, a socket or the lab.
     #[error(transparent)]
     Live(#[from] live::Error),
-    /// The histogram, or the counters of a process.
+    /// An error of a histogram, or of the counters of a process.
     #[error(transparent)]
     Tester(#[from] tester::Error),
 }
 
 impl Error {
-    /// Whether the environment lacks something (exit status 3) rather than the use being wrong (2).
+    /// Whether the environment lacks something (exit status 3), as opposed to wrong usage (2).
     pub fn lacks(&self) -> bool {
         match self {
             Self::Lacking { .. } => true,
@@ -50,7 +50,7 @@ impl Error {
         Self::Invalid { what: what.into(), why: why.into() }
     }
 
-    /// A system call that failed for a reason that has no remedy of its own.
+    /// A failed system call without a specific remedy.
     pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Self::Live(live::Error::System { what: what.into(), source: source.into() })
     }

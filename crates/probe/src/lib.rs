@@ -52,12 +52,12 @@ pub use measured::Measured;
 
 use measured::Counter;
 
-/// One way of measuring, with its settings.
+/// A way of measuring, with its settings.
 pub trait Probe {
-    /// What it counts, how far, and what it cannot see.
+    /// What it counts, its range, and what it cannot see.
     fn counter(&self) -> Counter;
 
-    /// Measures until its time is over, `control` says stop, or a sample exceeds `control`'s
-    /// threshold. The calling thread is not measured: it is kept off the measured CPUs and looks on.
+    /// Measures until its time is over, `control` stops it, or a sample exceeds the threshold of `control`. The
+    /// calling thread is not measured: it is kept off the measured CPUs and observes.
     fn run(&self, control: &Control) -> Result<Measured, Error>;
 }

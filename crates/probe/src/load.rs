@@ -12,33 +12,33 @@ use units::Nanos;
 
 use crate::Error;
 
-/// How long stress-ng may take to end when asked to.
+/// Time for stress-ng to end when asked to.
 const END_WITHIN: Duration = Duration::from_secs(3);
-/// How long its workers take to be at work.
+/// Time for its workers to start.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// It ends by itself so long after the measurement, should we be killed.
+/// It ends by itself this long after the measurement, in case this process is killed.
 const SPARE: Nanos = Nanos::from_secs(60);
 
 /// A kind of load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Load {
-    /// None of ours.
+    /// No load.
     None,
     /// Arithmetic on every CPU, in the normal class.
     Cpu,
-    /// Streams through memory on every CPU.
+    /// Memory streams on every CPU.
     Memory,
-    /// UDP over the loopback interface, a pair of processes for every CPU.
+    /// UDP over the loopback interface, one pair of processes per CPU.
     Network,
     /// Reads, writes and syncs of files.
     Io,
 }
 
 impl Load {
-    /// All of them.
+    /// All kinds, for help texts and errors.
     pub const ALL: [Self; 5] = [Self::None, Self::Cpu, Self::Memory, Self::Network, Self::Io];
 
-    /// What stress-ng(1) is told; 0 means one worker for each CPU.
+    /// Arguments for stress-ng(1); 0 means one worker per CPU.
     fn words(self) -> Option<[&'static str; 2]> {
         match self {
             Self::None => None,
@@ -49,8 +49,7 @@ impl Load {
         }
     }
 
-    /// Starts the load, for a measurement that takes `time` at the most. It ends when what is returned is
-    /// dropped.
+    /// Starts the load, for a measurement of at most `time`. It ends when the returned value is dropped.
     pub fn start(self, time: Nanos) -> Result<Running, Error> {
         let Some(words) = self.words() else { return Ok(Running(None)) };
         let seconds = (time + SPARE).as_nanos().div_ceil(1_000_000_000);
@@ -60,7 +59,7 @@ impl Load {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         // Ctrl-C is for us, who end it then.
         command.process_group(0);
-        let what = || format!("make the load {self}");
+        let what = || format!("run the load {self}");
         let child = Signals::spawn(&mut command).map_err(|error| {
             Error::lacking(what(), format!("stress-ng: {error}"), "apt-get install stress-ng, or --load none")
         })?;
@@ -73,7 +72,7 @@ impl Load {
             return Err(Error::lacking(
                 what(),
                 format!("stress-ng ended with {status}"),
-                format!("see what it says: stress-ng {words} --timeout 1s"),
+                format!("run it by hand to see its error: stress-ng {words} --timeout 1s"),
             ));
         }
         Ok(running)
@@ -100,12 +99,12 @@ impl FromStr for Load {
     }
 }
 
-/// A load that is being made.
+/// A running load.
 #[derive(Debug)]
 pub struct Running(Option<Child>);
 
 impl Running {
-    /// Ends the load. `Some`: it had ended by itself, so that not all that was measured was measured under it.
+    /// Ends the load. `Some` if it had already ended by itself, so that a part was measured without it.
     pub fn end(mut self) -> Option<String> {
         let ended = self.0.as_mut().and_then(|child| child.try_wait().ok().flatten());
         ended.map(|status| format!("the load ended before the measurement did: stress-ng, {status}"))
@@ -113,7 +112,7 @@ impl Running {
 }
 
 impl Drop for Running {
-    /// Asks stress-ng to end, which ends its workers; after a while ends it without asking.
+    /// Asks stress-ng to end, which ends its workers; kills it if it does not.
     fn drop(&mut self) {
         let Some(child) = &mut self.0 else { return };
         let _ = kill_process(Pid::from_child(child), Signal::TERM);

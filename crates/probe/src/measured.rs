@@ -21,37 +21,37 @@ use crate::record::Recorder;
 use crate::switch::SwitchDetail;
 use crate::timer::TimerDetail;
 
-/// What a probe measured.
+/// The result of one variant of a probe.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
     /// The probe.
     pub probe: Name,
-    /// Which of the ways that the probe knows, such as `clock_nanosleep`.
+    /// Variant of the probe, such as `clock_nanosleep`.
     pub variant: String,
-    /// What was asked for, as it can be typed.
+    /// The settings, as they can be typed.
     pub settings: BTreeMap<String, String>,
-    /// What is counted, how far, and what cannot be seen.
+    /// What is counted, its range, and what cannot be seen.
     pub counter: Counter,
-    /// What the probe costs itself, measured on this machine before the run.
+    /// The probe's own cost, measured on this host before the run.
     pub overhead: Vec<Overhead>,
     /// The state of the measuring threads and of the host.
     pub conditions: Conditions,
-    /// How long was measured.
+    /// Duration of the measurement.
     pub duration_ns: u64,
-    /// Whether it was stopped before its end.
+    /// Whether it was interrupted.
     pub interrupted: bool,
     /// The distributions.
     pub terms: Vec<Term>,
-    /// What only this probe knows.
+    /// Results that only this probe has.
     pub detail: Detail,
-    /// The sample that exceeded the threshold and ended the run; null if none did or none was set.
+    /// The sample that exceeded the threshold and ended the run; null if there was none.
     pub exceeded: Option<Exceeded>,
-    /// What to bear in mind.
+    /// What to consider when reading the numbers.
     pub marks: Vec<Mark>,
 }
 
-/// The probes.
+/// The probes of Apus.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Name {
@@ -63,11 +63,11 @@ pub enum Name {
     Switch,
     /// Delivery of a frame to user space.
     Interrupt,
-    /// What it takes to come out of an idle state.
+    /// Time to wake from an idle state.
     Idle,
-    /// What a change of frequency costs.
+    /// Time and cost of a frequency change.
     Frequency,
-    /// What clocks cost, and whether the CPUs' counters agree.
+    /// Cost of reading clocks, and whether the CPUs' counters agree.
     Clock,
     /// Measured by another tool.
     Imported,
@@ -88,61 +88,61 @@ impl fmt::Display for Name {
     }
 }
 
-/// What a probe's counter counts.
+/// What a probe counts.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Counter {
-    /// From which event to which other a sample runs, and on which clock.
+    /// The events between which a sample is measured, and the clock.
     pub counts: String,
-    /// The least that a sample can be told from zero or from another.
+    /// Resolution of a sample.
     pub resolution_ns: u64,
-    /// The largest sample whose value is kept in the histogram; larger ones are counted as overflow.
+    /// Largest sample in the range of the histogram; larger ones are counted as overflow.
     pub highest_ns: u64,
-    /// What can happen without being seen in any sample.
+    /// What can happen without being visible in any sample.
     pub blind_spots: Vec<String>,
 }
 
-/// What the probe costs itself.
+/// A cost of the probe itself.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Overhead {
-    /// What was timed, and whether it is part of the samples.
+    /// What was timed.
     pub what: String,
-    /// The median cost.
+    /// Median cost.
     pub median_ns: u64,
-    /// Whether every sample contains it.
+    /// Whether every sample includes it.
     pub in_samples: bool,
-    /// How often it was timed.
+    /// Number of times that it was measured.
     pub n: u64,
 }
 
-/// One distribution: a term of the latency budget, or a part of one.
+/// A distribution: one term of the latency budget, or a part of one.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Term {
-    /// Such as `lateness`; stable, so that profiles can be compared term by term.
+    /// Name, such as `lateness`. Names are stable, so that profiles can be compared.
     pub name: String,
     /// Each sample once.
     pub raw: Series,
-    /// With a sample for each one that a stall swallowed; null where nothing can be swallowed.
+    /// The samples, plus one for each that a stall hid; null if none can be hidden.
     pub back_filled: Option<Series>,
-    /// How much of the time was spent blocked; null where the term has no such share.
+    /// Share of time spent in stalls; null if the term has no such share.
     pub blocked: Option<Blocked>,
-    /// The same for each run, if there was more than one: the run is the sample of a comparison.
+    /// Results of each run, if there were several: the runs are the samples of a comparison.
     pub rounds: Vec<Round>,
 }
 
-/// Time in which something was due and did not happen.
+/// Time in which something was due but did not happen.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Blocked {
-    /// Stalls: samples that swallowed at least one other.
+    /// Number of stalls: samples that hid at least one other.
     pub stalls: u64,
-    /// Their sum.
+    /// Total length of the stalls.
     pub blocked_ns: u64,
-    /// Their sum as a share of the run, 0 to 1; null if no time passed.
+    /// Their total as a share of the run, 0 to 1; null if no time passed.
     pub share: Option<f64>,
-    /// The sum of all lateness, stalls or not, as a share of the run; null if no time passed.
+    /// Total lateness, stalls or not, as a share of the run; null if no time passed.
     pub late_share: Option<f64>,
 }
 
@@ -150,23 +150,23 @@ pub struct Blocked {
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Round {
-    /// Samples, back-filled ones included.
+    /// Number of samples, including back-filled ones.
     pub n: u64,
-    /// Median of the back-filled series, or of the raw one where there is no other; null if refused.
+    /// Median of the back-filled series, or of the raw one if there is no other; null if refused.
     pub p50_ns: Option<u64>,
-    /// The same of the 99th percentile.
+    /// 99th percentile, of the same series as `p50_ns`; null if refused.
     pub p99_ns: Option<u64>,
-    /// The same of the largest sample.
+    /// Largest sample, of the same series as `p50_ns`.
     pub max_ns: Option<u64>,
 }
 
-/// A distribution of spans of time.
+/// A distribution of times.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Series {
-    /// Samples, those of the overflow included.
+    /// Number of samples, including overflow.
     pub n: u64,
-    /// The least.
+    /// Smallest sample.
     pub min_ns: Option<u64>,
     /// Arithmetic mean, rounded down.
     pub mean_ns: Option<u64>,
@@ -180,16 +180,17 @@ pub struct Series {
     pub p99_9_ns: Option<u64>,
     /// 99.99th percentile; null if refused.
     pub p99_99_ns: Option<u64>,
-    /// The greatest seen, exactly: a lower bound that grows with n and duration.
+    /// Largest sample, exact: a lower bound that grows with the number of samples and the duration.
     pub max_ns: Option<u64>,
-    /// The same quantiles with their 95 % confidence intervals, or why they are refused.
+    /// The quantiles with their 95 % confidence intervals, or why they are refused.
     pub quantiles: Vec<QuantileEstimate>,
-    /// All of it.
+    /// The whole histogram.
     pub histogram: HistogramDocument,
 }
 
 impl Series {
-    /// From a histogram; `extremes` are its least and greatest sample. With `refused`, no quantile is given.
+    /// Builds a series from a histogram; `extremes` are its smallest and largest sample. With `refused`, no quantile
+    /// is given.
     pub fn new(
         histogram: &Histogram,
         extremes: Option<(u64, u64)>,
@@ -228,7 +229,7 @@ impl Series {
     }
 }
 
-/// A quantile is the upper end of its bucket: no quantile lies beyond the samples.
+/// Limits a quantile, which is the upper end of its bucket, to the range of the samples.
 fn within(estimate: QuantileEstimate, extremes: Option<(u64, u64)>) -> QuantileEstimate {
     let Some((min, max)) = extremes else { return estimate };
     let within = |ns: Option<u64>| ns.map(|ns| ns.clamp(min, max));
@@ -241,7 +242,7 @@ fn within(estimate: QuantileEstimate, extremes: Option<(u64, u64)>) -> QuantileE
 }
 
 impl Term {
-    /// A term of one run.
+    /// Builds the term of one run.
     pub fn new(name: impl Into<String>, raw: Series, back_filled: Option<Series>, blocked: Option<Blocked>) -> Self {
         let of = back_filled.as_ref().unwrap_or(&raw);
         let round = Round { n: of.n, p50_ns: of.p50_ns, p99_ns: of.p99_ns, max_ns: of.max_ns };
@@ -250,8 +251,8 @@ impl Term {
 }
 
 impl Measured {
-    /// Adds another run of the same probe and variant. Distributions are joined, each run stays a round of its own;
-    /// what only the probe knows stays that of the first run.
+    /// Adds another run of the same probe and variant. Distributions are merged, and each run stays available as a
+    /// round; the probe's own details stay those of the first run.
     pub fn merge(&mut self, other: &Self) -> Result<(), crate::Error> {
         for mark in &other.marks {
             if !self.marks.contains(mark) {
@@ -260,7 +261,7 @@ impl Measured {
         }
         let steps: Vec<&str> =
             self.marks.iter().filter(|mark| mark.kind == MarkKind::ClockStep).map(|mark| mark.text.as_str()).collect();
-        let refused = (!steps.is_empty()).then(|| format!("the clocks cannot be believed: {}", steps.join("; ")));
+        let refused = (!steps.is_empty()).then(|| format!("the clocks cannot be trusted: {}", steps.join("; ")));
         let (before, more) = (self.duration_ns, other.duration_ns);
         for term in &other.terms {
             match self.terms.iter_mut().find(|of| of.name == term.name) {
@@ -278,7 +279,7 @@ impl Measured {
 }
 
 impl Term {
-    /// Adds another run, which took `more`; this one took `before`.
+    /// Adds another run of length `more` to this one of length `before`.
     fn merge(&mut self, other: &Self, refused: Option<&str>, (before, more): (u64, u64)) -> Result<(), crate::Error> {
         let joined = |a: &Series, b: &Series| -> Result<Series, crate::Error> {
             let mut recorder = Recorder::try_from(a)?;
@@ -307,7 +308,7 @@ impl Term {
     }
 }
 
-/// What only one probe knows.
+/// Results that only one probe has.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Detail {
@@ -325,7 +326,7 @@ pub enum Detail {
     Frequency(FrequencyDetail),
     /// Of the probe `clock`.
     Clock(ClockDetail),
-    /// Of another tool.
+    /// Of a result measured by another tool.
     Imported(ImportDetail),
 }
 
@@ -339,22 +340,22 @@ pub struct Exceeded {
     pub sample_ns: u64,
     /// When it began, from the start of the run.
     pub at_ns: u64,
-    /// What happened meanwhile, in words.
+    /// What happened during the sample, in words.
     pub explained: String,
 }
 
-/// Something to bear in mind when reading the numbers.
+/// Something to consider when reading the numbers.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Mark {
-    /// What kind of thing.
+    /// Kind of mark.
     pub kind: MarkKind,
-    /// In words.
+    /// The mark in words.
     pub text: String,
 }
 
 impl Mark {
-    /// A mark.
+    /// Creates a mark.
     pub fn new(kind: MarkKind, text: impl Into<String>) -> Self {
         Self { kind, text: text.into() }
     }
@@ -364,26 +365,27 @@ impl Mark {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MarkKind {
-    /// Measured in a virtual machine: no absolute claim.
+    /// Measured in a virtual machine, so no figure describes the hardware.
     VirtualMachine,
-    /// The kernel takes the CPU from real-time threads for a part of each period.
+    /// The kernel withholds the CPU from real-time threads for a part of each period.
     RealTimeThrottling,
-    /// A clock was set, slewed, stopped or changed: no quantiles.
+    /// A clock was set, slewed, stopped or changed, so no quantile is given.
     ClockStep,
     /// All samples are equal or zero: the clock or the probe may be broken.
     Suspect,
-    /// Something that was asked for could not be had.
+    /// Something that was requested is not available.
     NotAvailable,
-    /// Anything else.
+    /// Any other note.
     Note,
 }
 
-/// What looks wrong about a series: zeros and equal samples are more often a broken clock than a perfect host.
+/// What looks wrong about a series: zeros and equal samples come from a broken clock more often than from a perfect
+/// host.
 pub(crate) fn suspicion(name: &str, series: &Series) -> Option<Mark> {
-    /// Samples from which it is no chance that all are equal to the nanosecond.
+    /// Number of samples from which it cannot be chance that all are equal to the nanosecond.
     const MANY: u64 = 100;
     let text = match (series.min_ns, series.max_ns) {
-        _ if series.n == 0 => format!("{name}: not one sample: measure for longer, or see what keeps the CPU"),
+        _ if series.n == 0 => format!("{name}: no sample: measure for longer, or find what occupies the CPU"),
         (_, Some(0)) => format!("{name}: all {} samples are 0 ns", series.n),
         (Some(min), Some(max)) if min == max && series.n >= MANY => {
             format!("{name}: all {} samples are {}", series.n, Nanos::from_nanos(min))
@@ -439,7 +441,7 @@ mod tests {
         assert!(suspicion("x", &series([0, 0], None)).is_some());
         assert!(suspicion("x", &series([5; 100], None)).is_some());
         assert!(suspicion("x", &series([5; 99], None)).is_none());
-        assert!(suspicion("x", &series([], None)).is_some_and(|mark| mark.text.contains("not one sample")));
+        assert!(suspicion("x", &series([], None)).is_some_and(|mark| mark.text.contains("no sample")));
         assert!(suspicion("x", &series(1..=200, None)).is_none());
     }
 }

@@ -11,7 +11,7 @@ use crate::measured::{Mark, MarkKind};
 use crate::place::Elsewhere;
 use crate::{Control, Error, place};
 
-/// From before a run to after it.
+/// Observes the host from before a run until after it.
 #[derive(Debug)]
 pub(crate) struct Observation {
     root: PathBuf,
@@ -23,17 +23,17 @@ pub(crate) struct Observation {
     _elsewhere: Elsewhere,
 }
 
-/// What was seen of a run.
+/// What was observed during a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
-    /// Why no quantile may be believed, if so.
+    /// Why no quantile can be trusted; `None` if they can.
     pub refused: Option<String>,
-    /// What to bear in mind.
+    /// What to consider when reading the numbers.
     pub marks: Vec<Mark>,
 }
 
 impl Observation {
-    /// Begins: checks `cpus`, locks the memory, and moves the calling thread off `cpus` until it ends.
+    /// Starts: checks `cpus`, locks the memory, and moves the calling thread off `cpus` until the end.
     pub fn begin(control: &Control, cpus: &[usize]) -> Result<Self, Error> {
         place::check(cpus)?;
         let mut marks = Vec::new();
@@ -41,7 +41,7 @@ impl Observation {
         if !elsewhere.is_elsewhere() {
             marks.push(Mark::new(
                 MarkKind::Note,
-                "every CPU of this process is measured: whoever looks on shares one of them",
+                "every CPU of this process is measured, so the observing thread shares one of them",
             ));
         }
         let memory_locked = match live::os::lock_memory() {
@@ -66,7 +66,7 @@ impl Observation {
         })
     }
 
-    /// Ends: fills in what only the end shows.
+    /// Ends: adds what only the end shows.
     pub fn end(self, conditions: &mut Conditions) -> Seen {
         let events = self.clocks.until(&Readings::take(&self.root));
         conditions.steal_ms = match (self.steal_ms, steal_ms(&self.root, &self.cpus)) {
@@ -76,7 +76,7 @@ impl Observation {
         let mut marks = self.marks;
         marks.extend(conditions.marks());
         marks.extend(events.iter().map(|event| Mark::new(MarkKind::ClockStep, event.clone())));
-        let refused = (!events.is_empty()).then(|| format!("the clocks cannot be believed: {}", events.join("; ")));
+        let refused = (!events.is_empty()).then(|| format!("the clocks cannot be trusted: {}", events.join("; ")));
         Seen { refused, marks }
     }
 }

@@ -9,24 +9,25 @@ use units::Nanos;
 
 use crate::Error;
 
-/// The CPU, class, priority and timer slack of a measuring thread.
+/// CPU, scheduling class, priority and timer slack of a measuring thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// The CPU to stay on.
+    /// CPU that the thread is pinned to.
     pub cpu: usize,
-    /// `SCHED_FIFO` at this priority, 1 to 99; `None` stays in the normal class.
+    /// SCHED_FIFO priority, 1 to 99; `None` stays in the normal class.
     pub priority: Option<u8>,
-    /// The thread's timer slack, from 1 ns on. It has no effect in the real-time classes (prctl(2)).
+    /// Timer slack, at least 1 ns. It has no effect in the real-time classes (prctl(2)).
     pub slack: Nanos,
 }
 
 impl Place {
-    /// In the normal class on `cpu`, with the least slack.
+    /// The normal class on `cpu`, with the least timer slack.
     pub const fn on(cpu: usize) -> Self {
         Self { cpu, priority: None, slack: Nanos::from_nanos(1) }
     }
 
-    /// Puts the calling thread there, under `name` (at most 15 octets; /proc and the tracepoints show it).
+    /// Applies the settings to the calling thread, and names it `name` (at most 15 bytes; visible in /proc and in
+    /// tracepoints).
     pub fn take(&self, name: &str) -> Result<(), Error> {
         let short: String = name.chars().take(15).collect();
         if let Ok(name) = CString::new(short) {
@@ -38,27 +39,27 @@ impl Place {
     }
 }
 
-/// The CPUs that this process may use, ascending: those of its first thread. The calling one may be kept off some.
+/// CPUs that this process may use, ascending. Read from its first thread, because the calling one may be restricted.
 pub fn allowed() -> Result<Vec<usize>, Error> {
     affinity(Some(rustix::process::getpid()))
 }
 
 fn affinity(thread: Option<Pid>) -> Result<Vec<usize>, Error> {
-    let set = sched_getaffinity(thread).map_err(|e| Error::system("ask for the CPUs of this process", e))?;
+    let set = sched_getaffinity(thread).map_err(|e| Error::system("read the CPUs of this process", e))?;
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
 
-/// The calling thread, kept off some CPUs as long as this value lives.
+/// Keeps the calling thread off some CPUs while this value lives.
 #[derive(Debug)]
 pub struct Elsewhere {
-    /// Where it was allowed before; `None` if there was nothing to change.
+    /// CPUs that the thread could use before; `None` if there was nothing to change.
     before: Option<Vec<usize>>,
-    /// A value like this belongs to its thread.
+    /// Ties the value to its thread.
     here: PhantomData<*const ()>,
 }
 
 impl Elsewhere {
-    /// Keeps the calling thread off `measured`, where that leaves it any CPU of this process.
+    /// Keeps the calling thread off `measured`, if that leaves it a CPU of this process.
     pub fn than(measured: &[usize]) -> Result<Self, Error> {
         let others: Vec<usize> = allowed()?.into_iter().filter(|cpu| !measured.contains(cpu)).collect();
         if others.is_empty() {
@@ -69,7 +70,7 @@ impl Elsewhere {
         Ok(Self { before: Some(before), here: PhantomData })
     }
 
-    /// Whether it is on another CPU.
+    /// Whether the thread is on other CPUs than the measured ones.
     pub fn is_elsewhere(&self) -> bool {
         self.before.is_some()
     }
@@ -84,21 +85,21 @@ impl Drop for Elsewhere {
     }
 }
 
-/// The CPUs of `wanted`, if this process may use them all and each is named once.
+/// Checks that this process may use all CPUs of `wanted`, and that each is given once.
 pub fn check(wanted: &[usize]) -> Result<(), Error> {
     let allowed = allowed()?;
     if wanted.is_empty() {
-        return Err(Error::invalid("no CPU to measure on", "name at least one, such as --cpu 1"));
+        return Err(Error::invalid("no CPU to measure on", "give at least one, such as --cpu 1"));
     }
     for (at, cpu) in wanted.iter().enumerate() {
         if wanted[..at].contains(cpu) {
-            return Err(Error::invalid(format!("CPU {cpu}"), "it is named twice"));
+            return Err(Error::invalid(format!("CPU {cpu}"), "it is given twice"));
         }
         if !allowed.contains(cpu) {
             return Err(Error::lacking(
                 format!("measure on CPU {cpu}"),
                 format!("this process may use the CPUs {allowed:?}"),
-                "name CPUs that are online and in this process's cpuset: see /proc/self/status, Cpus_allowed_list",
+                "choose CPUs that are online and in the cpuset of this process (Cpus_allowed_list in /proc/self/status)",
             ));
         }
     }

@@ -23,38 +23,39 @@ use crate::switch::{Switch, Via};
 use crate::timer::{Timer, Wait as TimerWait};
 use crate::{Control, Error, Probe, place};
 
-/// Rounds by default: as many as it takes for a difference to be shown among all terms of two profiles, of which a guest
-/// has more than a hundred, and hosts with several idle states more: see [`rounds_needed`](crate::compare::rounds_needed).
+/// Default number of rounds: enough to show a difference among all terms of two profiles, of which a guest has more
+/// than a hundred and a host with several idle states even more; see
+/// [`rounds_needed`](crate::compare::rounds_needed).
 pub const ROUNDS: u32 = 9;
 
-/// Intervals of the timers by clock_nanosleep, beside the millisecond of all kinds of timer: what `adaptive` waits for.
-/// A core that slept longer wakes later, so each octave that matters has its own.
+/// Intervals of the clock_nanosleep timers, in addition to the millisecond that all kinds of timer have: those that
+/// `adaptive` waits for. A core that slept longer wakes later, so each octave that matters is measured.
 const INTERVALS: [Nanos; 4] =
     [Nanos::from_micros(20), Nanos::from_micros(50), Nanos::from_micros(200), Nanos::from_millis(5)];
 
-/// What a round takes besides its cases: labs, threads and the clocks' rate.
+/// Time of a round in addition to its cases: labs, threads and the rate of the clocks.
 const AROUND: Nanos = Nanos::from_secs(15);
 
-/// What goes into a profile.
+/// What to measure for a profile.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
-    /// The CPU that is measured.
+    /// CPU that is measured.
     pub cpu: usize,
-    /// Another one, where there is one.
+    /// A second CPU; `None` if there is none.
     pub peer: Option<usize>,
-    /// `SCHED_FIFO` at this priority; `None`: the normal class.
+    /// SCHED_FIFO priority; `None` for the normal class.
     pub priority: Option<u8>,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: u32,
-    /// How long each case of each probe is measured in a round; at least as long as 368 activations of a timer each
-    /// millisecond take, or there is no p99 of a round.
+    /// Duration of each case of each probe in a round. A p99 per round needs at least 368 timer activations of one
+    /// millisecond.
     pub slice: Nanos,
-    /// The load meanwhile, for the conditions.
+    /// Name of the load that runs meanwhile, for the conditions.
     pub load: String,
 }
 
 impl Plan {
-    /// The last CPU of this process, the first one as its peer, nine rounds of half a second for each case.
+    /// The last CPU of this process, with the first as its peer, and nine rounds of half a second per case.
     pub fn new() -> Result<Self, Error> {
         let allowed = place::allowed()?;
         let cpu = allowed.last().copied().unwrap_or(0);
@@ -107,26 +108,26 @@ impl Plan {
         probes
     }
 
-    /// About how long it takes, with idle states, frequencies and the lab.
+    /// Approximate duration, with idle states, frequencies and the lab.
     pub fn duration(&self) -> Nanos {
         // Seven timers, jitter, five interrupts, six switches and eleven idle times of a quarter, and as much again for
         // making labs and waiting.
         (self.slice * 24 + AROUND) * u64::from(self.rounds)
     }
 
-    /// What is not in it, and why.
+    /// What the profile leaves out, and why.
     fn left_out(&self) -> Vec<(Name, String)> {
         let mut out = Vec::new();
         if self.peer.is_none() {
-            let alone = |what: &str| format!("{what}: this process may use one CPU only");
+            let alone = |what: &str| format!("{what}: this process may use only one CPU");
             out.push((Name::Switch, alone("between two CPUs")));
-            out.push((Name::Interrupt, alone("to another CPU than the sender's")));
+            out.push((Name::Interrupt, alone("to a CPU other than the sender's")));
             out.push((Name::Idle, alone("woken by another CPU")));
         }
         if self.loaded() {
-            let why = |what: &str| format!("a load takes away what it measures: {what}");
-            out.push((Name::Idle, why("a CPU that sleeps")));
-            out.push((Name::Frequency, why("how long a known piece of work takes")));
+            let why = |what: &str| format!("the load would disturb what it measures: {what}");
+            out.push((Name::Idle, why("a sleeping CPU")));
+            out.push((Name::Frequency, why("the duration of a known piece of work")));
         }
         out
     }
@@ -136,18 +137,18 @@ impl Plan {
     }
 }
 
-/// A profile.
+/// A platform profile.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Platform {
-    /// Rounds that were completed.
+    /// Number of completed rounds.
     pub rounds: u32,
-    /// Each probe's variants, all rounds together.
+    /// The variants of each probe, over all rounds.
     pub measured: Vec<Measured>,
-    /// What could not be measured here, and why.
+    /// What could not be measured on this host, and why.
     pub missing: Vec<(Name, String)>,
 }
 
-/// Measures. What this host lacks is left out and named; any other error ends it.
+/// Measures the profile. What this host lacks is left out and listed; any other error ends it.
 pub fn run(plan: &Plan, control: &Control) -> Result<Platform, Error> {
     let mut platform = Platform { rounds: 0, measured: Vec::new(), missing: plan.left_out() };
     let mut lacking: BTreeSet<usize> = BTreeSet::new();
@@ -187,7 +188,7 @@ pub fn run(plan: &Plan, control: &Control) -> Result<Platform, Error> {
     Ok(platform)
 }
 
-/// Adds a round to those of the same probe and variant.
+/// Adds a round to the earlier ones of the same probe and variant.
 fn merge_into(all: &mut Vec<Measured>, round: Measured) {
     match all.iter_mut().find(|of| of.probe == round.probe && of.variant == round.variant) {
         Some(of) => {

@@ -5,7 +5,7 @@ use units::Nanos;
 
 use crate::measured::Series;
 
-/// Collects samples. Not on the measured path of any probe.
+/// Collects samples. It is not on the measured path of any probe.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     histogram: Histogram,
@@ -21,18 +21,18 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// An empty one.
+    /// Creates an empty recorder.
     pub fn new() -> Self {
         Self { histogram: Histogram::new(), sum_ns: 0, min_ns: u64::MAX, max_ns: 0 }
     }
 
-    /// Counts one sample.
+    /// Adds one sample.
     #[inline]
     pub fn record(&mut self, sample: Nanos) {
         self.record_n(sample, 1);
     }
 
-    /// Counts the same sample `n` times.
+    /// Adds the same sample `n` times.
     #[inline]
     pub fn record_n(&mut self, sample: Nanos, n: u64) {
         if n == 0 {
@@ -45,7 +45,7 @@ impl Recorder {
         self.max_ns = self.max_ns.max(nanos);
     }
 
-    /// Adds what `other` collected.
+    /// Adds the samples of `other`.
     pub fn add(&mut self, other: &Self) {
         self.histogram.add(&other.histogram);
         self.sum_ns += other.sum_ns;
@@ -53,42 +53,42 @@ impl Recorder {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// Samples.
+    /// Number of samples.
     pub fn len(&self) -> u64 {
         self.histogram.len()
     }
-    /// Whether there are none.
+    /// Whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.histogram.is_empty()
     }
-    /// The largest sample, exactly; `None` without.
+    /// Largest sample, exact; `None` without samples.
     pub fn max(&self) -> Option<Nanos> {
         (!self.is_empty()).then(|| Nanos::from_nanos(self.max_ns))
     }
-    /// The smallest sample, exactly; `None` without.
+    /// Smallest sample, exact; `None` without samples.
     pub fn min(&self) -> Option<Nanos> {
         (!self.is_empty()).then(|| Nanos::from_nanos(self.min_ns))
     }
-    /// The sum of all samples, saturating.
+    /// Sum of all samples, saturating.
     pub fn sum(&self) -> Nanos {
         Nanos::from_nanos(u64::try_from(self.sum_ns).unwrap_or(u64::MAX))
     }
-    /// The middle sample, to three digits and never beyond the extremes; `None` without samples in range. For a
-    /// probe's own use: what leaves the program is [`Series`], which refuses where samples are too few.
+    /// Median, to three digits and within the extremes; `None` without samples in range. For a probe's own use:
+    /// results use [`Series`], which refuses a quantile if there are too few samples.
     pub fn median(&self) -> Option<Nanos> {
         let [median] = self.histogram.at_ranks([self.len().div_ceil(2)]);
         median.map(|median| Nanos::from_nanos(median.clamp(self.min_ns, self.max_ns)))
     }
 
-    /// Each value with its count, ascending: the upper end of its bucket, so to three digits, the largest
-    /// exactly. Samples in overflow are left out.
+    /// Each value with its count, ascending: the upper end of its bucket, so to three digits; the largest exact.
+    /// Samples in overflow are left out.
     pub fn each(&self, mut take: impl FnMut(Nanos, u64)) {
         for (nanos, n) in self.histogram.to_document().counts {
             take(Nanos::from_nanos(nanos.min(self.max_ns)), n);
         }
     }
 
-    /// The form that leaves the program. With `refused`, all quantiles are refused for that reason.
+    /// The JSON form. With `refused`, all quantiles are refused for that reason.
     pub fn series(&self, refused: Option<&str>) -> Series {
         let mean_ns = (!self.is_empty()).then(|| (self.sum_ns / u128::from(self.len())) as u64);
         let extremes = (!self.is_empty()).then_some((self.min_ns, self.max_ns));
@@ -96,7 +96,7 @@ impl Recorder {
     }
 }
 
-/// Reads back what left the program: min and max exactly, the sum to within the mean's rounding.
+/// Restores a recorder from its JSON form: minimum and maximum are exact, the sum within the rounding of the mean.
 impl TryFrom<&Series> for Recorder {
     type Error = crate::Error;
     fn try_from(series: &Series) -> Result<Self, crate::Error> {

@@ -12,23 +12,23 @@ use crate::frequency::FrequencyDetail;
 use crate::jitter::JitterDetail;
 use crate::measured::{Detail, MarkKind, Measured, Name, Series, Term};
 
-/// Nanoseconds in a microsecond.
+/// Nanoseconds per microsecond.
 const US: f64 = 1e3;
-/// Figures of more lines than this cannot be read.
+/// Largest number of lines in a figure; more are unreadable.
 const LINES: usize = 8;
 
-/// A set of measurements, under a name: a file's.
+/// A named set of measurements, usually from one file.
 #[derive(Clone, Copy, Debug)]
 pub struct Set<'a> {
-    /// Its name; empty if there is only one.
+    /// Name of the set; empty if there is only one.
     pub name: &'a str,
-    /// The host.
+    /// The host on which it was measured.
     pub host: &'a HostState,
-    /// The measurements.
+    /// The measurements of the set.
     pub measured: &'a [Measured],
 }
 
-/// A report of one set, or of several beside each other. `results` is embedded as it is.
+/// Builds the report of one set, or of several side by side. `results` is embedded unchanged.
 pub fn report(title: &str, sets: &[Set<'_>], results: serde_json::Value) -> Report {
     let mut sections = Vec::new();
     let mut probes: Vec<Name> = sets.iter().flat_map(|set| set.measured).map(|of| of.probe).collect();
@@ -61,7 +61,7 @@ pub fn report(title: &str, sets: &[Set<'_>], results: serde_json::Value) -> Repo
     }
 }
 
-/// A table of a comparison, to be added to a report of both sets.
+/// The table of a comparison, to be added to a report of both sets.
 pub fn comparison(found: &[TermComparison]) -> Section {
     let columns = [
         ("probe", ""),
@@ -95,22 +95,21 @@ pub fn comparison(found: &[TermComparison]) -> Section {
         ]
     });
     Section::Table(Table {
-        title: "Term by term".into(),
-        caption: "Each round of a profile is one sample; p of a Mann-Whitney test, adjusted for the number of tests \
-                  (Holm); the ratio with its 95 % bootstrap interval."
+        title: "All figures".into(),
+        caption: "Each round of a profile is one sample. p is that of a Mann-Whitney test, adjusted for the number of tests (Holm). The ratio has a 95 % bootstrap interval."
             .into(),
         columns: columns.map(|(quantity, unit)| Column::new(quantity, unit)).into(),
         rows: rows.collect(),
     })
 }
 
-/// A verdict for people.
+/// A verdict in words.
 pub fn verdict(verdict: Verdict) -> &'static str {
     match verdict {
-        Verdict::Longer => "B takes longer",
-        Verdict::Shorter => "B takes less long",
+        Verdict::Longer => "B is longer",
+        Verdict::Shorter => "B is shorter",
         Verdict::NotShown => "no difference shown",
-        Verdict::TooFewRounds => "too few rounds to tell",
+        Verdict::TooFewRounds => "too few rounds to judge",
         Verdict::OnlyInA => "in A only",
         Verdict::OnlyInB => "in B only",
     }
@@ -126,7 +125,7 @@ fn label(set: &Set<'_>, measured: &Measured) -> String {
     format!("{name}{} {}{mark}", measured.probe, measured.variant)
 }
 
-/// One panel for each variant, and a line for each of its terms; with several sets a panel for each term.
+/// One panel per variant, with one line per term; with several sets one panel per term.
 fn distributions(probe: Name, sets: &[Set<'_>], beside: bool) -> Distribution {
     let panels = each(sets).filter(|(_, measured)| measured.probe == probe).map(|(set, measured)| {
         let mut lines: Vec<TailLine> = measured.terms.iter().take(LINES).flat_map(|term| lines(term, "")).collect();
@@ -139,8 +138,8 @@ fn distributions(probe: Name, sets: &[Set<'_>], beside: bool) -> Distribution {
         DistributionPanel { title: label(set, measured), lines, goals: goals(measured) }
     });
     Distribution {
-        title: format!("{probe}: how much lies above each value"),
-        caption: "Both axes logarithmic. “Stalls filled in” has a sample for each one that a stall swallowed.".into(),
+        title: format!("{probe}: share above each value"),
+        caption: "Both axes are logarithmic. “Stalls filled in” adds a sample for each one that a stall hid.".into(),
         x: Axis::log("time", "us"),
         panels: panels.collect(),
     }
@@ -159,7 +158,7 @@ fn lines_of<'a>(term: &'a Term, prefix: &str) -> impl Iterator<Item = TailLine> 
     [Some(raw), filled].into_iter().flatten()
 }
 
-/// The share of samples above each value that has any; those in overflow lie above all.
+/// The share of samples above each value; overflow counts as above all values.
 fn tail(histogram: &HistogramDocument) -> Vec<TailPoint> {
     let n: u64 = histogram.counts.iter().map(|(_, count)| count).sum::<u64>() + histogram.overflow;
     let mut above = n;
@@ -215,8 +214,7 @@ fn table(sets: &[Set<'_>]) -> Table {
     }
     Table {
         title: "Numbers".into(),
-        caption: "With their 95 % confidence intervals, for independent samples. A quantile without enough samples is \
-                  refused; a maximum is a lower bound that grows with time."
+        caption: "With 95 % confidence intervals, for independent samples. A quantile without enough samples is not shown. A maximum is a lower bound that grows with the duration."
             .into(),
         columns,
         rows,
@@ -251,8 +249,7 @@ fn causes(title: &str, detail: &JitterDetail) -> Table {
     }
     Table {
         title: format!("{title}: who took the CPU"),
-        caption: "The main cause of each disturbance. Gaps with less than 5 us between them are one disturbance."
-            .into(),
+        caption: "The main cause of each disturbance. Gaps less than 5 us apart are one disturbance.".into(),
         columns: [("CPU", ""), ("main cause", ""), ("disturbances", ""), ("time away", "us"), ("longest", "us")]
             .map(|(quantity, unit)| Column::new(quantity, unit))
             .into(),
@@ -268,17 +265,16 @@ fn trace(title: &str, detail: &FrequencyDetail) -> Trace {
         .iter()
         .map(|change| TraceEvent { label: format!("{} MHz asked for", change.to_hz / 1_000_000), x: ms(change.at_ns) });
     Trace {
-        title: format!("{title}: a known piece of work while the frequency changes"),
+        title: format!("{title}: duration of a work item while the frequency changes"),
         caption: format!(
-            "The longest of each {} units of work; lines from top to bottom: requests. A stall is a point above its \
-             neighbours at a request; the level between requests follows the frequency.",
+            "Each point is the slowest of {} work items; vertical lines are requests. A stall is a point above its neighbors at a request; the level between requests follows the frequency.",
             detail.batch_units
         ),
         x: Axis::linear("time", "ms"),
-        y: Axis::linear("longest unit of a batch", "us"),
+        y: Axis::linear("slowest work item of a batch", "us"),
         panels: vec![TracePanel {
             title: detail.via.clone(),
-            lines: vec![TraceLine { series: "longest unit".into(), points }],
+            lines: vec![TraceLine { series: "slowest work item".into(), points }],
             events: events.collect(),
         }],
     }
@@ -288,12 +284,12 @@ fn lead(sets: &[Set<'_>]) -> String {
     let number = each(sets).count();
     let vm = each(sets).any(|(_, measured)| measured.marks.iter().any(|mark| mark.kind == MarkKind::VirtualMachine));
     let mark = if vm {
-        " Measured in a virtual machine, or where that is unknown: figures marked [VM] are no claim about hardware."
+        " Figures marked [VM] were measured in a virtual machine, or where that is unknown; they do not describe the hardware."
     } else {
         ""
     };
     let noun = if number == 1 { "measurement" } else { "measurements" };
-    format!("{number} {noun} of what waking up costs.{mark}")
+    format!("{number} {noun} of the cost of waking up.{mark}")
 }
 
 fn conditions(sets: &[Set<'_>]) -> Vec<Fact> {
@@ -344,8 +340,12 @@ fn notes(sets: &[Set<'_>]) -> Vec<String> {
         for overhead in &measured.overhead {
             add(format!("{}: own cost {} ns: {}", measured.probe, overhead.median_ns, overhead.what));
         }
-        add(format!("{} counts {}.", measured.probe, measured.counter.counts));
-        measured.counter.blind_spots.iter().for_each(|spot| add(format!("{} does not see: {spot}.", measured.probe)));
+        add(format!("What {} counts: {}.", measured.probe, measured.counter.counts));
+        measured
+            .counter
+            .blind_spots
+            .iter()
+            .for_each(|spot| add(format!("{} has this blind spot: {spot}.", measured.probe)));
     }
     notes
 }
@@ -366,7 +366,7 @@ fn host(host: &HostState) -> Vec<Fact> {
         fact("governors", &host.governors, |all| all.join(", ")),
         fact("idle states", &host.c_states, |states| format!("{}: {}", states.driver, states.enabled.join(", "))),
         fact("isolated CPUs", &host.isolated_cpus, text),
-        fact("CPUs without a tick", &host.nohz_full_cpus, text),
+        fact("tickless CPUs", &host.nohz_full_cpus, text),
         fact("CPUs for new interrupts", &host.irq_affinity, text),
         fact("microcode", &host.microcode, text),
         fact("mitigations", &host.mitigations, |all| if all.is_empty() { "none".to_owned() } else { all.join("; ") }),
@@ -393,7 +393,7 @@ mod tests {
         assert_eq!(figure.panels.len(), 1);
         let series: Vec<&str> = figure.panels[0].lines.iter().map(|line| line.series.as_str()).collect();
         assert_eq!(series, ["thread 0 on CPU 1", "cyclictest thread 0 on CPU 1"]);
-        assert!(report.lead.contains("no claim about hardware"));
+        assert!(report.lead.contains("do not describe the hardware"));
         let html = tester::report::render(&report);
         assert!(html.contains("cyclictest") && html.contains("<svg"));
     }

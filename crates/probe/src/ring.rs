@@ -11,21 +11,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug)]
 pub struct Ring<const N: usize> {
     slots: Box<[[AtomicU64; N]]>,
-    /// Groups pushed so far; written by the one that pushes.
+    /// Groups pushed so far; written by the pushing thread.
     head: AtomicU64,
-    /// Groups drained so far; written by the one that drains.
+    /// Groups drained so far; written by the draining thread.
     tail: AtomicU64,
     lost: AtomicU64,
 }
 
 impl<const N: usize> Ring<N> {
-    /// Room for `groups` groups, at least one.
+    /// Creates a ring for `groups` groups, at least one.
     pub fn new(groups: usize) -> Self {
         let slots = (0..groups.max(1)).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect();
         Self { slots, head: AtomicU64::new(0), tail: AtomicU64::new(0), lost: AtomicU64::new(0) }
     }
 
-    /// Hands a group over, or counts it as lost. Only one thread may push.
+    /// Adds a group, or counts it as lost. Only one thread may push.
     #[inline]
     pub fn push(&self, group: [u64; N]) {
         let head = self.head.load(Ordering::Relaxed);
@@ -40,7 +40,7 @@ impl<const N: usize> Ring<N> {
         self.head.store(head + 1, Ordering::Release);
     }
 
-    /// Takes all groups that are there, in order. Only one thread may drain.
+    /// Takes all available groups, in order. Only one thread may drain.
     pub fn drain(&self, mut each: impl FnMut([u64; N])) {
         let head = self.head.load(Ordering::Acquire);
         for at in self.tail.load(Ordering::Relaxed)..head {
@@ -50,7 +50,7 @@ impl<const N: usize> Ring<N> {
         self.tail.store(head, Ordering::Release);
     }
 
-    /// Groups that there was no room for.
+    /// Number of groups that did not fit.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }

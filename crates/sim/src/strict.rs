@@ -206,7 +206,7 @@ fn replace(table: &mut Table, path: &str, replaced: &Override) -> Result<(), Err
         },
         other => {
             let what = format!("{first} is {}, not a table", other.kind());
-            Err(Error { place, what, fix: format!("leave `.{rest}` out") })
+            Err(Error { place, what, fix: format!("omit `.{rest}`") })
         }
     }
 }

@@ -43,41 +43,42 @@ use crate::search::{self, BinarySearch, SearchConfig};
 use crate::trial::{self, Trial, TrialConfig};
 use crate::{Error, result};
 
-/// The interfaces of [`Lab::pair`].
+/// The tester's interface in a lab made by [`Lab::pair`].
 const TESTER_PORT: &str = "tx0";
 const TESTED_PORT: &str = "dut0";
-/// How long an instance may take to run, and its link to come up.
+/// Time within which an instance must run and its link must be up.
 const READY_WITHIN: Duration = Duration::from_secs(5);
-/// At the start of each measured trial, left out: the pause between two trials is not the traffic.
+/// Time at the start of each measured trial whose frames are left out: the pause between two trials is not part of
+/// the traffic.
 const SETTLE: Nanos = Nanos::from_millis(50);
-/// How long to wait for the last frames: a thousand times a usual round trip.
+/// Time to wait for the last frames: a thousand times a usual round trip.
 const DRAIN: Nanos = Nanos::from_millis(50);
-/// Frames of memory beyond what the rings hold.
+/// Frames in the pool beyond those that fill the rings.
 const SPARE_FRAMES: u32 = 1024;
 
-/// How a bed is made.
+/// How to make a test bed.
 #[derive(Clone, Debug)]
 pub struct BedConfig {
     /// Name of the lab and of the instance.
     pub name: String,
-    /// Where the tester's thread runs.
+    /// CPU and priority of the tester's thread.
     pub tester: Scheduling,
-    /// Where the instance's worker runs.
+    /// CPU and priority of the instance's worker.
     pub tested: Scheduling,
-    /// The highest rate that the instance must reckon with: its loss bound.
+    /// Highest packet rate that the instance must expect; it limits its sleeps.
     pub peak_rate: PacketRate,
     /// Size of the test frames.
     pub frame: FrameSize,
-    /// Rings of both ends.
+    /// Ring sizes and modes of both ports.
     pub sockets: SocketConfig,
-    /// Where the instance's telemetry lies while it runs.
+    /// Folder for the telemetry of the instance.
     pub telemetry_root: PathBuf,
 }
 
 impl BedConfig {
-    /// Smallest frames; the first two CPUs that this process may use, SCHED_FIFO 50 on both.
+    /// A bed with the smallest frames, on the first two CPUs of this process, under SCHED_FIFO 50.
     ///
-    /// 3 Mpps: what entered one veth at the most on a 2-vCPU VM, from a generator inside the kernel.
+    /// The peak rate is 3 Mpps: the most that entered a veth on a VM with 2 CPUs, from a generator inside the kernel.
     pub fn new(name: impl Into<String>) -> Result<Self, Error> {
         let (tester, tested) = two_cpus()?;
         let on = |cpu| Scheduling { cpu: Some(cpu), fifo: Some(50) };
@@ -95,19 +96,19 @@ impl BedConfig {
 
 fn two_cpus() -> Result<(usize, usize), LiveError> {
     let set = rustix::thread::sched_getaffinity(None)
-        .map_err(|e| LiveError::System { what: "read which CPUs may be used".into(), source: e.into() })?;
+        .map_err(|e| LiveError::System { what: "read the CPUs of this process".into(), source: e.into() })?;
     let mut cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
     match (cpus.next(), cpus.next()) {
         (Some(first), Some(second)) => Ok((first, second)),
         _ => Err(LiveError::Lacking {
-            what: "make a test bed".into(),
-            why: "only one CPU may be used, and tester and tested worker need one each".into(),
+            what: "set up the test bed".into(),
+            why: "this process may use only one CPU, but the tester and the tested worker need one each".into(),
             fix: "use a machine with two CPUs, or widen the cpuset: see Cpus_allowed_list in /proc/self/status".into(),
         }),
     }
 }
 
-/// A lab that stands, ready for instances.
+/// A lab that is up and ready for instances.
 #[derive(Debug)]
 pub struct Bed {
     config: BedConfig,
@@ -116,12 +117,12 @@ pub struct Bed {
 }
 
 impl Bed {
-    /// Makes the lab; what an earlier bed of this name left behind is cleared first.
+    /// Creates the lab, after removing what an earlier bed of this name left behind.
     pub fn up(config: BedConfig) -> Result<Self, Error> {
         if !rustix::process::geteuid().is_root() {
             return Err(Error::Device(LiveError::Lacking {
                 what: format!("make the lab {}", config.name),
-                why: "network namespaces, AF_XDP and SCHED_FIFO need root, and this is not root".into(),
+                why: "network namespaces, AF_XDP and SCHED_FIFO need root".into(),
                 fix: "try again with sudo".into(),
             }));
         }
@@ -130,12 +131,12 @@ impl Bed {
         Ok(Self { config, guard, _claim: claim })
     }
 
-    /// How it was made.
+    /// The configuration of the bed.
     pub fn config(&self) -> &BedConfig {
         &self.config
     }
 
-    /// Starts an instance that waits as `mode` says, lets `work` measure it, and ends it.
+    /// Starts an instance in waiting mode `mode`, lets `work` measure it, and stops it.
     ///
     /// `work` runs on the tester's thread, in the tester's namespace.
     pub fn with<T: Send>(
@@ -151,15 +152,15 @@ impl Bed {
         })?
     }
 
-    /// Takes the lab down and says how that went; dropping does it too.
+    /// Removes the lab and reports errors; dropping the bed also removes it.
     pub fn down(self) -> Result<(), Error> {
         self.guard.down()?;
         Ok(())
     }
 }
 
-/// The right to make the lab of a name, as long as the process lives: a socket in the abstract
-/// namespace (unix(7)), of which nothing is left when the process ends, however it does.
+/// The right to create the lab of a name while this process lives: a socket in the abstract namespace (unix(7)),
+/// which disappears with the process, however it ends.
 struct Claim(#[allow(dead_code)] UnixDatagram); // held, never used
 
 impl Claim {
@@ -169,10 +170,10 @@ impl Claim {
         bound.map(Self).map_err(|error| LiveError::Lacking {
             what: format!("make the lab {name}"),
             why: match error.kind() {
-                std::io::ErrorKind::AddrInUse => "another process measures in a lab of this name".into(),
+                std::io::ErrorKind::AddrInUse => "another process is measuring in a lab of this name".into(),
                 _ => error.to_string(),
             },
-            fix: "wait until it has ended, or choose another --name".into(),
+            fix: "wait until it ends, or choose another --name".into(),
         })
     }
 }
@@ -183,7 +184,7 @@ impl fmt::Debug for Claim {
     }
 }
 
-/// A running instance with the tester opposite to it.
+/// A running instance, and the tester opposite to it.
 pub struct Session {
     instance: Option<Instance>,
     ports: Vec<PortReport>,
@@ -240,24 +241,24 @@ impl Session {
         Ok(session)
     }
 
-    /// What the port of the instance turned out to be.
+    /// The ports of the instance as they were opened.
     pub fn ports(&self) -> &[PortReport] {
         &self.ports
     }
 
-    /// The host's state, with the scheduling class of the tester's thread.
+    /// The state of the host, with the scheduling class of the tester's thread.
     pub fn host(&self) -> HostState {
         let tid = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
         HostState::read(Path::new("/"), std::process::id(), tid)
     }
 
-    /// Lets the instance see traffic for a while; nothing is measured.
+    /// Sends traffic for a while so that the instance learns it; nothing is measured.
     pub fn learn(&mut self, schedule: &Schedule, duration: Nanos, stop: &AtomicBool) -> Result<(), Error> {
         let config = self.trial_config(schedule, duration, Nanos::ZERO);
         self.run(&config, stop).map(drop)
     }
 
-    /// One trial: `duration` of `schedule`, and before it, left out, a moment to settle.
+    /// Runs one trial: `duration` of `schedule`, after a short time to settle that is left out.
     pub fn measure(
         &mut self,
         schedule: &Schedule,
@@ -279,7 +280,7 @@ impl Session {
         let end = trial.start + trial.sending + config.drain;
         let gaps = self.reader.gaps_between(trial.start, end);
         let tested_gaps = if gaps.overrun {
-            Err("there were more gaps than the telemetry's ring holds".into())
+            Err("there were more gaps than the telemetry can hold".into())
         } else {
             Ok(gaps.spans.into_iter().map(|(start, end)| Gap { start, end }).collect::<Vec<_>>())
         };
@@ -288,10 +289,10 @@ impl Session {
         Ok(Measurement { config, trial, split, recovery, tested_gaps, cpu, counts: after.since(&before) })
     }
 
-    /// Searches the highest rate at which no frame is lost, with evenly spaced frames.
+    /// Searches for the highest rate without loss, with evenly spaced frames.
     ///
-    /// Frames lost while the host had taken either CPU away are not the tested worker's losses: at
-    /// these rates a ring is full after a few milliseconds. Until `stop`, then as far as it came.
+    /// Frames lost while the host had stopped either CPU do not count against the worker, because at these rates a
+    /// ring is full after a few milliseconds. If `stop` is set, returns what is known so far.
     pub fn search(&mut self, config: SearchConfig, stop: &AtomicBool) -> Result<BinarySearch, Error> {
         let mut search = BinarySearch::new(config)?;
         while let Some(step) = search.next_load() {
@@ -305,7 +306,7 @@ impl Session {
         Ok(search)
     }
 
-    /// Ends the instance; an error that ended its worker earlier is returned.
+    /// Stops the instance; returns the error that ended its worker earlier, if any.
     fn end(mut self) -> Result<(), Error> {
         self.instance.take().map_or(Ok(()), |instance| failure(instance.finish()))
     }
@@ -394,53 +395,53 @@ fn open_tester(config: &BedConfig, destination: [u8; 6]) -> Result<(AfXdpDevice,
     Ok((device, pool, Layout { destination, source, encapsulation, size: config.frame }))
 }
 
-/// What a trial against an instance gave.
+/// The result of a trial against an instance.
 #[derive(Clone, Debug)]
 pub struct Measurement {
-    /// What was done.
+    /// The configuration of the trial.
     pub config: TrialConfig,
-    /// What came of it.
+    /// What the trial measured.
     pub trial: Trial,
     /// All samples, and those outside the gaps.
     pub split: Split,
-    /// How far gaps reach.
+    /// How long the effect of a gap lasts.
     pub recovery: Recovery,
-    /// When the host had taken the worker's CPU away, or why that is not known.
+    /// Times when the host had stopped the worker's CPU, or why they are unknown.
     pub tested_gaps: Result<Vec<Gap>, String>,
-    /// What the worker's thread used over the trial.
+    /// CPU time of the worker's thread during the trial, or why it is unknown.
     pub cpu: Result<CpuUse, String>,
-    /// What the worker counted over the trial.
+    /// Counters of the worker over the trial.
     pub counts: Counts,
 }
 
 impl Measurement {
-    /// A quantile of the latencies outside the gaps; `None` without enough samples.
+    /// A quantile of the latencies outside gaps; `None` if there are too few samples.
     pub fn clean(&self, quantile: Quantile) -> Option<Nanos> {
         quantile::estimate(&self.split.clean, quantile).latency_ns.map(Nanos::from_nanos)
     }
 
-    /// A quantile of all latencies; `None` without enough samples.
+    /// A quantile of all latencies; `None` if there are too few samples.
     pub fn all(&self, quantile: Quantile) -> Option<Nanos> {
         quantile::estimate(&self.split.all, quantile).latency_ns.map(Nanos::from_nanos)
     }
 
-    /// CPU time as a share of one CPU's.
+    /// CPU time as a share of one CPU.
     pub fn cpu_share(&self) -> Option<f64> {
         self.cpu.as_ref().ok().and_then(CpuUse::share_of_one_cpu)
     }
 
-    /// Times a second that the worker was woken.
+    /// Wake-ups of the worker per second.
     pub fn wakeups_per_second(&self) -> Option<f64> {
         self.cpu.as_ref().ok().and_then(CpuUse::wakeups_per_second)
     }
 
-    /// The form that leaves the program.
+    /// The JSON form of the measurement.
     pub fn document(&self) -> LatencyResult {
         let gaps = self.tested_gaps.as_deref().map_err(Clone::clone);
         result::LatencyResult::new(&self.config, &self.trial, gaps, self.recovery, self.cpu.clone())
     }
 
-    /// What a search is told: losses outside the gaps, and what the tester failed to do.
+    /// The result for a search: losses outside gaps, and frames that the tester failed to send.
     pub fn outcome(&self) -> search::Outcome {
         let raw = self.trial.outcome();
         search::Outcome { lost: raw.lost.min(self.split.lost_outside_gaps), ..raw }

@@ -3,13 +3,13 @@
 use rustix::time::{ClockId, clock_gettime};
 use units::{Instant, Monotonic};
 
-/// Something that tells the time; it never runs backwards.
+/// A clock that never runs backwards.
 pub trait TrialClock {
-    /// The time now.
+    /// The current time.
     fn now(&self) -> Instant<Monotonic>;
 }
 
-/// `CLOCK_MONOTONIC`: the clock that arrival stamps and the worker's gaps are in, too.
+/// `CLOCK_MONOTONIC`, which arrival stamps and the worker's gaps also use.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MonotonicClock;
 

@@ -13,34 +13,34 @@ use units::{Instant, Monotonic, Nanos};
 
 use crate::Error;
 
-/// Which threads count.
+/// Which threads of a process to count.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Threads {
-    /// All that the process has at the time.
+    /// All threads that exist at the time.
     All,
-    /// These thread ids.
+    /// The threads with these identifiers.
     These(Vec<u32>),
 }
 
-/// One thread's counters.
+/// Counters of one thread, since it started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ThreadCpu {
     /// Time on a CPU.
     pub cpu: Nanos,
     /// Time ready to run, waiting for a CPU.
     pub run_delay: Nanos,
-    /// Switches because it blocked: each is followed by a wake-up.
+    /// Context switches because it blocked; each is followed by a wake-up.
     pub voluntary_switches: u64,
-    /// Switches because it was preempted.
+    /// Context switches because it was preempted.
     pub involuntary_switches: u64,
 }
 
-/// The counters of some threads of a process at one time.
+/// Counters of some threads of a process at one time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CpuSample {
     /// When it was taken, as the caller said.
     pub at: Instant<Monotonic>,
-    /// By thread id.
+    /// Counters by thread identifier.
     pub threads: BTreeMap<u32, ThreadCpu>,
 }
 
@@ -51,24 +51,24 @@ pub struct CpuUse {
     pub interval: Nanos,
     /// Time on a CPU, summed over the threads.
     pub cpu: Nanos,
-    /// Time ready to run, waiting for a CPU.
+    /// Time ready to run, waiting for a CPU, summed over the threads.
     pub run_delay: Nanos,
-    /// Switches because a thread blocked.
+    /// Context switches because a thread blocked.
     pub voluntary_switches: u64,
-    /// Switches because a thread was preempted.
+    /// Context switches because a thread was preempted.
     pub involuntary_switches: u64,
-    /// Threads in the second sample.
+    /// Number of threads in the second sample.
     pub threads: usize,
-    /// Threads that ended in between; what they used after the first sample is not counted.
+    /// Number of threads that ended in between; what they used after the first sample is not counted.
     pub threads_ended: usize,
 }
 
 impl CpuUse {
-    /// CPU time as a share of one CPU's time; `None` if no time passed.
+    /// CPU time as a share of one CPU; `None` if no time passed.
     pub fn share_of_one_cpu(&self) -> Option<f64> {
         (self.interval > Nanos::ZERO).then(|| self.cpu.as_nanos() as f64 / self.interval.as_nanos() as f64)
     }
-    /// Voluntary switches a second, each of which ended with a wake-up; `None` if no time passed.
+    /// Voluntary context switches per second, each of which ended with a wake-up; `None` if no time passed.
     pub fn wakeups_per_second(&self) -> Option<f64> {
         (self.interval > Nanos::ZERO).then(|| self.voluntary_switches as f64 * 1e9 / self.interval.as_nanos() as f64)
     }
@@ -76,7 +76,7 @@ impl CpuUse {
 
 /// Reads the counters of `pid` below `root` (`/`, or a recorded host) at the time `at`.
 ///
-/// A thread that ends while being read is left out with [`Threads::All`], and an error when it was named.
+/// A thread that ends while it is read is left out with [`Threads::All`], and is an error if it was named.
 pub fn sample(root: &Path, pid: u32, threads: &Threads, at: Instant<Monotonic>) -> Result<CpuSample, Error> {
     let tasks = root.join("proc").join(pid.to_string()).join("task");
     let file_error = |path: &Path| {
@@ -104,7 +104,7 @@ pub fn sample(root: &Path, pid: u32, threads: &Threads, at: Instant<Monotonic>) 
         }
     }
     if found.is_empty() {
-        return Err(Error::malformed(tasks, "no thread is left"));
+        return Err(Error::malformed(tasks, "no thread is running any more"));
     }
     Ok(CpuSample { at, threads: found })
 }
@@ -155,7 +155,7 @@ fn thread(task: &Path) -> Result<ThreadCpu, Error> {
     let counter = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         let number = line.and_then(|rest| rest.trim().parse().ok());
-        number.ok_or_else(|| Error::malformed(&path, format!("has no line \"{name}: N\"")))
+        number.ok_or_else(|| Error::malformed(&path, format!("it has no line \"{name}: N\"")))
     };
     Ok(ThreadCpu {
         cpu: Nanos::from_nanos(cpu),

@@ -6,37 +6,37 @@ use std::path::PathBuf;
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A text or value that cannot be used as it is.
+    /// A text or value that cannot be used.
     #[error("{what}: {expected}")]
     Invalid {
-        /// The thing that is wrong, as it was given.
+        /// What is wrong, as it was given.
         what: String,
-        /// What would be right.
+        /// What is expected instead.
         expected: String,
     },
-    /// A file that could not be read.
+    /// A file that cannot be read.
     #[error("cannot read {path}: {source}", path = path.display())]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A file whose contents are not what they should be.
+    /// A file with invalid content.
     #[error("{path}: {why}", path = path.display())]
     Malformed {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Where it is wrong, and what would be right.
+        /// Where it is wrong, and what is expected.
         why: String,
     },
-    /// The device failed.
+    /// An error of a device, the lab or a thread.
     #[error(transparent)]
     Device(#[from] live::Error),
 }
 
 impl Error {
-    /// Whether the environment lacks something (exit status 3) rather than the use being wrong (2).
+    /// Whether the environment lacks something (exit status 3), as opposed to wrong usage (2).
     pub fn lacks(&self) -> bool {
         match self {
             Self::Invalid { .. } | Self::Malformed { .. } => false,

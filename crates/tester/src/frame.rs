@@ -21,7 +21,7 @@ use units::{Instant, Monotonic};
 
 use crate::Error;
 
-/// Octets of the frame check sequence. IEEE 802.3-2018, 3.2.9.
+/// Bytes of the frame check sequence. IEEE 802.3-2018, 3.2.9.
 pub const FCS: u32 = 4;
 /// IEEE 802 local experimental EtherType 1. IEEE 802-2014, table 9-3.
 pub const LOCAL_EXPERIMENTAL: u16 = 0x88b5;
@@ -35,63 +35,63 @@ const PROTOCOL_UDP: u8 = 17;
 const MAGIC: [u8; 2] = *b"Ap";
 const FILL: u8 = 0x5a;
 
-/// A frame's size in octets, with frame check sequence: 64 to 9004.
+/// Size of a frame in bytes, with frame check sequence: 64 to 9004.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct FrameSize(u32);
 
 impl FrameSize {
-    /// The smallest frame of Ethernet.
+    /// The smallest Ethernet frame, 64 bytes.
     pub const SMALLEST: Self = Self(64);
-    /// 9000 octets of data.
+    /// A jumbo frame with 9000 bytes of data.
     pub const LARGEST: Self = Self(9004);
 
-    /// From the size with frame check sequence, as RFC 2544 gives it.
+    /// A size with frame check sequence, as RFC 2544 gives it.
     pub fn with_fcs(octets: u32) -> Result<Self, Error> {
         if !(Self::SMALLEST.0..=Self::LARGEST.0).contains(&octets) {
             return Err(Error::invalid(
                 format!("frame size {octets}"),
-                "expected 64 to 9004 octets, frame check sequence (4) included",
+                "expected 64 to 9004 bytes, including the 4-byte frame check sequence",
             ));
         }
         Ok(Self(octets))
     }
 
-    /// From the octets that a capture or a device shows, without frame check sequence: 60 to 9000.
+    /// A size without frame check sequence, as a capture or a device shows it: 60 to 9000 bytes.
     pub fn from_data(octets: u32) -> Result<Self, Error> {
         Self::with_fcs(octets.saturating_add(FCS))
     }
 
-    /// Octets with frame check sequence.
+    /// Bytes with frame check sequence.
     pub const fn octets(self) -> u32 {
         self.0
     }
 
-    /// Octets that the device is given: without frame check sequence.
+    /// Bytes without frame check sequence, as given to the device.
     pub const fn data(self) -> usize {
         (self.0 - FCS) as usize
     }
 }
 
-/// `64`: octets with frame check sequence.
+/// Parses `64`: bytes with frame check sequence.
 impl FromStr for FrameSize {
     type Err = Error;
     fn from_str(text: &str) -> Result<Self, Error> {
         let octets = text.trim().parse().map_err(|_| {
-            Error::invalid(format!("frame size {text:?}"), "expected a number of octets, such as 64 or 1518")
+            Error::invalid(format!("frame size {text:?}"), "expected a number of bytes, such as 64 or 1518")
         })?;
         Self::with_fcs(octets)
     }
 }
 
-/// What the test header travels in.
+/// The protocol that carries the test header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Encapsulation {
-    /// Straight in Ethernet, under this EtherType.
+    /// Directly in Ethernet, with its own EtherType.
     Ethernet {
         /// The EtherType; not that of IPv4.
         ethertype: u16,
     },
-    /// UDP over IPv4, with right checksums.
+    /// UDP over IPv4, with correct checksums.
     Udp {
         /// Source address.
         source: Ipv4Addr,
@@ -104,26 +104,26 @@ pub enum Encapsulation {
     },
 }
 
-/// All that is the same in each frame of a trial.
+/// What all frames of a trial have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
     /// Destination MAC address.
     pub destination: [u8; 6],
     /// Source MAC address.
     pub source: [u8; 6],
-    /// What the test header travels in.
+    /// The protocol that carries the test header.
     pub encapsulation: Encapsulation,
-    /// Size, where the schedule does not give its own.
+    /// Frame size, unless the schedule gives each frame its own.
     pub size: FrameSize,
 }
 
-/// A finished frame but for sequence number, time and checksums.
+/// A frame that lacks only sequence number, time and checksums.
 #[derive(Clone, Debug)]
 pub struct Template {
     octets: Vec<u8>,
     header: usize,
     stream: u16,
-    /// Sum of all 16-bit words that the UDP checksum covers, the test header being zero.
+    /// Sum of all 16-bit words that the UDP checksum covers, with a test header of zeros.
     udp_sum: Option<u32>,
 }
 
@@ -138,7 +138,7 @@ impl Template {
                 if ethertype < 0x0600 || ethertype == ETHERTYPE_IPV4 {
                     return Err(Error::invalid(
                         format!("EtherType {ethertype:#06x}"),
-                        "expected one from 0x0600 on that is not IPv4's, such as 0x88b5 (local experimental)",
+                        "expected one from 0x0600 that is not that of IPv4, such as 0x88b5 (local experimental)",
                     ));
                 }
                 octets[12..14].copy_from_slice(&ethertype.to_be_bytes());
@@ -173,12 +173,12 @@ impl Template {
         Ok(Self { octets, header, stream, udp_sum })
     }
 
-    /// Octets of the frame, without frame check sequence.
+    /// Bytes of the frame, without frame check sequence.
     pub fn data(&self) -> usize {
         self.octets.len()
     }
 
-    /// Writes the frame with this sequence number and time to `out`, which is [`Template::data`] long.
+    /// Writes the frame with this sequence number and time to `out`, which must be [`Template::data`] bytes long.
     #[inline]
     pub fn write(&self, out: &mut [u8], sequence: u64, intended: Instant<Monotonic>) {
         out.copy_from_slice(&self.octets);
@@ -199,20 +199,20 @@ impl Template {
     }
 }
 
-/// What a test frame says of itself.
+/// The content of the test header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TestHeader {
-    /// The trial that it belongs to.
+    /// The trial that the frame belongs to.
     pub stream: u16,
     /// The low 32 bits of the sequence number.
     pub sequence_low: u32,
-    /// When it was meant to be sent.
+    /// When the frame was due to be sent.
     pub intended: Instant<Monotonic>,
 }
 
 impl TestHeader {
-    /// The sequence number, given that only numbers below `next` were sent; `None` if none of these has
-    /// the frame's low bits. A frame older than 2^32 frames would be taken for a later one.
+    /// The full sequence number, if only numbers below `next` were sent; `None` if none of these has the frame's low
+    /// bits. A frame older than 2^32 frames would be taken for a later one.
     pub fn sequence_below(&self, next: u64) -> Option<u64> {
         let last = next.checked_sub(1)?;
         let candidate = (last & !0xffff_ffff) | u64::from(self.sequence_low);
@@ -223,15 +223,15 @@ impl TestHeader {
 /// What a received frame is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Parsed {
-    /// One of ours, intact.
+    /// An intact test frame.
     Test(TestHeader),
-    /// Begins as one of ours, but the test header is damaged.
+    /// A test frame whose header is damaged.
     Corrupted,
-    /// Anything else.
+    /// Any other frame.
     Foreign,
 }
 
-/// Reads any octets. Addresses, ports and time to live may have been changed on the way.
+/// Parses any bytes. Addresses, ports and time to live may have changed on the way.
 #[inline]
 pub fn parse(octets: &[u8]) -> Parsed {
     let Some(header) = test_header(octets) else { return Parsed::Foreign };
@@ -266,7 +266,7 @@ fn test_header(octets: &[u8]) -> Option<&[u8; TEST_HEADER]> {
     octets.get(at..at + TEST_HEADER)?.try_into().ok()
 }
 
-/// Sum of the 16-bit words, the last octet padded with zero. RFC 1071. At most 4500 words: no overflow.
+/// Sum of the 16-bit words, the last byte padded with zero (RFC 1071). At most 4500 words, so it cannot overflow.
 fn sum(octets: &[u8]) -> u32 {
     octets.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w.get(1).copied().unwrap_or(0))).sum()
 }
@@ -278,7 +278,7 @@ fn fold(mut sum: u32) -> u16 {
     sum as u16
 }
 
-/// CRC-16/IBM-3740: polynomial 0x1021, initially 0xffff; finds each error burst of up to 16 bits.
+/// CRC-16/IBM-3740: polynomial 0x1021, initial value 0xffff; finds each error burst of up to 16 bits.
 fn crc16(octets: &[u8]) -> u16 {
     const TABLE: [u16; 256] = crc_table();
     octets.iter().fold(0xffff, |crc, octet| (crc << 8) ^ TABLE[usize::from((crc >> 8) as u8 ^ octet)])

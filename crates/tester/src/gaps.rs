@@ -11,23 +11,23 @@ use units::{Instant, Monotonic, Nanos};
 use crate::histogram::Histogram;
 use crate::ledger::{Fate, HIGHEST_LATENCY_NS, Ledger};
 
-/// A time in which a spinning loop did not run, on `CLOCK_MONOTONIC`.
+/// A time during which a busy loop did not run, because something else had its CPU. On `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gap {
-    /// The last time the loop was seen running.
+    /// Last time that the loop was seen running.
     pub start: Instant<Monotonic>,
-    /// The first time it ran again.
+    /// First time that it ran again.
     pub end: Instant<Monotonic>,
 }
 
 impl Gap {
-    /// How long it was.
+    /// Length of the gap.
     pub fn length(&self) -> Nanos {
         self.end.since(self.start).unwrap_or(Nanos::ZERO)
     }
 }
 
-/// Watches a spinning loop through its clock readings.
+/// Finds gaps of a busy loop from its clock readings.
 #[derive(Clone, Debug)]
 pub struct GapWatch {
     threshold: Nanos,
@@ -36,18 +36,18 @@ pub struct GapWatch {
 }
 
 impl GapWatch {
-    /// From now on, two readings more than `threshold` apart are a gap.
+    /// Starts watching: two readings more than `threshold` apart are a gap.
     pub fn new(threshold: Nanos, now: Instant<Monotonic>) -> Self {
         Self { threshold, last: now, gaps: Vec::with_capacity(4096) }
     }
 
-    /// The loop is at `now`.
+    /// Records a clock reading of the loop.
     #[inline]
     pub fn at(&mut self, now: Instant<Monotonic>) {
         self.after_work(now, Nanos::ZERO);
     }
 
-    /// The loop is at `now`, after work that may rightly have taken `allowance`.
+    /// Records a clock reading after work that may take up to `allowance`.
     #[inline]
     pub fn after_work(&mut self, now: Instant<Monotonic>, allowance: Nanos) {
         let gap = Gap { start: self.last, end: now };
@@ -57,7 +57,7 @@ impl GapWatch {
         }
     }
 
-    /// Gaps so far.
+    /// Number of gaps so far.
     pub fn count(&self) -> usize {
         self.gaps.len()
     }
@@ -68,23 +68,23 @@ impl GapWatch {
     }
 }
 
-/// How much longer than itself a gap disturbs.
+/// How long the effect of a gap lasts after its end.
 ///
-/// What queued up in a gap of length g drains in g * load / (1 - load) after it, if load is the share of
-/// the capacity in use. `share_ppm` of g covers that up to a load of share / (1 + share); `fixed` covers
-/// cold caches and one wake-up. Too short a margin leaves disturbed samples in, which makes a result
-/// worse, never better. It does not depend on the latencies that were measured.
+/// What queued up in a gap of length g drains in g * load / (1 - load), where load is the used share of the capacity.
+/// `share_ppm` of g covers that up to a load of share / (1 + share); `fixed` covers cold caches and one wake-up. A
+/// margin that is too short leaves disturbed samples in, which makes a result worse, never better. It does not depend
+/// on the measured latencies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Recovery {
-    /// Added to each gap's end.
+    /// Time added to the end of each gap.
     pub fixed: Nanos,
-    /// Added to each gap's end, in millionths of its length.
+    /// Additional time, in ppm of the length of the gap.
     pub share_ppm: u32,
 }
 
 impl Default for Recovery {
-    /// 20 us (a blocking round trip's median on veth, measured on a 2-vCPU VM: 21 us) and a quarter of
-    /// the gap: up to a load of 20 %.
+    /// 20 us (the median of a blocking round trip on veth was 21 us on a VM with 2 CPUs) and a quarter of the gap:
+    /// enough up to a load of 20 %.
     fn default() -> Self {
         Self { fixed: Nanos::from_micros(20), share_ppm: 250_000 }
     }
@@ -93,30 +93,30 @@ impl Default for Recovery {
 /// All samples of a trial, and those that met no gap.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Split {
-    /// Each frame that came back.
+    /// Latency of each frame that came back.
     pub all: Histogram,
-    /// Those whose way, from intended send to pick-up, met no gap.
+    /// Latency of the frames that met no gap between the due send time and the pick-up.
     pub clean: Histogram,
-    /// Frames counted: intended from the end of the warm-up on.
+    /// Number of frames due after the warm-up.
     pub intended: u64,
-    /// Samples in `all` and not in `clean`.
+    /// Number of samples in `all` but not in `clean`.
     pub excluded: u64,
-    /// Frames that the tester never sent.
+    /// Number of frames that the tester did not send.
     pub unsent: u64,
-    /// Frames sent that did not come back.
+    /// Number of frames sent that did not come back.
     pub lost: u64,
-    /// Of these, those intended outside the gaps (and the recovery after them).
+    /// Number of lost frames that were due outside the gaps and the recovery after them.
     pub lost_outside_gaps: u64,
 }
 
 impl Split {
-    /// The share of the intended frames that `clean` leaves out: samples that met a gap, and frames that
-    /// the tester never sent (as good as always because of a gap). `None` without frames.
+    /// Share of the due frames that `clean` excludes: samples that met a gap, and frames that the tester did not
+    /// send, nearly always because of a gap. `None` without frames.
     pub fn share_excluded(&self) -> Option<f64> {
         (self.intended > 0).then(|| (self.excluded + self.unsent) as f64 / self.intended as f64)
     }
 
-    /// Counts this trial and `other` together.
+    /// Adds the counts of `other`.
     pub fn add(&mut self, other: &Self) {
         self.all.add(&other.all);
         self.clean.add(&other.clean);
@@ -128,11 +128,11 @@ impl Split {
     }
 }
 
-/// Sorts the frames of `ledger`, whose offsets count from `start`, into those that met a gap of either
-/// loop and those that did not. Frames intended before the end of `warm_up` are left out altogether.
+/// Sorts the frames of `ledger`, whose offsets count from `start`, into those that met a gap of either loop and those
+/// that did not. Frames due before the end of `warm_up` are left out.
 ///
-/// A sample met a gap if [intended, picked up] and [gap start, gap end + recovery] have a point in
-/// common. A lost frame met one if its intended time lies in it.
+/// A sample met a gap if [due, picked up] and [gap start, gap end + recovery] overlap. A lost frame met one if its
+/// due time lies in it.
 pub fn split(
     ledger: &Ledger,
     start: Instant<Monotonic>,
@@ -181,7 +181,7 @@ pub fn split(
     split
 }
 
-/// The gaps with their recovery, in order, overlapping ones joined.
+/// The gaps with their recovery, in order, with overlapping ones merged.
 fn merged<'a>(gaps: impl Iterator<Item = &'a Gap>, recovery: Recovery) -> Vec<Gap> {
     let mut gaps: Vec<Gap> = gaps
         .map(|gap| {

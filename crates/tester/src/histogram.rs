@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// Digits kept of each value: an error of at most 0.1 %.
+/// Significant digits of each value: an error of at most 0.1 %.
 pub const SIGNIFICANT_DIGITS: u8 = 3;
-/// The lowest value told apart from 0.
+/// Lowest value that is distinguished from 0, in ns.
 pub const LOWEST_NS: u64 = 1;
-/// The highest value; what is above is counted as overflow.
+/// Highest value in ns; larger ones count as overflow.
 pub const HIGHEST_NS: u64 = 4_000_000_000;
 
-/// Counts of spans from 0 to 4 s, in nanoseconds, to three digits; longer ones counted apart.
+/// A histogram of times from 0 to 4 s in ns, with three significant digits. Longer times are counted as overflow.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Histogram {
     counts: Hdr<u64>,
@@ -27,7 +27,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// An empty one.
+    /// Creates an empty histogram.
     #[allow(clippy::missing_panics_doc)] // the bounds are constants that a test checks
     pub fn new() -> Self {
         let counts = Hdr::new_with_bounds(LOWEST_NS, HIGHEST_NS, SIGNIFICANT_DIGITS)
@@ -35,13 +35,13 @@ impl Histogram {
         Self { counts, overflow: 0 }
     }
 
-    /// Counts one span.
+    /// Counts one value.
     #[inline]
     pub fn record(&mut self, nanos: u64) {
         self.record_n(nanos, 1);
     }
 
-    /// Counts the same span `n` times.
+    /// Counts the same value `n` times.
     pub fn record_n(&mut self, nanos: u64, n: u64) {
         if nanos > HIGHEST_NS || self.counts.record_n(nanos, n).is_err() {
             self.overflow += n;
@@ -56,33 +56,33 @@ impl Histogram {
         self.overflow += other.overflow;
     }
 
-    /// All samples, those in overflow too.
+    /// Number of samples, including overflow.
     pub fn len(&self) -> u64 {
         self.counts.len() + self.overflow
     }
-    /// Whether nothing was counted.
+    /// Whether it has no samples.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Samples above [`HIGHEST_NS`].
+    /// Number of samples above [`HIGHEST_NS`].
     pub fn overflow(&self) -> u64 {
         self.overflow
     }
-    /// The smallest, to three digits; `None` without samples in range.
+    /// Smallest value, to three digits; `None` without samples in range.
     pub fn min_ns(&self) -> Option<u64> {
         (!self.counts.is_empty()).then(|| self.counts.min())
     }
-    /// The largest in range, to three digits; `None` without samples in range.
+    /// Largest value in range, to three digits; `None` without samples in range.
     pub fn max_ns(&self) -> Option<u64> {
         (!self.counts.is_empty()).then(|| self.counts.max())
     }
-    /// The mean of those in range; `None` without.
+    /// Mean of the samples in range; `None` without any.
     pub fn mean_ns(&self) -> Option<f64> {
         (!self.counts.is_empty()).then(|| self.counts.mean())
     }
 
-    /// The samples of these ranks (1 is the smallest; ranks in ascending order): the upper end of the
-    /// bucket, so never less than the sample; `None` where the rank is 0, in overflow, or beyond.
+    /// The samples of these ranks (1 is the smallest; ascending). Each is the upper end of its bucket, so never below
+    /// the sample. `None` if the rank is 0, in overflow, or too large.
     pub fn at_ranks<const N: usize>(&self, ranks: [u64; N]) -> [Option<u64>; N] {
         let mut found = [None; N];
         let (mut below, mut next) = (0, ranks.iter().position(|rank| *rank > 0).unwrap_or(N));
@@ -96,14 +96,14 @@ impl Histogram {
         found
     }
 
-    /// Samples above `nanos`, as far as the buckets tell: those of its own bucket are not.
+    /// Number of samples in buckets above that of `nanos`.
     pub fn count_above(&self, nanos: u64) -> u64 {
         let above =
             self.counts.iter_recorded().filter(|step| step.value_iterated_to() > self.counts.highest_equivalent(nanos));
         above.map(|step| step.count_at_value()).sum::<u64>() + self.overflow
     }
 
-    /// The form that leaves the program.
+    /// The JSON form of the histogram.
     pub fn to_document(&self) -> HistogramDocument {
         HistogramDocument {
             significant_digits: SIGNIFICANT_DIGITS,
@@ -115,19 +115,19 @@ impl Histogram {
     }
 }
 
-/// A histogram in JSON. Reading it gives back the very histogram.
+/// A histogram in JSON; reading it restores the same histogram.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HistogramDocument {
-    /// Digits kept of each value.
+    /// Significant digits of each value.
     pub significant_digits: u8,
-    /// The lowest value told apart from 0.
+    /// Lowest value that is distinguished from 0.
     pub lowest_ns: u64,
-    /// The highest value that was counted; longer ones are in `overflow`.
+    /// Highest value in range; larger ones are in `overflow`.
     pub highest_ns: u64,
-    /// Pairs of a value (the upper end of its bucket, ns) and its count, ascending, without zeros.
+    /// Pairs of a value (the upper end of its bucket, in ns) and its count, ascending, without zero counts.
     pub counts: Vec<(u64, u64)>,
-    /// Samples above `highest_ns`.
+    /// Number of samples above `highest_ns`.
     pub overflow: u64,
 }
 

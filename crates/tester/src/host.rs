@@ -9,7 +9,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A value, or why it is not known. Never 0 for unknown.
+/// A value, or why it is unknown. An unknown value is never 0.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Reading<T> {
@@ -24,20 +24,20 @@ impl<T> Reading<T> {
     pub fn known(value: T) -> Self {
         Self { value: Some(value), unknown_because: None }
     }
-    /// An unknown one, and why.
+    /// An unknown value, with the reason.
     pub fn unknown(why: impl Into<String>) -> Self {
         Self { value: None, unknown_because: Some(why.into()) }
     }
-    /// A value that may be missing for one reason only.
+    /// A value that can be missing for one reason only.
     pub fn or_unknown(value: Option<T>, why: &str) -> Self {
         value.map_or_else(|| Self::unknown(why), Self::known)
     }
 }
 
 impl<T> Default for Reading<T> {
-    /// In documents of before it was kept.
+    /// For documents that are older than the field.
     fn default() -> Self {
-        Self::unknown("the document does not say")
+        Self::unknown("not in the document")
     }
 }
 
@@ -47,47 +47,47 @@ impl<T> From<Result<T, String>> for Reading<T> {
     }
 }
 
-/// What of the host decides latencies.
+/// The state of the host that affects latencies.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HostState {
-    /// From /proc/cpuinfo.
+    /// CPU model from /proc/cpuinfo.
     pub cpu_model: Reading<String>,
-    /// Such as `0-1`.
+    /// Online CPUs as a list, such as `0-1`.
     pub cpus_online: Reading<String>,
     /// Release of the running kernel.
     pub kernel: Reading<String>,
     /// Whether a hypervisor announces itself to the CPU (CPUID leaf 1, ECX bit 31).
     pub virtualised: Reading<bool>,
-    /// Frequency governors in use, without repeats.
+    /// Frequency governors in use, each once.
     pub governors: Reading<Vec<String>>,
     /// Idle driver, and the enabled idle states of CPU 0.
     pub c_states: Reading<CStates>,
-    /// CPUs kept from the scheduler; an empty text: none.
+    /// CPUs isolated from the scheduler; empty if there are none.
     pub isolated_cpus: Reading<String>,
-    /// CPUs without a tick; an empty text: none.
+    /// CPUs without the periodic tick; empty if there are none.
     pub nohz_full_cpus: Reading<String>,
-    /// The microcode's revision, of CPU 0.
+    /// Microcode revision of CPU 0.
     #[serde(default)]
     pub microcode: Reading<String>,
-    /// What the kernel does about each vulnerability of the processor, as `meltdown: Mitigation: PTI`; those that do not affect it are
-    /// left out.
+    /// Mitigation of each processor vulnerability, such as `meltdown: Mitigation: PTI`; vulnerabilities that do not
+    /// affect it are left out.
     #[serde(default)]
     pub mitigations: Reading<Vec<String>>,
-    /// CPUs that new interrupts may go to (/proc/irq/default_smp_affinity), as a mask.
+    /// CPUs that new interrupts may use (/proc/irq/default_smp_affinity), as a mask.
     #[serde(default)]
     pub irq_affinity: Reading<String>,
     /// Scheduling class of the tester's thread.
     pub scheduling_class: Reading<SchedulingClass>,
 }
 
-/// Idle states.
+/// The idle states of a CPU.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CStates {
     /// The cpuidle driver; `none` if there is none.
     pub driver: String,
-    /// Names of the enabled states of CPU 0, shallowest first.
+    /// Names of the enabled states of CPU 0, the shallowest first.
     pub enabled: Vec<String>,
 }
 
@@ -97,13 +97,13 @@ pub struct CStates {
 pub struct SchedulingClass {
     /// `other`, `fifo`, `rr`, `batch`, `idle`, `deadline` or `ext`.
     pub policy: String,
-    /// Real-time priority, 0 outside the real-time classes.
+    /// Real-time priority; 0 outside the real-time classes.
     pub rt_priority: u32,
 }
 
 impl HostState {
-    /// Reads the host below `root` (`/`, or a recorded host); the scheduling class is that of the thread
-    /// `tid` of process `pid`.
+    /// Reads the host below `root` (`/`, or a recorded host); the scheduling class is that of thread `tid` of process
+    /// `pid`.
     pub fn read(root: &Path, pid: u32, tid: u32) -> Self {
         let cpuinfo = text(root, "proc/cpuinfo");
         Self {
@@ -133,7 +133,7 @@ fn text(root: &Path, path: &str) -> Result<String, String> {
     }
 }
 
-/// The first `NAME : VALUE` of /proc/cpuinfo.
+/// The value of the first line `NAME : VALUE` in /proc/cpuinfo.
 fn field<'a>(cpuinfo: &'a str, name: &str) -> Result<&'a str, String> {
     let mut pairs = cpuinfo.lines().filter_map(|line| line.split_once(':'));
     let found = pairs.find(|(key, _)| key.trim() == name);
@@ -180,12 +180,12 @@ fn c_states(root: &Path) -> Result<CStates, String> {
         }
     }
     if enabled.is_empty() && driver == "none" {
-        return Err("no cpuidle driver: idle states are the hypervisor's or the firmware's affair".into());
+        return Err("no cpuidle driver: the hypervisor or the firmware controls idle states".into());
     }
     Ok(CStates { driver, enabled })
 }
 
-/// Fields 40 and 41 of /proc/PID/task/TID/stat, proc_pid_stat(5); names from sched(7).
+/// Parses fields 40 and 41 of /proc/PID/task/TID/stat (proc_pid_stat(5)); names as in sched(7).
 fn scheduling_class(root: &Path, pid: u32, tid: u32) -> Result<SchedulingClass, String> {
     let path = format!("proc/{pid}/task/{tid}/stat");
     let stat = text(root, &path)?;
@@ -260,7 +260,7 @@ mod tests {
             earlier.as_object_mut().unwrap().remove(name).unwrap();
         }
         let earlier: HostState = serde_json::from_value(earlier).unwrap();
-        assert!(earlier.microcode.unknown_because.unwrap().contains("does not say"));
+        assert!(earlier.microcode.unknown_because.unwrap().contains("not in the document"));
         for (name, reading) in json.as_object().unwrap() {
             assert!(reading["value"].is_null() && reading["unknown_because"].is_string(), "{name}");
         }

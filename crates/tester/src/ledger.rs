@@ -2,27 +2,26 @@
 
 use units::Nanos;
 
-/// The highest latency held; above, only that it was higher (4.29 s).
+/// Highest latency stored, in ns (4.29 s); above it, only that it was higher.
 pub const HIGHEST_LATENCY_NS: u32 = u32::MAX - 3;
 const OVERFLOW: u32 = u32::MAX - 2;
 const UNSENT: u32 = u32::MAX - 1;
 const MISSING: u32 = u32::MAX;
 
-/// What became of one frame.
+/// What happened to one frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// Picked up this long after its intended send time.
+    /// Received this long after its due send time.
     Received(Nanos),
-    /// Picked up, but later than [`HIGHEST_LATENCY_NS`] after its intended send time.
+    /// Received, but more than [`HIGHEST_LATENCY_NS`] after its due send time.
     ReceivedTooLate,
-    /// Sent, and not seen again.
+    /// Sent, but not received.
     Missing,
-    /// Never handed to the device: the tester's failure, not the tested device's.
+    /// Never handed to the device: a failure of the tester, not of the device under test.
     Unsent,
 }
 
-/// The intended frames of a trial in order of sequence number, with the offset from its start at which
-/// each was due.
+/// The frames of a trial in order of sequence number, each with its due time from the start of the trial.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     intended: Vec<u64>,
@@ -30,7 +29,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// With room for `frames`, whose memory is touched now, so that no page fault delays the loop.
+    /// Creates a ledger for `frames`, and touches its memory now, so that no page fault delays the loop.
     pub fn with_room(frames: usize) -> Self {
         let mut ledger = Self { intended: vec![1; frames], fate: vec![1; frames] };
         ledger.intended.clear();
@@ -38,7 +37,7 @@ impl Ledger {
         ledger
     }
 
-    /// The next intended frame, so far missing; returns its sequence number.
+    /// Adds the next frame, missing so far; returns its sequence number.
     #[inline]
     pub fn intend(&mut self, offset: Nanos) -> u64 {
         self.intended.push(offset.as_nanos());
@@ -46,12 +45,12 @@ impl Ledger {
         (self.fate.len() - 1) as u64
     }
 
-    /// Notes that a frame was never sent.
+    /// Records that a frame was not sent.
     pub fn unsent(&mut self, sequence: u64) {
         self.fate[sequence as usize] = UNSENT;
     }
 
-    /// Notes a frame's first arrival; `false` if it had arrived before, or had never been sent.
+    /// Records the first arrival of a frame; `false` if it had arrived before, or was never sent.
     #[inline]
     pub fn received(&mut self, sequence: u64, latency: Nanos) -> bool {
         let Some(fate) = usize::try_from(sequence).ok().and_then(|i| self.fate.get_mut(i)) else { return false };
@@ -65,21 +64,21 @@ impl Ledger {
         true
     }
 
-    /// When a frame was due.
+    /// Due time of a frame, from the start of the trial.
     #[inline]
     pub fn offset(&self, sequence: u64) -> Option<Nanos> {
         self.intended.get(usize::try_from(sequence).ok()?).copied().map(Nanos::from_nanos)
     }
 
-    /// Intended frames.
+    /// Number of frames.
     pub fn len(&self) -> u64 {
         self.fate.len() as u64
     }
-    /// Whether no frame was intended.
+    /// Whether it has no frames.
     pub fn is_empty(&self) -> bool {
         self.fate.is_empty()
     }
-    /// Offset and fate of each frame, in order of sequence number.
+    /// Due time and fate of each frame, in order of sequence number.
     pub fn iter(&self) -> impl Iterator<Item = (Nanos, Fate)> {
         self.intended.iter().zip(&self.fate).map(|(offset, fate)| {
             let fate = match *fate {

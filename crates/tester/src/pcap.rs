@@ -17,17 +17,18 @@ const LINKTYPE_ETHERNET: u32 = 1;
 /// Frames shorter than this were captured before the port padded them. IEEE 802.3-2018, 4.2.3.3.
 const SHORTEST: u32 = 60;
 
-/// Offset from the first frame, and size, of each frame in `path`.
+/// Reads the offset from the first frame, and the size, of each frame in `path`.
 ///
-/// A frame that is stamped earlier than the one before it (captures of several queues) is due with it.
+/// A frame with an earlier time stamp than its predecessor (captures of several queues) is due at the same time as
+/// that one.
 pub fn arrivals(path: &Path) -> Result<Vec<Arrival>, Error> {
     let octets = fs::read(path).map_err(|source| Error::File { path: path.into(), source })?;
     parse(&octets).map_err(|why| Error::malformed(path, why))
 }
 
-/// The same of a file's contents. The error says what is wrong, and where.
+/// Parses the content of a capture file. The error says what is wrong, and where.
 pub fn parse(octets: &[u8]) -> Result<Vec<Arrival>, String> {
-    let header = octets.get(..GLOBAL_HEADER).ok_or("shorter than a pcap header (24 octets)")?;
+    let header = octets.get(..GLOBAL_HEADER).ok_or("shorter than a pcap header (24 bytes)")?;
     let magic = [header[0], header[1], header[2], header[3]];
     let (little, unit) = match magic {
         [0xd4, 0xc3, 0xb2, 0xa1] => (true, 1_000),
@@ -50,19 +51,21 @@ pub fn parse(octets: &[u8]) -> Result<Vec<Arrival>, String> {
     while at < octets.len() {
         let record = arrivals.len() + 1;
         if octets.len() - at < RECORD_HEADER {
-            return Err(format!("record {record}, octet {at}: the file ends within its header"));
+            return Err(format!("record {record}, offset {at}: the file ends within the record's header"));
         }
         let time = u64::from(word(at)) * 1_000_000_000 + u64::from(word(at + 4)) * unit;
         let (captured, original) = (word(at + 8) as usize, word(at + 12));
         let rest = octets.len() - at - RECORD_HEADER;
         if captured > rest {
-            return Err(format!("record {record}, octet {at}: {captured} octets captured, but {rest} are left"));
+            return Err(format!(
+                "record {record}, offset {at}: {captured} bytes captured, but only {rest} are left in the file"
+            ));
         }
         latest = time.saturating_sub(*first.get_or_insert(time)).max(latest);
         arrivals.push(Arrival { offset: Nanos::from_nanos(latest), data_octets: Some(original.max(SHORTEST)) });
         at += RECORD_HEADER + captured;
     }
-    if arrivals.is_empty() { Err("holds no frame".into()) } else { Ok(arrivals) }
+    if arrivals.is_empty() { Err("contains no frame".into()) } else { Ok(arrivals) }
 }
 
 #[cfg(test)]
@@ -97,7 +100,7 @@ mod tests {
     #[test]
     fn says_where_a_file_is_wrong() {
         let good = file(0xa1b2_c3d4, &[(1, 0, 60)]);
-        assert!(parse(&good[..good.len() - 1]).unwrap_err().contains("record 1, octet 24"));
+        assert!(parse(&good[..good.len() - 1]).unwrap_err().contains("record 1, offset 24"));
         assert!(parse(&good[..30]).unwrap_err().contains("ends within"));
         assert!(parse(&good[..24]).unwrap_err().contains("no frame"));
         let mut next_generation = good.clone();

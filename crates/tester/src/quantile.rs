@@ -14,7 +14,7 @@ use units::Quantile;
 
 use crate::histogram::{HIGHEST_NS, Histogram};
 
-/// Probability left out on each side of the interval.
+/// Probability outside the interval, on each side.
 const TAIL: f64 = 0.025;
 
 /// The quantiles that a result lists.
@@ -24,7 +24,7 @@ pub const REPORTED: [Quantile; 5] = [Quantile::P50, Quantile::P90, Quantile::P99
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct QuantileEstimate {
-    /// Such as `p99.9`.
+    /// Name of the quantile, such as `p99.9`.
     pub quantile: String,
     /// The estimate: the sample of rank ceil(q n); null if refused.
     pub latency_ns: Option<u64>,
@@ -36,20 +36,20 @@ pub struct QuantileEstimate {
     pub refused_because: Option<String>,
 }
 
-/// Up to so many samples the probabilities are summed, a million of them then at the most. Above it the normal
+/// Up to this number of samples the probabilities are summed, at most a million of them. Above it the normal
 /// approximation is exact to a rank or two, and a file may claim any number of samples.
 const SUMMED: u64 = 10_000_000_000;
 /// The 97.5th percentile of the normal distribution.
 const NORMAL: f64 = 1.959_964;
 
-/// The fewest samples for which the interval has two ends: p99: 368, p99.9: 3,688, p99.99: 36,887.
+/// Least number of samples for which the interval has two ends: p99: 368, p99.9: 3,688, p99.99: 36,887.
 pub fn minimum_samples(quantile: Quantile) -> u64 {
     let q = f64::from(quantile.as_ppm()) / 1e6;
     let needed = |p: f64| if p > 0.0 { (TAIL.ln() / p.ln()).ceil() as u64 } else { 1 };
     needed(q).max(needed(1.0 - q)).max(1)
 }
 
-/// The quantile of what `histogram` counted.
+/// Estimates a quantile of the samples in `histogram`.
 pub fn estimate(histogram: &Histogram, quantile: Quantile) -> QuantileEstimate {
     let refused = |why: String| QuantileEstimate {
         quantile: quantile.to_string(),
@@ -82,7 +82,7 @@ pub fn estimate(histogram: &Histogram, quantile: Quantile) -> QuantileEstimate {
     }
 }
 
-/// Ranks (from 1) of the interval's ends; `None` if one would be beyond the samples.
+/// Ranks (from 1) of the ends of the interval; `None` if one would lie outside the samples.
 pub fn interval_ranks(n: u64, quantile: Quantile) -> Option<(u64, u64)> {
     let q = f64::from(quantile.as_ppm()) / 1e6;
     if n == 0 || q <= 0.0 {

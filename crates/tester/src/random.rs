@@ -1,18 +1,18 @@
 //! Random numbers from an explicit seed.
 
-/// SplitMix64: small, passes BigCrush, any seed is as good as another.
+/// SplitMix64: small, passes BigCrush, and any seed is as good as another.
 ///
 /// Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, fig. 18.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence that belongs to `seed`.
+    /// The sequence of `seed`.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// 64 random bits.
+    /// The next 64 random bits.
     pub const fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -21,7 +21,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Uniform from 0 to `last`, both included; the bias is below `last / 2^64`.
+    /// Uniform from 0 to `last`, inclusive; the bias is below `last / 2^64`.
     pub const fn up_to(&mut self, last: u64) -> u64 {
         ((self.bits() as u128 * (last as u128 + 1)) >> 64) as u64
     }

@@ -17,14 +17,14 @@ use crate::quantile::{QuantileEstimate, REPORTED, estimate};
 use crate::search::{BinarySearch, End, Found, SearchConfig, SearchTrial, Verdict};
 use crate::trial::{Flood, FloodConfig, Trial, TrialConfig};
 
-/// Name and version of the documents' schema.
+/// Name and version of the schema.
 pub const SCHEMA: &str = "apus.bench/1";
 
-/// A document: what `apus bench --json` prints.
+/// The JSON document of `apus bench`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
-    /// Version of the program.
+    /// Version of Apus.
     pub apus: String,
     /// `apus.bench/1`
     #[schemars(extend("const" = SCHEMA))]
@@ -36,117 +36,117 @@ pub struct Document {
 }
 
 impl Document {
-    /// By this version of the program.
+    /// Builds the document for this version of Apus.
     pub fn new(host: HostState, result: Measured) -> Self {
         Self { apus: env!("CARGO_PKG_VERSION").into(), schema: SCHEMA.into(), host, result }
     }
 }
 
-/// One of the measurements: `{"latency": …}` or `{"load": …}`.
+/// One result: `{"latency": …}`, `{"load": …}` or `{"flood": …}`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Measured {
-    /// `apus bench latency`.
+    /// The result of `apus bench latency`.
     Latency(Box<LatencyResult>),
-    /// `apus bench load`.
+    /// The result of `apus bench load`.
     Load(Box<LoadResult>),
-    /// `apus bench load --flood`.
+    /// The result of `apus bench load --flood`.
     Flood(Box<FloodResult>),
 }
 
-/// How late frames came back at one load.
+/// Latency of frames at one load.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LatencyResult {
-    /// The arrival process, as it can be typed.
+    /// The schedule, as it can be typed.
     pub schedule: String,
-    /// For random schedules.
+    /// Random seed of the schedule.
     pub seed: u64,
-    /// Size of the frames with frame check sequence; a capture's have their own.
+    /// Size of the frames in bytes with frame check sequence; frames of a capture have their own.
     pub frame_octets: u32,
-    /// What the latency runs from and to.
+    /// Between which two points in time latency is measured.
     pub latency_is: String,
-    /// Left out of the latencies, at the start.
+    /// Time at the start whose frames are excluded.
     pub warm_up_ns: u64,
-    /// How long frames were due, warm-up included.
+    /// Time during which frames were due, including the warm-up.
     pub duration_ns: u64,
-    /// Whether it was stopped before its end.
+    /// Whether it was interrupted.
     pub interrupted: bool,
-    /// Frames a second that the schedule wanted.
+    /// Frames due per second.
     pub intended_pps: Reading<f64>,
-    /// Frames a second that were sent.
+    /// Frames sent per second.
     pub offered_pps: Reading<f64>,
-    /// Frames a second that came back.
+    /// Frames received back per second.
     pub received_pps: Reading<f64>,
-    /// Frames by fate, warm-up included.
+    /// Number of frames by fate, including the warm-up.
     pub frames: FrameCounts,
-    /// All samples.
+    /// Latencies of all samples.
     pub all: Distribution,
-    /// The samples that met no gap of a spinning loop.
+    /// Latencies of the samples that met no gap of a busy loop.
     pub clean: Distribution,
-    /// What was left out of `clean`, and how.
+    /// What `clean` excludes, and why.
     pub exclusion: Exclusion,
-    /// What the tester itself did.
+    /// Measurements of the tester itself.
     pub tester: TesterState,
-    /// CPU time of the tested device.
+    /// CPU time of the device under test.
     pub tested_cpu: Reading<CpuDocument>,
-    /// The goal and whether it was held; null if none was set.
+    /// The goal and whether it was met; null if none was set.
     pub goal: Option<GoalVerdict>,
 }
 
-/// What a latency had to hold.
+/// The result of a latency goal.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GoalVerdict {
-    /// `p99=40us`
+    /// The goal, such as `p99=40us`.
     pub goal: String,
-    /// The bound.
+    /// Latency bound of the goal.
     pub bound_ns: u64,
-    /// The quantile, of the samples that met no gap.
+    /// The quantile of the samples that met no gap.
     pub measured_ns: Reading<u64>,
-    /// Whether it is at most the bound, frames lost outside gaps counting as later than any bound; unknown
-    /// with too few samples, or if more than a tenth of the frames are left out.
+    /// Whether it is at most the bound, with frames lost outside gaps counted as late. Unknown with too few samples,
+    /// or if more than a tenth of the frames are excluded.
     pub held: Reading<bool>,
 }
 
-/// What came back of as many frames as could be sent.
+/// What came back when the tester sent as fast as it could.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FloodResult {
-    /// Size of the frames with frame check sequence.
+    /// Size of the frames in bytes with frame check sequence.
     pub frame_octets: u32,
-    /// Left out of all counts, at the start.
+    /// Time at the start that is not counted.
     pub warm_up_ns: u64,
-    /// How long was counted.
+    /// Counted time.
     pub duration_ns: u64,
-    /// Whether it was stopped before its end.
+    /// Whether it was interrupted.
     pub interrupted: bool,
-    /// Frames that the tester's device took.
+    /// Frames that the tester's device accepted.
     pub sent: u64,
-    /// Intact frames that came back.
+    /// Intact test frames that came back.
     pub received: u64,
-    /// Damaged ones.
+    /// Damaged test frames that came back.
     pub corrupted: u64,
-    /// Others.
+    /// Other frames received.
     pub foreign: u64,
-    /// Frames a second that were sent.
+    /// Frames sent per second.
     pub sent_pps: Reading<f64>,
-    /// Frames a second that came back.
+    /// Frames received back per second.
     pub received_pps: Reading<f64>,
-    /// Frames that the tester's own device lost on receipt: it was the bottleneck if there are many.
+    /// Received frames that the tester's own device lost; if there are many, the tester was the bottleneck.
     pub tester_rx_dropped: u64,
     /// Frames that the tester's own device refused to send.
     pub tester_tx_refused: u64,
-    /// Gaps of the tester's loop.
+    /// Number of gaps of the tester's loop.
     pub tester_gaps: u64,
-    /// Their sum.
+    /// Total length of these gaps.
     pub tester_gaps_ns: u64,
-    /// CPU time of the tested device.
+    /// CPU time of the device under test.
     pub tested_cpu: Reading<CpuDocument>,
 }
 
 impl FloodResult {
-    /// From a flood.
+    /// Builds the result of a flood.
     pub fn new(config: &FloodConfig, flood: &Flood, tested_cpu: Result<CpuUse, String>) -> Self {
         let Statistics { rx_ring_full, rx_no_buffer, rx_invalid, tx_invalid, tx_dropped } = flood.device;
         Self {
@@ -169,7 +169,7 @@ impl FloodResult {
     }
 }
 
-/// More than this share of the frames left out, and a goal is neither held nor missed (issue 2, 3).
+/// Share of excluded frames above which a goal is neither met nor missed.
 const MOST_EXCLUDED: f64 = 0.1;
 
 /// Frames by fate.
@@ -194,23 +194,23 @@ pub struct FrameCounts {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Distribution {
-    /// Samples.
+    /// Number of samples.
     pub n: u64,
-    /// The least.
+    /// Smallest sample.
     pub min_ns: Reading<u64>,
-    /// The mean of those in the histogram's range.
+    /// Mean of the samples in the histogram's range.
     pub mean_ns: Reading<f64>,
-    /// The greatest seen: grows with n and duration.
+    /// Largest sample; it grows with the number of samples and the duration.
     pub max_ns: Reading<u64>,
     /// Quantiles, or why they are refused.
     pub quantiles: Vec<QuantileEstimate>,
-    /// All of it.
+    /// The whole histogram.
     pub histogram: HistogramDocument,
 }
 
 impl From<&Histogram> for Distribution {
     fn from(histogram: &Histogram) -> Self {
-        let why = if histogram.is_empty() { "no samples" } else { "all samples are in overflow" };
+        let why = if histogram.is_empty() { "no samples" } else { "all samples are above the histogram's range" };
         let max = match histogram.overflow() {
             0 => Reading::or_unknown(histogram.max_ns(), why),
             n => Reading::unknown(format!("{n} samples are above the histogram's range")),
@@ -226,75 +226,75 @@ impl From<&Histogram> for Distribution {
     }
 }
 
-/// How samples were told apart, and how many.
+/// How disturbed samples were recognized, and how many were excluded.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Exclusion {
-    /// Frames intended after the warm-up.
+    /// Number of frames due after the warm-up.
     pub intended: u64,
-    /// Samples of these that met a gap.
+    /// Number of these whose sample met a gap.
     pub excluded: u64,
-    /// Frames of these that the tester did not send.
+    /// Number of these that the tester did not send.
     pub unsent: u64,
-    /// Frames of these that were sent and did not come back.
+    /// Number of these that were sent but did not come back.
     pub lost: u64,
-    /// Of the lost ones, those intended outside all gaps.
+    /// Number of lost frames that were due outside all gaps.
     pub lost_outside_gaps: u64,
     /// (excluded + unsent) / intended.
     pub share_excluded: Reading<f64>,
-    /// From which time without a round on it is a gap of the tester.
+    /// Time between two passes of the tester's loop from which it counts as a gap.
     pub gap_threshold_ns: u64,
-    /// Added to the threshold for each frame of a send call.
+    /// Time added to the threshold for each frame of a send call.
     pub tx_allowance_ns: u64,
-    /// Added to each gap's end.
+    /// Time added to the end of each gap.
     pub recovery_fixed_ns: u64,
-    /// Added to each gap's end, in millionths of its length.
+    /// Additional time at the end of each gap, in ppm of its length.
     pub recovery_share_ppm: u32,
-    /// Gaps of the tester.
+    /// Number of gaps of the tester.
     pub tester_gaps: u64,
-    /// Their sum.
+    /// Total length of these gaps.
     pub tester_gaps_ns: u64,
-    /// Gaps of the tested device's loop.
+    /// Number of gaps of the loop under test.
     pub tested_gaps: Reading<u64>,
 }
 
-/// The tester's own part in a result.
+/// Measurements of the tester itself.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TesterState {
-    /// Actual send minus intended send: part of every latency.
+    /// Actual send time minus due send time; it is part of every latency.
     pub lateness: Distribution,
-    /// Frames a second that the loop could send and receive if it were always busy.
+    /// Frames per second that the loop could send and receive if it were always busy.
     pub ceiling_pps: Reading<f64>,
-    /// Mean time of a round without frames: how finely the loop looks.
+    /// Mean time of a pass without frames: the resolution of the arrival times.
     pub idle_round_ns: Reading<f64>,
-    /// Frames that the tester's own device lost on receipt; they count as lost, but not by the tested one.
+    /// Received frames that the tester's own device lost; they count as lost, but not by the device under test.
     pub rx_dropped: u64,
     /// Frames that the tester's own device refused to send.
     pub tx_refused: u64,
-    /// Times that the link was found down.
+    /// Number of times that the link was found down.
     pub link_down_seen: u64,
 }
 
-/// CPU time and wake-ups.
+/// CPU time and wake-ups of some threads.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CpuDocument {
-    /// Time between the samples.
+    /// Time between the two samples.
     pub interval_ns: u64,
     /// Time on a CPU.
     pub cpu_ns: u64,
     /// Time ready to run, waiting for a CPU.
     pub run_delay_ns: u64,
-    /// Time on a CPU in hundredths of one CPU's; null if no time passed.
+    /// CPU time in percent of one CPU; null if no time passed.
     pub share_of_one_cpu_percent: Option<f64>,
-    /// Voluntary context switches a second; null if no time passed.
+    /// Voluntary context switches per second; null if no time passed.
     pub wakeups_per_s: Option<f64>,
-    /// Involuntary context switches.
+    /// Number of involuntary context switches.
     pub preemptions: u64,
-    /// Threads counted.
+    /// Number of threads counted.
     pub threads: u64,
-    /// Threads that ended meanwhile, whose time is missing.
+    /// Number of threads that ended meanwhile; their time is missing.
     pub threads_ended: u64,
 }
 
@@ -314,7 +314,7 @@ impl From<&CpuUse> for CpuDocument {
 }
 
 impl LatencyResult {
-    /// From a trial. `tested_gaps` are those of the tested device's loop, or why they are not known.
+    /// Builds the result of a trial. `tested_gaps` are those of the loop under test, or why they are unknown.
     pub fn new(
         config: &TrialConfig,
         trial: &Trial,
@@ -331,11 +331,11 @@ impl LatencyResult {
             schedule: config.schedule.to_string(),
             seed: config.seed,
             frame_octets: config.layout.size.octets(),
-            latency_is: "round trip: intended send to pick-up by the tester, software clocks".into(),
+            latency_is: "round trip from the due send time to the pick-up by the tester, software clocks".into(),
             warm_up_ns: trial.warm_up.as_nanos(),
             duration_ns: trial.planned.as_nanos(),
             interrupted: trial.interrupted,
-            intended_pps: Reading::or_unknown(trial.intended_pps(), "no frame was due"),
+            intended_pps: Reading::or_unknown(trial.intended_pps(), "no frame was due to be sent"),
             offered_pps: Reading::or_unknown(trial.offered_pps(), none_sent),
             received_pps: Reading::or_unknown(trial.received_pps(), "no frame came back"),
             frames: FrameCounts {
@@ -359,7 +359,10 @@ impl LatencyResult {
                 unsent: *unsent,
                 lost: *lost,
                 lost_outside_gaps: *lost_outside_gaps,
-                share_excluded: Reading::or_unknown(split.share_excluded(), "no frame was due after the warm-up"),
+                share_excluded: Reading::or_unknown(
+                    split.share_excluded(),
+                    "no frame was due to be sent after the warm-up",
+                ),
                 gap_threshold_ns: config.gap_threshold.as_nanos(),
                 tx_allowance_ns: config.tx_allowance.as_nanos(),
                 recovery_fixed_ns: recovery.fixed.as_nanos(),
@@ -381,7 +384,8 @@ impl LatencyResult {
         }
     }
 
-    /// Judges it by a goal: `quantile` at most `bound`. `clean` are the samples outside gaps, from which this result was made.
+    /// Judges the result by a goal: `quantile` at most `bound`. `clean` must be the samples outside gaps from which
+    /// this result was made.
     pub fn judged(mut self, quantile: Quantile, bound: Nanos, clean: &Histogram) -> Self {
         let measured: Reading<u64> = {
             let QuantileEstimate { latency_ns, refused_because, .. } = estimate(clean, quantile);
@@ -395,9 +399,10 @@ impl LatencyResult {
         let held = match (measured.value, self.exclusion.share_excluded.value) {
             _ if too_many_lost => Reading::known(false),
             (None, _) => Reading { value: None, unknown_because: measured.unknown_because.clone() },
-            (Some(_), Some(share)) if share > MOST_EXCLUDED => {
-                Reading::unknown(format!("{:.1} % of the frames met a gap and are left out", share * 100.0))
-            }
+            (Some(_), Some(share)) if share > MOST_EXCLUDED => Reading::unknown(format!(
+                "{:.1} % of the frames were under way during a gap and are excluded",
+                share * 100.0
+            )),
             (Some(ns), _) => Reading::known(ns <= bound.as_nanos()),
         };
         let bound_ns = bound.as_nanos();
@@ -406,25 +411,25 @@ impl LatencyResult {
     }
 }
 
-/// The highest loss-free rate.
+/// The highest rate without loss.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LoadResult {
     /// What was searched for.
     pub goal: LoadGoal,
-    /// The largest load that passed below the smallest that failed.
+    /// Highest rate that passed, below the lowest that failed.
     pub highest_loss_free_pps: Reading<u64>,
-    /// The smallest load that failed.
+    /// Lowest rate that failed.
     pub lowest_failing_pps: Reading<u64>,
     /// Why the search ended.
     pub end: SearchEnd,
     /// All trials, in order.
     pub trials: Vec<LoadTrial>,
-    /// Latency at the highest loss-free rate.
+    /// Latency at the highest rate without loss.
     pub latency: Reading<Box<LatencyResult>>,
 }
 
-/// What a search was for.
+/// The settings of a search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // see search::SearchConfig
@@ -478,7 +483,8 @@ pub enum LoadVerdict {
 }
 
 impl LoadResult {
-    /// From a search that has ended or was interrupted, and the latency at its result or why there is none.
+    /// Builds the result of a finished or interrupted search, with the latency at the rate found, or why there is
+    /// none.
     pub fn new(config: &SearchConfig, search: &BinarySearch, latency: Result<LatencyResult, String>) -> Self {
         let (lower, upper) = search.bounds();
         let end = match search.found() {
@@ -503,8 +509,8 @@ impl LoadResult {
                 unsent_tolerance_ppm: config.unsent_tolerance_ppm,
                 failures_needed: config.failures_needed,
             },
-            highest_loss_free_pps: Reading::or_unknown(lower, "no load passed below the smallest that failed"),
-            lowest_failing_pps: Reading::or_unknown(upper, "no load failed"),
+            highest_loss_free_pps: Reading::or_unknown(lower, "no rate below the lowest failing rate passed"),
+            lowest_failing_pps: Reading::or_unknown(upper, "no rate failed"),
             end,
             trials: search.trials().iter().map(LoadTrial::from).collect(),
             latency: latency.map(Box::new).into(),

@@ -8,76 +8,77 @@ use units::{Nanos, PacketRate};
 
 use crate::{Error, Random, pcap};
 
-/// How to write a schedule.
+/// How to write a schedule, for error messages.
 pub const FORMS: &str = "expected constant:20kpps, constant:350us, poisson:20kpps, burst:32@1ms[,rate=1Mpps], \
                          slot:500us,frames=4,jitter=20us, pareto:30kpps[,alpha=1.5], ramp:1kpps-100kpps@2s[,gaps=even] \
                          or pcap:FILE";
 
-/// An arrival process.
+/// When the frames of a trial are due.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Schedule {
-    /// One frame each 1/rate, without drift: frame i is due at i / rate, rounded down.
+    /// One frame every 1/rate, without drift: frame i is due at i / rate, rounded down.
     ConstantRate(PacketRate),
-    /// One frame each gap.
+    /// One frame after each gap of this length.
     ConstantGap(Nanos),
-    /// Exponential gaps: arrivals of many independent senders.
+    /// Exponential gaps at this mean rate, as from many independent senders.
     Poisson(PacketRate),
-    /// On and off: `frames` at `rate` (all at once without one), from the start of each period.
+    /// On and off: `frames` at `rate` (or all at once) from the start of each period.
     Burst {
         /// Frames in a burst.
         frames: u32,
-        /// From the start of a burst to the next one's.
+        /// Time from the start of a burst to the start of the next.
         period: Nanos,
-        /// Rate within a burst; `None`: all are due together.
+        /// Rate within a burst; `None` means all at once.
         rate: Option<PacketRate>,
     },
-    /// A 5G slot: `frames` together, each slot, the whole slot late by 0 to `jitter`, uniform.
+    /// 5G slots: `frames` together in each slot, and the whole slot late by 0 to `jitter`, uniformly distributed.
     Slot {
-        /// From slot to slot.
+        /// Time from slot to slot.
         period: Nanos,
         /// Frames in a slot.
         frames: u32,
-        /// The largest delay of a slot's frames; shorter than the period.
+        /// Largest delay of the frames of a slot; shorter than the period.
         jitter: Nanos,
     },
-    /// Gaps that are Pareto distributed: longer than t with probability (x / t)^alpha. Frames come in clusters, with
-    /// silences of all lengths between them.
+    /// Pareto distributed gaps, longer than t with probability (x / t)^alpha. Frames come in clusters, with silences
+    /// of all lengths between them.
     Pareto {
-        /// The mean rate. The shortest gap, x, is (alpha - 1) / alpha of the mean one.
+        /// Mean rate. The shortest gap x is (alpha - 1) / alpha of the mean gap.
         rate: PacketRate,
-        /// alpha, above 1000: below, the gaps have no mean. At most 2000, the variance is infinite.
+        /// alpha in thousandths, above 1000: below, the gaps have no mean. Up to 2000 their variance is infinite.
         alpha_thousandths: u32,
     },
-    /// A rate that goes from `low` to `high` and back in each period, in a straight line.
+    /// A rate that rises linearly from `low` to `high` and falls back in each period.
     Ramp {
-        /// The rate at the start of a period.
+        /// Rate at the start of a period.
         low: PacketRate,
-        /// The rate in the middle of it.
+        /// Rate in the middle of a period.
         high: PacketRate,
-        /// From one start to the next.
+        /// Length of a period.
         period: Nanos,
-        /// Whether the gaps are as even as the rate allows; otherwise arrivals are Poisson at the rate of the moment.
+        /// Whether gaps are as even as the rate allows; otherwise arrivals are Poisson at the current rate.
         even: bool,
     },
-    /// The gaps and the sizes of a capture file, once.
+    /// The gaps and sizes of a capture file, played once.
     Pcap(PathBuf),
 }
 
-/// The usual shape of a Pareto distribution in models of traffic: W. Willinger et al., "Self-similarity through
+/// Usual shape of a Pareto distribution in traffic models: W. Willinger et al., "Self-similarity through
 /// high-variability", IEEE/ACM ToN 5(1), 1997, find 1 to 2 in Ethernet traffic.
 const USUAL_ALPHA: u32 = 1_500;
 
-/// One frame to be sent.
+/// One frame to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrival {
-    /// When, from the start.
+    /// Due time, from the start of the trial.
     pub offset: Nanos,
-    /// Octets without frame check sequence; `None`: the size of the trial.
+    /// Bytes without frame check sequence; `None` means the frame size of the trial.
     pub data_octets: Option<u32>,
 }
 
 impl Schedule {
-    /// Arrivals in order of time; endless but for [`Schedule::Pcap`]. Random ones depend on `seed` only.
+    /// The arrivals in order of time; without end, except for [`Schedule::Pcap`]. Random arrivals depend only on
+    /// `seed`.
     pub fn arrivals(&self, seed: u64) -> Result<Arrivals, Error> {
         let source = match self {
             Self::Pcap(path) => Source::Recorded(pcap::arrivals(path)?),
@@ -86,7 +87,7 @@ impl Schedule {
         Ok(Arrivals { source, next: 0, at: 0.0, shift: 0, random: Random::new(seed) })
     }
 
-    /// Frames to be expected in `span`; `None` for a capture, whose [`Arrivals::recorded`] says it.
+    /// Expected number of frames in `span`; `None` for a capture, whose [`Arrivals::recorded`] has it.
     pub fn expected_frames(&self, span: Nanos) -> Option<u64> {
         let started = |period: Nanos| span.as_nanos().div_ceil(period.as_nanos().max(1)); // never 0: see from_str
         match self {
@@ -110,10 +111,10 @@ impl Schedule {
     }
 }
 
-/// A [`Schedule::Ramp`] in numbers: frames a nanosecond, and nanoseconds.
+/// A [`Schedule::Ramp`] in frames per ns and ns.
 struct Ramp {
     low: f64,
-    /// What the rate gains in a nanosecond of the first half.
+    /// Increase of the rate per ns in the first half of a period.
     slope: f64,
     period: f64,
     /// Frames in a period.
@@ -126,7 +127,7 @@ impl Ramp {
         Self { low, slope: (high - low) / (period / 2.0), period, frames: (low + high) / 2.0 * period }
     }
 
-    /// The frames due before `at`: the integral of the rate.
+    /// Number of frames due before `at`: the integral of the rate.
     fn frames_by(&self, at: f64) -> f64 {
         let rising = |t: f64| self.low * t + self.slope / 2.0 * t * t;
         let (whole, t) = ((at / self.period).floor(), at % self.period);
@@ -134,7 +135,7 @@ impl Ramp {
         whole * self.frames + part
     }
 
-    /// When frame `n` is due: the inverse.
+    /// Due time of frame `n`: the inverse of `frames_by`.
     fn due(&self, n: f64) -> f64 {
         // The root of slope / 2 t^2 + low t = n, in the form that holds for a slope of 0, too.
         let rising = |n: f64| 2.0 * n / (self.low + (self.low * self.low + 2.0 * self.slope * n).sqrt());
@@ -155,16 +156,16 @@ enum Source {
 pub struct Arrivals {
     source: Source,
     next: u64,
-    /// Poisson and Pareto: offset of the latest arrival, ns; exact to 1 ns for 104 days (53 bits). Ramp: its number, in
-    /// time that runs at the rate of the moment.
+    /// For Poisson and Pareto: offset of the latest arrival in ns, exact to 1 ns for 104 days (53 bits). For a ramp:
+    /// its number, in time that runs at the current rate.
     at: f64,
-    /// Slot: delay of the current slot, ns.
+    /// For slots: delay of the current slot in ns.
     shift: u64,
     random: Random,
 }
 
 impl Arrivals {
-    /// The list behind it, if it has one.
+    /// The recorded arrivals, if they come from a capture.
     pub fn recorded(&self) -> Option<&[Arrival]> {
         match &self.source {
             Source::Recorded(list) => Some(list),
@@ -174,7 +175,7 @@ impl Arrivals {
 }
 
 impl From<Vec<Arrival>> for Arrivals {
-    /// From a list that is in order of time.
+    /// Arrivals from a list, which must be in order of time.
     fn from(list: Vec<Arrival>) -> Self {
         Self { source: Source::Recorded(list), next: 0, at: 0.0, shift: 0, random: Random::new(0) }
     }
@@ -227,7 +228,7 @@ impl FromStr for Schedule {
     type Err = Error;
     fn from_str(text: &str) -> Result<Self, Error> {
         let wrong = |why: &str| Error::invalid(format!("schedule {text:?}"), format!("{why}; {FORMS}"));
-        let (kind, rest) = text.trim().split_once(':').ok_or_else(|| wrong("it has no colon"))?;
+        let (kind, rest) = text.trim().split_once(':').ok_or_else(|| wrong("it lacks a colon"))?;
         let rate = |text: &str| match text.parse::<PacketRate>() {
             Ok(rate) if rate.as_pps() == 0 => Err(wrong("a rate of 0 sends nothing")),
             Ok(rate) => Ok(rate),
@@ -239,7 +240,7 @@ impl FromStr for Schedule {
             Err(error) => Err(wrong(&format!("{text:?}: {error}"))),
         };
         let count = |text: &str| match text.trim().parse::<u32>() {
-            Ok(0) | Err(_) => Err(wrong(&format!("{text:?} is not a number of frames from 1 on"))),
+            Ok(0) | Err(_) => Err(wrong(&format!("{text:?} is not a number of frames (at least 1)"))),
             Ok(n) => Ok(n),
         };
         let mut parts = rest.split(',');
@@ -304,7 +305,7 @@ impl FromStr for Schedule {
             }
             "pcap" if rest.is_empty() => return Err(wrong("the file is missing")),
             "pcap" => Self::Pcap(rest.into()),
-            other => return Err(wrong(&format!("no schedule is called {other:?}"))),
+            other => return Err(wrong(&format!("there is no schedule {other:?}"))),
         };
         match options.first() {
             Some((key, _)) => Err(wrong(&format!("{kind} has no option {key:?}"))),

@@ -20,32 +20,31 @@ use crate::Error;
 /// What to search for, and with how much effort.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SearchConfig {
-    /// The lowest load of interest.
+    /// Lowest rate to try, per second.
     pub min_pps: u64,
-    /// The highest load: what the tester can do.
+    /// Highest rate to try, per second: what the tester can send.
     pub max_pps: u64,
-    /// The search ends when the bounds are this close, in millionths of the upper one.
+    /// The search ends when the bounds are this close, in ppm of the upper one.
     pub width_ppm: u32,
-    /// Length of a trial that steers.
+    /// Duration of a steering trial.
     pub trial: Nanos,
-    /// Length of a trial that confirms.
+    /// Duration of a confirming trial.
     pub confirm_trial: Nanos,
-    /// Confirming trials that the result must pass.
+    /// Number of confirming trials that the result must pass.
     pub confirmations: u32,
-    /// Share of the frames sent that may be lost, in millionths; 0: none.
+    /// Share of the sent frames that may be lost, in ppm; 0 means none.
     pub loss_tolerance_ppm: u32,
-    /// Share of the frames intended that the tester may fail to send, in millionths, before the load
-    /// counts as beyond the tester.
+    /// Share of the due frames that the tester may fail to send, in ppm, before the rate counts as beyond the tester.
     pub unsent_tolerance_ppm: u32,
-    /// Failing trials that make a load fail: 1 is strict; 2 forgives one disturbance by the host.
+    /// Failed trials that make a rate fail: 1 is strict; 2 forgives one disturbance by the host.
     pub failures_needed: u32,
-    /// The search gives up after so many trials.
+    /// Maximum number of trials.
     pub max_trials: u32,
 }
 
 impl SearchConfig {
-    /// About 6 s in all, to within 5 %: for finding a load, not for a claim under RFC 2544, whose trials
-    /// take 60 s (section 24) and forgive nothing.
+    /// About 6 s in total, to within 5 %. For finding a rate, not for a claim under RFC 2544, whose trials take 60 s
+    /// (section 24) and tolerate nothing.
     pub fn short(min_pps: u64, max_pps: u64) -> Self {
         Self {
             min_pps,
@@ -76,47 +75,47 @@ impl SearchConfig {
     }
 }
 
-/// The trial to be done next.
+/// The next trial of a search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step {
-    /// Frames a second.
+    /// Frames per second to send.
     pub load_pps: u64,
-    /// How long.
+    /// Duration of the trial.
     pub duration: Nanos,
-    /// Whether it confirms a bound; otherwise it steers.
+    /// Whether it confirms a bound; otherwise it steers the search.
     pub confirms: bool,
 }
 
-/// What came of a trial.
+/// The result of a trial.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// Frames that the device took.
+    /// Frames that the device accepted.
     pub sent: u64,
-    /// Frames of these that did not come back.
+    /// Number of these that did not come back.
     pub lost: u64,
     /// Frames that the tester failed to send.
     pub unsent: u64,
 }
 
-/// What an outcome means.
+/// What the result of a trial means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// The tested device forwarded enough.
+    /// The device under test forwarded enough frames.
     Pass,
-    /// It lost too many.
+    /// The device under test lost too many frames.
     Loss,
-    /// The tester did not send enough to tell.
+    /// The tester did not send enough frames to judge.
     TesterLimited,
 }
 
-/// One trial that was done.
+/// A trial of a search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SearchTrial {
-    /// What was asked for.
+    /// What was requested.
     pub step: Step,
-    /// What came of it.
+    /// What was measured.
     pub outcome: Outcome,
-    /// What that means.
+    /// What it means.
     pub verdict: Verdict,
 }
 
@@ -125,24 +124,24 @@ pub struct SearchTrial {
 pub enum End {
     /// The bounds are close enough, and the lower one is confirmed.
     Converged,
-    /// Even the highest load passed: the result is a lower bound.
+    /// Even the highest rate passed, so the result is a lower bound.
     MaximumPassed,
-    /// The upper bound is the tester's: the result is a lower bound.
+    /// The tester could not send faster, so the result is a lower bound.
     TesterLimited,
-    /// Even the lowest load failed.
+    /// Even the lowest rate failed.
     MinimumFailed,
-    /// The trials were used up first: the bounds hold, but are wide or not confirmed.
+    /// The maximum number of trials was reached; the bounds hold, but are wide or unconfirmed.
     GaveUp,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Found {
-    /// The largest load that passed below the smallest that failed.
+    /// Highest rate that passed, below the lowest that failed; None if none passed.
     pub lower_pps: Option<u64>,
-    /// The smallest load that failed.
+    /// Lowest rate that failed; None if none did.
     pub upper_pps: Option<u64>,
-    /// Why it ended.
+    /// Why the search ended.
     pub end: End,
 }
 
@@ -154,7 +153,7 @@ struct Tally {
     tester_limited: u32,
 }
 
-/// Binary search in steps of equal ratio.
+/// A binary search in steps of equal ratio.
 #[derive(Clone, Debug)]
 pub struct BinarySearch {
     config: SearchConfig,
@@ -163,30 +162,30 @@ pub struct BinarySearch {
 }
 
 impl BinarySearch {
-    /// Checks the configuration.
+    /// Starts a search; returns an error for an invalid configuration.
     pub fn new(config: SearchConfig) -> Result<Self, Error> {
         let SearchConfig { min_pps, max_pps, width_ppm, failures_needed, max_trials, .. } = config;
         if min_pps == 0 || min_pps >= max_pps {
             return Err(Error::invalid(
                 format!("search from {min_pps} to {max_pps} pps"),
-                "expected a lowest load from 1 pps on and a highest above it",
+                "expected a lowest rate of at least 1 pps and a higher highest rate",
             ));
         }
         if !(1..1_000_000).contains(&width_ppm) || failures_needed == 0 || max_trials == 0 {
             return Err(Error::invalid(
                 format!("search to {width_ppm} ppm, {failures_needed} failures, {max_trials} trials"),
-                "expected a width from 1 to 999,999 ppm, and failures and trials from 1 on",
+                "expected a width of 1 to 999,999 ppm, and at least 1 failure and 1 trial",
             ));
         }
         Ok(Self { config, trials: Vec::new(), loads: BTreeMap::new() })
     }
 
-    /// The trial to do next; `None` when the search has ended.
+    /// The next trial; `None` when the search has ended.
     pub fn next_load(&self) -> Option<Step> {
         self.decide().ok()
     }
 
-    /// Tells what came of the trial that [`next_load`](Self::next_load) asked for.
+    /// Records the result of the trial that [`next_load`](Self::next_load) asked for.
     pub fn record(&mut self, step: Step, outcome: Outcome) -> Verdict {
         let verdict = self.judge(outcome);
         let tally = self.loads.entry(step.load_pps).or_default();
@@ -202,18 +201,18 @@ impl BinarySearch {
         verdict
     }
 
-    /// What was found; `None` while the search goes on.
+    /// The result; `None` while the search runs.
     pub fn found(&self) -> Option<Found> {
         self.decide().err()
     }
 
-    /// What is known so far, for a search that is interrupted.
+    /// The bounds known so far, for an interrupted search.
     pub fn bounds(&self) -> (Option<u64>, Option<u64>) {
         let upper = self.upper();
         (self.lower(upper), upper)
     }
 
-    /// All trials, in the order in which they were done.
+    /// All trials, in order.
     pub fn trials(&self) -> &[SearchTrial] {
         &self.trials
     }
@@ -242,7 +241,7 @@ impl BinarySearch {
         below.into_iter().find(|(_, tally)| tally.passes > 0).map(|(load, _)| *load)
     }
 
-    /// The next step, or the end.
+    /// Chooses the next trial, or ends the search.
     fn decide(&self) -> Result<Step, Found> {
         let config = &self.config;
         let upper = self.upper();
@@ -284,7 +283,7 @@ impl BinarySearch {
     }
 }
 
-/// Between `low` and `high`, neither of them; `high - low` is at least 2.
+/// The geometric mean of `low` and `high`, different from both; `high - low` must be at least 2.
 fn geometric_middle(low: u64, high: u64) -> u64 {
     let middle = (low as f64 * high as f64).sqrt() as u64;
     middle.clamp(low + 1, high - 1)

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use crate::Random;
 
-/// Runs in both groups up to which the U test is exact: all rearrangements are then counted in integers
-/// that an f64 holds (50 over 25 is below 2^53).
+/// Largest number of runs in both groups for an exact U test: it counts all rearrangements in integers that an f64
+/// can hold (50 over 25 is below 2^53).
 const EXACT_UP_TO: usize = 50;
 
-/// The middle value, or the mean of the two middle ones; `None` without values or with one that is NaN.
+/// The median; `None` without values or if one is NaN.
 pub fn median(values: &[f64]) -> Option<f64> {
     if values.is_empty() || values.iter().any(|v| v.is_nan()) {
         return None;
@@ -26,14 +26,14 @@ fn sorted_median(sorted: &[f64]) -> f64 {
 /// A value with its 95 % confidence interval.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Interval {
-    /// The best guess.
+    /// The estimate.
     pub value: f64,
-    /// The interval; `None` with too few values for one.
+    /// The interval; `None` with too few values.
     pub ci95: Option<(f64, f64)>,
 }
 
-/// The mean of independent replications, with Student's interval: mean ± t(n - 1) s / √n. From 2 values on there is an
-/// interval; `None` without values or with one that is not finite.
+/// Mean of independent values with Student's interval: mean ± t(n - 1) s / √n, from 2 values. `None` without values
+/// or if one is not finite.
 ///
 /// Source: A. M. Law, "Simulation modeling and analysis", 4.5 and 9.4.1 (fixed-sample-size procedure).
 pub fn mean_interval(values: &[f64]) -> Option<Interval> {
@@ -50,8 +50,8 @@ pub fn mean_interval(values: &[f64]) -> Option<Interval> {
     Some(Interval { value: mean, ci95 })
 }
 
-/// The median, with the interval between order statistics whose ranks follow from the binomial distribution: no assumption
-/// of a distribution. From 6 values on there is an interval.
+/// Median with the interval between order statistics whose ranks follow from the binomial distribution; it assumes no
+/// distribution of the values. The interval needs 6 values.
 ///
 /// Source: J.-Y. Le Boudec, "Performance evaluation of computer and communication systems", theorem 2.1.
 pub fn median_interval(values: &[f64]) -> Option<Interval> {
@@ -63,9 +63,10 @@ pub fn median_interval(values: &[f64]) -> Option<Interval> {
     Some(Interval { value, ci95 })
 }
 
-/// The 97.5 % quantile of Student's distribution with so many degrees of freedom, from 1 on.
+/// The 97.5 % quantile of Student's distribution with this many degrees of freedom, at least 1.
 ///
-/// Source: NIST/SEMATECH, "e-Handbook of statistical methods", 1.3.6.7.2, up to 30; beyond, Abramowitz and Stegun, 26.7.5.
+/// Source: NIST/SEMATECH, "e-Handbook of statistical methods", 1.3.6.7.2, up to 30; beyond, Abramowitz and Stegun,
+/// 26.7.5.
 fn student_975(freedom: u64) -> f64 {
     const TABLE: [f64; 30] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
@@ -79,19 +80,19 @@ fn student_975(freedom: u64) -> f64 {
     x + (x.powi(3) + x) / (4.0 * v) + (5.0 * x.powi(5) + 16.0 * x.powi(3) + 3.0 * x) / (96.0 * v * v)
 }
 
-/// What a Mann-Whitney test found.
+/// The result of a Mann-Whitney test.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct MannWhitney {
-    /// U of the first group: pairs in which it is the greater one, ties as a half.
+    /// U of the first group: pairs in which its value is greater; ties count as a half.
     pub u: f64,
-    /// Two-sided p: the share of rearrangements at least as far from the mean U as this one.
+    /// Two-sided p: share of the rearrangements whose U is at least as far from the mean.
     pub p: f64,
-    /// Whether p is exact, or a normal approximation with tie and continuity correction.
+    /// Whether p is exact, or a normal approximation with corrections for ties and continuity.
     pub exact: bool,
 }
 
-/// Whether two groups of runs differ in location, whatever their distribution. Ties are handled in the
-/// exact test too: it rearranges the mid-ranks. `None` if a group is empty or holds NaN.
+/// Tests whether two groups of runs differ in location, whatever their distribution. The exact test also handles
+/// ties, by rearranging mid-ranks. `None` if a group is empty or contains NaN.
 ///
 /// Source: Mann, Whitney 1947; Hollander, Wolfe, Chicken, "Nonparametric statistical methods", 4.1.
 pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<MannWhitney> {
@@ -121,7 +122,7 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<MannWhitney> {
     Some(MannWhitney { u, p, exact: false })
 }
 
-/// Share of the choices of `size` of the doubled `ranks` whose sum is as far from the mean as `seen`.
+/// Share of the choices of `size` of the doubled `ranks` whose sum is at least as far from the mean as `seen`.
 fn exact_p(ranks: &[u64], size: usize, seen: u64) -> f64 {
     // ways[k]: sum of k chosen ranks -> number of choices.
     let mut ways: Vec<BTreeMap<u64, f64>> = vec![BTreeMap::new(); size + 1];
@@ -142,7 +143,8 @@ fn exact_p(ranks: &[u64], size: usize, seen: u64) -> f64 {
     ways[size].iter().filter(|(sum, _)| (**sum * n).abs_diff(mean) >= far).map(|(_, n)| n).sum::<f64>() / all
 }
 
-/// P(|Z| >= z) of the standard normal distribution, to 1.2e-7 relative.
+/// P(|Z| >= z) of the standard normal distribution, with a relative error below 1.2e-7.
+///
 /// Source: Press et al., "Numerical recipes", 6.2 (erfcc).
 fn normal_two_sided(z: f64) -> f64 {
     let x = z / std::f64::consts::SQRT_2;
@@ -163,10 +165,10 @@ fn normal_two_sided(z: f64) -> f64 {
     (t * (-x * x + series).exp()).min(1.0)
 }
 
-/// A ratio and its 95 % interval.
+/// A ratio and its 95 % confidence interval.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Ratio {
-    /// Median of the first group over the median of the second.
+    /// Median of the first group divided by the median of the second.
     pub ratio: f64,
     /// Lower end of the 95 % interval.
     pub ci95_low: f64,
@@ -174,11 +176,11 @@ pub struct Ratio {
     pub ci95_high: f64,
 }
 
-/// The ratio of two medians, with a percentile bootstrap (Efron, Tibshirani, "An introduction to the
-/// bootstrap", 13.3) of `resamples` drawn with `seed`.
+/// The ratio of two medians, with a percentile bootstrap (Efron, Tibshirani, "An introduction to the bootstrap",
+/// 13.3) of `resamples` samples drawn with `seed`.
 ///
-/// `None` with fewer than 6 runs in a group (no 95 % interval of a median exists below), fewer than 40
-/// resamples, a NaN, or a value not above 0.
+/// `None` with fewer than 6 runs in a group (below, a median has no 95 % interval), fewer than 40 resamples, a NaN,
+/// or a value not above 0.
 pub fn ratio_of_medians(a: &[f64], b: &[f64], resamples: usize, seed: u64) -> Option<Ratio> {
     const FEWEST_RUNS: usize = 6;
     let usable = |group: &[f64]| group.len() >= FEWEST_RUNS && group.iter().all(|v| *v > 0.0 && v.is_finite());

@@ -15,147 +15,151 @@ use units::{Nanos, PacketRate};
 use super::run::{Xdp, ZeroCopyName};
 use super::values::{deferral, filter, mac, parts, span};
 
-/// What is measured.
+/// What to measure.
 #[derive(Subcommand, Debug)]
 pub enum Bench {
-    /// How late frames come back at one load, beside the CPU time that it costs the other end.
+    /// Measures how late frames come back at one load, and the CPU time that the other end uses.
     ///
-    /// Latency counts from the time at which a frame was meant to be sent. Exit status 1: the goal is
-    /// missed, or not shown to be held.
+    /// Latency counts from the time at which a frame was due to be sent, so that a delayed sender does not hide any.
+    /// Exit status 1 if the goal is missed, or if the samples are too few to show that it is met.
     Latency(Latency),
-    /// The highest rate without loss, and the latency there; or, with --flood, what comes back at most.
+    /// Searches for the highest rate without loss and measures latency there, or floods the other end (--flood).
     Load(Load),
 }
 
-/// `apus bench latency`
+/// Arguments of `apus bench latency`.
 #[derive(Args, Debug)]
 pub struct Latency {
-    /// Our port, the frames and the other end.
+    /// The tester's port, the frames and the device under test.
     #[command(flatten)]
     pub bed: Bed,
-    /// When frames are due: constant:20kpps, constant:350us, poisson:20kpps, burst:32@1ms[,rate=1Mpps],
+    /// When to send frames: constant:20kpps, constant:350us, poisson:20kpps, burst:32@1ms[,rate=1Mpps],
     /// slot:500us,frames=4,jitter=20us, pareto:30kpps[,alpha=1.5], ramp:1kpps-100kpps@2s[,gaps=even] or pcap:FILE.
     #[arg(long, value_name = "SCHEDULE", default_value = "constant:350us")]
     pub schedule: Schedule,
-    /// How long to send, after the warm-up.
+    /// Time to send after the warm-up.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "5s")]
     pub duration: Nanos,
-    /// What the latency must hold, such as p99=40us: judged by the samples outside the gaps in which the
-    /// host took a spinning loop's CPU.
+    /// Latency goal, such as p99=40us. Samples taken while the host had stopped a busy-looping thread are left out.
     #[arg(long, value_name = "GOAL")]
     pub goal: Option<Goal>,
-    /// Measure so often; each time makes a result of its own.
+    /// Measure N times; each time gives its own result.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
-    /// Write the latencies to a CSV file: lowest value of each bucket in ns, samples, samples outside gaps.
+    /// Write the latencies to a CSV file with these columns: lower bound of the bucket in ns, samples, samples
+    /// outside such stops.
     #[arg(long, value_name = "FILE")]
     pub histogram: Option<PathBuf>,
 }
 
-/// `apus bench load`
+/// Arguments of `apus bench load`.
 #[derive(Args, Debug)]
 pub struct Load {
-    /// Our port, the frames and the other end.
+    /// The tester's port, the frames and the device under test.
     #[command(flatten)]
     pub bed: Bed,
-    /// The lowest rate of interest.
+    /// Lowest rate to try.
     #[arg(long, value_name = "RATE", default_value = "1kpps")]
     pub min_rate: PacketRate,
-    /// The highest rate to try: what this tester can do.
+    /// Highest rate to try; set it to what this tester can send.
     #[arg(long, value_name = "RATE", default_value = "2Mpps")]
     pub max_rate: PacketRate,
-    /// The share of the frames that may be lost: 0, 100ppm, 0.1%.
+    /// Share of frames that may be lost: 0, 100ppm or 0.1%.
     #[arg(long, value_name = "SHARE", value_parser = parts, default_value = "0")]
     pub loss: u32,
-    /// How close the bounds have to come.
+    /// End the search when its bounds are this close, as a share of the rate: 100ppm or 5%.
     #[arg(long, value_name = "SHARE", value_parser = parts, default_value = "5%")]
     pub width: u32,
-    /// Trials as RFC 2544 wants them: 60 s, no tolerance, to within 0.5 % unless --width says otherwise.
+    /// Follow RFC 2544: trials of 60 s, no loss allowed, and a width of 0.5 % unless --width is given.
     #[arg(long, conflicts_with = "flood")]
     pub rfc2544: bool,
-    /// No search: send as fast as possible, and say what came back.
+    /// Send as fast as possible instead of searching, and report what comes back.
     #[arg(long)]
     pub flood: bool,
-    /// How long a confirming trial, the latency trial or the flood lasts [default: 1s; 60s with --rfc2544].
+    /// Duration of each confirming trial, of the latency trial or of the flood [default: 1s; 60s with --rfc2544].
     #[arg(long, value_name = "DURATION", value_parser = span)]
     pub duration: Option<Nanos>,
 }
 
-/// What both have in common.
+/// Arguments that `bench latency` and `bench load` share.
 #[derive(Args, Debug)]
 pub struct Bed {
-    /// Our interface, the tester's. Frames go out there and come back there.
+    /// Network interface of the tester. Frames leave and return through it.
     #[arg(long, value_name = "IF", help_heading = "Tester's port")]
     pub port: String,
-    /// Its queue.
+    /// Queue of the interface.
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Tester's port")]
     pub queue: u32,
-    /// Its network namespace, as `ip netns list` shows it.
+    /// Network namespace of the interface, as `ip netns list` shows it [default: the current one].
     #[arg(long, value_name = "NAME", help_heading = "Tester's port")]
     pub netns: Option<String>,
-    /// The CPU that the tester spins on [default: not pinned].
+    /// CPU on which the tester busy-loops [default: not pinned].
     #[arg(long, value_name = "CPU", help_heading = "Tester's port")]
     pub cpu: Option<usize>,
-    /// Run the tester in SCHED_FIFO at this priority, 1 to 99.
+    /// Run the tester under SCHED_FIFO at this priority, 1 to 99 [default: the normal scheduling class].
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99), help_heading = "Tester's port")]
     pub fifo: Option<u8>,
-    /// Defer our queue's interrupts: empty polls, and the time until the next poll, such as 2,200us.
+    /// Defer the queue's interrupts: number of empty polls, then the time until the next poll, such as 2,200us
+    /// [default: as the interface is set].
     #[arg(long, value_name = "COUNT,TIMEOUT", value_parser = deferral, help_heading = "Tester's port")]
     pub defer: Option<NapiDeferral>,
-    /// Where our XDP program runs.
+    /// Where to run the tester's XDP program.
     #[arg(long, value_enum, default_value_t = Xdp::Auto, help_heading = "Tester's port")]
     pub xdp: Xdp,
-    /// Whether the driver receives straight into our memory.
+    /// Whether the driver receives directly into the tester's memory (zero copy).
     #[arg(long, value_enum, default_value_t = ZeroCopyName::Auto, help_heading = "Tester's port")]
     pub zero_copy: ZeroCopyName,
-    /// Descriptors of each ring, a power of two.
+    /// Descriptors in each ring, a power of two.
     #[arg(long, value_name = "N", default_value_t = 2048, help_heading = "Tester's port")]
     pub ring: u32,
-    /// Which frames we take from the kernel [default: ethertype=0x88b5; with --udp or a capture all].
+    /// Frames to take from the kernel: all, ethertype=0x88b5 or udp=7-9 [default: ethertype=0x88b5; all with --udp or
+    /// a capture].
     #[arg(long, value_parser = filter, help_heading = "Tester's port")]
     pub filter: Option<Filter>,
 
-    /// Octets of each frame, its check sequence (4) included: 64 to 9004.
-    #[arg(long, value_name = "OCTETS", default_value = "64", help_heading = "Frames")]
+    /// Size of each frame in bytes, including the 4-byte check sequence: 64 to 9004.
+    #[arg(long, value_name = "BYTES", default_value = "64", help_heading = "Frames")]
     pub frame: FrameSize,
-    /// Destination MAC address, or broadcast [default: that of dut0 in a lab of `apus lab up pair`].
+    /// Destination MAC address, or broadcast [the default is the address of dut0 in a lab of `apus lab up pair`].
     #[arg(long, value_name = "MAC", value_parser = mac, default_value = "02:61:70:75:00:01", help_heading = "Frames")]
     pub mac: MacAddress,
-    /// Send UDP over IPv4, such as 10.77.0.1:5000-10.77.0.2:7 [default: EtherType 0x88b5].
+    /// Send UDP over IPv4, such as 10.77.0.1:5000-10.77.0.2:7 [default: EtherType 0x88b5 without IP].
     #[arg(long, value_name = "SRC:PORT-DST:PORT", help_heading = "Frames")]
     pub udp: Option<UdpText>,
-    /// For random schedules.
+    /// Random seed of the schedule: the same seed gives the same send times.
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Frames")]
     pub seed: u64,
-    /// Sent first, and left out of the result.
+    /// Time to send before the measurement; frames of this time are not counted.
     #[arg(long, value_name = "DURATION", default_value = "100ms", help_heading = "Frames")]
     pub warm_up: Nanos,
 
-    /// The Apus instance at the other end: for its CPU time, and the gaps in which the host took its CPU.
+    /// Apus instance at the other end; its CPU time and the times when the host stopped it are read from its
+    /// telemetry.
     #[arg(long, value_name = "NAME", help_heading = "Device under test")]
     pub instance: Option<String>,
-    /// Where instances leave their telemetry.
+    /// Read the telemetry of running instances from DIR.
     #[arg(long, value_name = "DIR", default_value = live::telemetry::ROOT, help_heading = "Device under test")]
     pub telemetry: PathBuf,
-    /// The process at the other end, for its CPU time; with --instance, that of all its threads instead of the workers'.
+    /// Process at the other end; its CPU time is reported. With --instance, that of all its threads, not only of the
+    /// workers.
     #[arg(long, conflicts_with = "tid", help_heading = "Device under test")]
     pub pid: Option<u32>,
-    /// The thread at the other end, for its CPU time.
+    /// Thread at the other end; its CPU time is reported.
     #[arg(long, conflicts_with = "instance", help_heading = "Device under test")]
     pub tid: Option<u32>,
 
     /// Print the result as JSON (schema apus.bench/1).
     #[arg(long, help_heading = "Results")]
     pub json: bool,
-    /// Write the result as JSON to a file, for `apus report`.
+    /// Write the result as JSON to FILE, for `apus report`.
     #[arg(short, long, value_name = "FILE", help_heading = "Results")]
     pub output: Option<PathBuf>,
 }
 
-/// Six octets; clap would take the bare array for something else.
+/// The six bytes of a MAC address. An alias, because clap reads a bare array differently.
 pub type MacAddress = [u8; 6];
 
-/// `10.77.0.1:5000-10.77.0.2:7`.
+/// `SRC:PORT-DST:PORT` over IPv4, such as `10.77.0.1:5000-10.77.0.2:7`; no port is 0 and no address is 0.0.0.0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UdpText {
     source: SocketAddrV4,
@@ -165,7 +169,7 @@ pub struct UdpText {
 impl FromStr for UdpText {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = "expected SRC:PORT-DST:PORT such as 10.77.0.1:5000-10.77.0.2:7";
+        let wrong = "expected SRC:PORT-DST:PORT, such as 10.77.0.1:5000-10.77.0.2:7";
         let (source, destination) = text.split_once('-').ok_or(wrong)?;
         let read = |text: &str| text.parse::<SocketAddrV4>().ok().filter(|a| a.port() > 0 && usable(*a.ip()));
         Ok(Self { source: read(source).ok_or(wrong)?, destination: read(destination).ok_or(wrong)? })

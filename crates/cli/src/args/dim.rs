@@ -7,48 +7,51 @@ use clap::{Args, Subcommand, ValueEnum};
 /// Linux's dynamic interrupt moderation (lib/dim), bit for bit.
 #[derive(Subcommand, Debug)]
 pub enum Dim {
-    /// Feeds recorded calls to DIM, and shows or compares its state after each.
+    /// Runs DIM on recorded samples, and shows its state after each or compares it with the recorded one.
     ///
-    /// The file is CSV with a header; columns are found by name. For a network queue: apply, time_ns,
-    /// events, packets, bytes; for RDMA: apply, time_ns, completions. apply is `reset` (a new instance, whose
-    /// profile_ix is that of the row, else 0), 1 (before this call the driver had programmed the profile) or
-    /// 0. restart_time_ns is what the clock says if a new window begins in the call [default: time_ns]; run
-    /// is not looked at. Where state, tune_state, profile_ix, steps_right, steps_left or tired are there,
-    /// they are compared with what DIM comes to: exit status 1 if one differs.
+    /// The file is CSV with a header; its columns may be in any order. For a network queue they are apply, time_ns,
+    /// events, packets and bytes; for RDMA apply, time_ns and completions.
+    ///
+    /// apply is `reset` to start a new instance, 1 if the driver had programmed the chosen profile before this call,
+    /// or 0. A new instance starts at the profile_ix of its row, or at 0. The optional restart_time_ns is the clock
+    /// when a new window begins during the call [default: time_ns]. The column run is ignored.
+    ///
+    /// The optional columns state, tune_state, profile_ix, steps_right, steps_left and tired are compared with DIM's
+    /// state. Exit status 1 if one of them differs.
     Replay(Replay),
 }
 
-/// `apus dim replay`
+/// Arguments of `apus dim replay`.
 #[derive(Args, Debug)]
 pub struct Replay {
-    /// The calls.
+    /// CSV file with the recorded calls of DIM.
     #[arg(value_name = "FILE.csv")]
     pub file: PathBuf,
-    /// Which of DIM's tables and variants.
+    /// DIM table and variant to use.
     #[arg(long, value_enum, default_value_t = Mode::RxEqe)]
     pub mode: Mode,
-    /// Print one JSON document (schema apus.dim-replay/1), with the state after each call.
+    /// Print one JSON document (schema apus.dim-replay/1) with the state after each call.
     #[arg(long)]
     pub json: bool,
 }
 
-/// DIM's tables, and its RDMA variant.
+/// DIM's tables of moderation profiles, and its RDMA variant.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// Receive; the timer starts at the event.
+    /// Receive; the moderation timer starts at the first event.
     RxEqe,
-    /// Receive; every completion starts the timer anew.
+    /// Receive; each completion restarts the moderation timer.
     RxCqe,
-    /// Transmit; the timer starts at the event.
+    /// Transmit; the moderation timer starts at the first event.
     TxEqe,
-    /// Transmit; every completion starts the timer anew.
+    /// Transmit; each completion restarts the moderation timer.
     TxCqe,
-    /// RDMA completion queues.
+    /// RDMA completion queue.
     Rdma,
 }
 
 impl Mode {
-    /// As it is typed.
+    /// The value of `--mode` that selects it.
     pub fn name(self) -> &'static str {
         match self {
             Self::RxEqe => "rx-eqe",

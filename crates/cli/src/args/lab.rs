@@ -10,72 +10,74 @@ use tester::lab::Preset;
 /// What to do with a lab.
 #[derive(Subcommand, Debug)]
 pub enum Lab {
-    /// Makes a lab; one of the same name is taken down first.
+    /// Creates a lab; an existing lab of the same name is removed first.
     ///
-    /// pair: tx0 in tx, joined to dut0 in dut, for measurements. wire: left0 and right0, with dutl and dutr
-    /// between them, for l2fwd. routed: the same in two subnets, for l3fwd.
+    /// Preset pair, for measurements: interface tx0 in namespace tx, joined to dut0 in dut.
+    /// Preset wire, for l2fwd: left0 in left joined to dutl in dut, and dutr in dut joined to right0 in right.
+    /// Preset routed, for l3fwd: the same interfaces, in two subnets.
     Up(Up),
-    /// Takes a lab down; nothing there is fine.
+    /// Removes a lab; it is no error if there is none.
     Down {
-        /// The lab's name.
+        /// Name of the lab.
         #[arg(default_value = "demo")]
         name: String,
     },
-    /// Lists the labs of this machine.
+    /// Lists the labs of this host.
     List {
         /// Print one JSON document (schema apus.lab/1).
         #[arg(long)]
         json: bool,
     },
-    /// Runs a command in a namespace of a lab: apus lab exec demo tx -- ip address
+    /// Runs a command in a namespace of a lab, such as `apus lab exec demo tx -- ip address`.
     Exec {
-        /// The lab's name.
+        /// Name of the lab.
         name: String,
-        /// The namespace's role: tx, dut, left, right.
+        /// Role of the namespace: tx, dut, left or right.
         role: String,
-        /// The command.
+        /// Command to run, with its arguments.
         #[arg(required = true, last = true, value_name = "COMMAND")]
         command: Vec<OsString>,
     },
 }
 
-/// `apus lab up`
+/// Arguments of `apus lab up`.
 #[derive(Args, Debug)]
 pub struct Up {
-    /// pair, wire or routed.
+    /// Layout of the lab: pair, wire or routed.
     #[arg(default_value = "pair", value_name = "PRESET")]
     pub preset: Preset,
-    /// The lab's name: its namespaces are apus-NAME-ROLE.
+    /// Name of the lab; its namespaces are called apus-NAME-ROLE.
     #[arg(long, default_value = "demo")]
     pub name: String,
-    /// Queues of each interface.
+    /// Number of queues of each interface [default: 1].
     #[arg(long, value_name = "N")]
     pub queues: Option<u32>,
-    /// The largest packet of each link, in octets.
-    #[arg(long, value_name = "OCTETS")]
+    /// MTU of each link in bytes [default: 1500].
+    #[arg(long, value_name = "BYTES")]
     pub mtu: Option<u32>,
 }
 
-/// `apus report`
+/// Arguments of `apus report`.
 #[derive(Args, Debug)]
 pub struct Report {
-    /// Results of `apus bench`, or of `apus probe`, as -o or --json wrote them.
+    /// JSON results of `apus bench` or `apus probe`, written with -o or --json.
     #[arg(required = true, value_name = "RESULT.json")]
     pub results: Vec<PathBuf>,
-    /// The file to write: one HTML file that needs nothing else.
+    /// Write the report, one self-contained HTML file, to FILE.
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     pub output: PathBuf,
-    /// The heading [default: what the results are of].
+    /// Heading of the report [default: chosen from the results].
     #[arg(long)]
     pub title: Option<String>,
 }
 
-/// `apus replay`
+/// Arguments of `apus replay`.
 #[derive(Args, Debug)]
 pub struct Replay {
-    /// What `apus run --record` wrote.
+    /// File written by `apus run --record`.
     pub file: PathBuf,
-    /// Goal for which to compute the least possible CPU time, such as p99=60us. Default: that of the recorded mode.
+    /// Latency goal for which to compute the least possible CPU time, such as p99=60us [default: the goal of the
+    /// recorded run].
     #[arg(long, value_name = "GOAL")]
     pub goal: Option<Goal>,
     /// Print one JSON document (schema apus.replay/1).

@@ -17,82 +17,82 @@ use units::{Hertz, Nanos, PacketRate};
 use super::bench::MacAddress;
 use super::values::{mac, span};
 
-/// What is measured.
+/// What to measure.
 #[derive(Subcommand, Debug)]
 pub enum Probe {
-    /// Lateness of a periodic timer. A stall counts with every period that it swallowed.
+    /// Measures how late a periodic timer fires. A stall counts once for every period it covers.
     Timer(Timer),
-    /// Gaps in a loop that never sleeps: who took the CPU, for how long, and what it means for packets.
+    /// Measures gaps in a loop that never sleeps: what took the CPU, for how long, and the effect on packets.
     Jitter(Jitter),
-    /// Handing over from one thread to another: context switch, and wake-up across CPUs.
+    /// Measures the time to hand over from one thread to another: context switches, and wake-ups across CPUs.
     Switch(Switch),
-    /// Delivery of a frame to user space, in a lab of its own or on a port whose frames come back.
+    /// Measures the delivery of a frame to user space, over a veth pair or on a port whose frames come back.
     Interrupt(Interrupt),
-    /// What it takes to come out of each idle state, woken by a timer and by others. Changes idle states while it
-    /// runs, through the journal.
+    /// Measures the time to wake from each idle state, by a timer and by other sources. Changes idle states while it
+    /// runs, and rolls them back afterwards.
     Idle(Idle),
-    /// From asking for a frequency to having it, and how long the core stands still. Changes the frequency while it
-    /// runs, through the journal.
+    /// Measures the time from a frequency request to the new frequency, and how long the core halts meanwhile.
+    /// Changes the frequency while it runs, and rolls it back afterwards.
     Frequency(Frequency),
-    /// What reading a clock costs, how fine it is, and whether the CPUs' counters agree.
+    /// Measures the cost and resolution of each clock, and whether the CPUs' time stamp counters agree.
     Clock(Clock),
-    /// All probes, in several short rounds: the platform profile.
+    /// Runs all probes in several short rounds, and writes the platform profile of this host.
     All(All),
-    /// Two profiles, or two results, term by term: what differs, and whether that is more than chance.
+    /// Compares two profiles or two results, figure by figure, and tells differences from chance.
     ///
-    /// Exit status 1: some term takes longer in B.
+    /// Exit status 1 if a figure is higher (slower) in B.
     Compare(Compare),
-    /// Results of cyclictest and oslat (--json) and of rtla hist (text), as results of ours.
+    /// Imports results of cyclictest and oslat (--json) and of rtla hist (text) as probe results.
     Import(Import),
 }
 
-/// Where the results go, and what ends a run.
+/// Where the results go.
 #[derive(Args, Clone, Debug)]
 pub struct Outputs {
     /// Print the result as JSON (schema apus.probe/1).
     #[arg(long, help_heading = "Results")]
     pub json: bool,
-    /// Write the result as JSON to a file, for `apus report` and `apus probe compare`.
+    /// Write the result as JSON to FILE, for `apus report` and `apus probe compare`.
     #[arg(short, long, value_name = "FILE", help_heading = "Results")]
     pub output: Option<PathBuf>,
-    /// Write the result as one self-contained HTML file.
+    /// Write a report, one self-contained HTML file, to FILE.
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub html: Option<PathBuf>,
 }
 
-/// Where and under what a probe runs.
+/// The scheduling class and load under which a probe runs, and its threshold.
 #[derive(Args, Clone, Debug)]
 pub struct Conditions {
-    /// Run the measuring threads in SCHED_FIFO at this priority, 1 to 99 [default: the normal class].
+    /// Run the measuring threads under SCHED_FIFO at this priority, 1 to 99 [default: the normal scheduling class].
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99))]
     pub priority: Option<u8>,
-    /// What the host is given to do meanwhile: none, cpu, memory, network or io (with stress-ng).
+    /// Load to run on the host during the measurement: none, cpu, memory, network or io (needs stress-ng).
     #[arg(long, value_name = "KIND", default_value = "none")]
     pub load: Load,
-    /// End at the first sample above this, explain it, and exit with status 1.
+    /// Stop at the first sample above DURATION, explain it, and exit with status 1.
     #[arg(long, value_name = "DURATION", value_parser = span)]
     pub fail_over: Option<Nanos>,
 }
 
-/// `apus probe timer`
+/// Arguments of `apus probe timer`.
 #[derive(Args, Debug)]
 pub struct Timer {
-    /// CPUs to measure on, a thread each: 1, 0-3 or 0,2 [default: the last CPU of this process].
+    /// CPUs to measure on, one thread each: 1, 0-3 or 0,2 [default: the last CPU of this process].
     #[arg(long, value_name = "CPUS")]
     pub cpu: Option<CpuList>,
-    /// From one activation to the next, from 10us on.
+    /// Time from one timer expiry to the next, at least 10us.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "1ms")]
     pub interval: Nanos,
-    /// How long to measure.
+    /// Time to measure.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "10s")]
     pub duration: Nanos,
-    /// How to wait: clock_nanosleep, timerfd or epoll.
+    /// System call to wait with: clock_nanosleep, timerfd or epoll.
     #[arg(long, value_name = "HOW", default_value = "clock_nanosleep")]
     pub wait: Wait,
-    /// Timer slack of the threads; 50us is the kernel's default for the normal class.
+    /// Timer slack of the measuring threads. The kernel's default for the normal class is 50us.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "1ns")]
     pub slack: Nanos,
-    /// Class, load and threshold.
+    /// Scheduling class, load and threshold.
     #[command(flatten)]
     pub conditions: Conditions,
     /// Where the results go.
@@ -100,35 +100,35 @@ pub struct Timer {
     pub outputs: Outputs,
 }
 
-/// `apus probe jitter`
+/// Arguments of `apus probe jitter`.
 #[derive(Args, Debug)]
 pub struct Jitter {
-    /// CPUs to spin on, a thread each: 1, 0-3 or 0,2 [default: the last CPU of this process].
+    /// CPUs on which to busy-loop, one thread each: 1, 0-3 or 0,2 [default: the last CPU of this process].
     #[arg(long, value_name = "CPUS")]
     pub cpu: Option<CpuList>,
-    /// How long to measure.
+    /// Time to measure.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "10s")]
     pub duration: Nanos,
-    /// Rounds of the loop longer than this are gaps, up to 100us.
+    /// Count each pass of the loop that takes longer than DURATION as a gap; at most 100us.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "1us")]
     pub gap_over: Nanos,
-    /// Gaps longer than this are explained, those with less than 5us between them together.
+    /// Explain gaps longer than DURATION. Gaps less than 5us apart are explained as one.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "10us")]
     pub explain_over: Nanos,
-    /// How causes are looked for: auto, trace, counters or none. Tracepoints cost the measured CPU some
-    /// hundred nanoseconds for each event.
+    /// How to find what caused a gap: auto, trace, counters or none. Each traced event costs the measured CPU some
+    /// hundred nanoseconds.
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub causes: Causes,
-    /// Reckon the packets that would have been lost at this rate.
+    /// Estimate how many packets would have been lost at this packet rate.
     #[arg(long, value_name = "RATE", help_heading = "Packets")]
     pub rate: Option<PacketRate>,
-    /// Descriptors of the ring that they wait in.
+    /// Descriptors in the receive ring in which these packets wait.
     #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Packets")]
     pub ring: u32,
-    /// Packets a second that the reader can take [default: any number].
+    /// Packets per second that the reader can process after a gap [default: unlimited].
     #[arg(long, value_name = "RATE", requires = "rate", help_heading = "Packets")]
     pub capacity: Option<PacketRate>,
-    /// Class, load and threshold.
+    /// Scheduling class, load and threshold.
     #[command(flatten)]
     pub conditions: Conditions,
     /// Where the results go.
@@ -136,26 +136,26 @@ pub struct Jitter {
     pub outputs: Outputs,
 }
 
-/// `apus probe switch`
+/// Arguments of `apus probe switch`.
 #[derive(Args, Debug)]
 pub struct Switch {
-    /// The CPU of one thread [default: the last CPU of this process].
+    /// CPU of the first thread [default: the last CPU of this process].
     #[arg(long, value_name = "CPU")]
     pub cpu: Option<usize>,
-    /// The CPU of the other; the same one for a context switch [default: both cases, with the first CPU of
-    /// this process for different CPUs].
+    /// CPU of the second thread; the same CPU measures a context switch [default: measure both, on the same CPU and
+    /// with the first CPU of this process].
     #[arg(long, value_name = "CPU")]
     pub peer: Option<usize>,
-    /// How they wake each other: futex, pipe or eventfd [default: all].
+    /// How the threads wake each other: futex, pipe or eventfd [default: all].
     #[arg(long, value_name = "HOW")]
     pub via: Option<Via>,
-    /// For how long a thread spins before it wakes the other: until then the other has blocked.
+    /// Time that a thread busy-loops before it wakes the other, so that the other is surely blocked.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "20us")]
     pub pause: Nanos,
-    /// How long to measure each case.
+    /// Time to measure each case.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "1s")]
     pub duration: Nanos,
-    /// Class, load and threshold.
+    /// Scheduling class, load and threshold.
     #[command(flatten)]
     pub conditions: Conditions,
     /// Where the results go.
@@ -163,39 +163,38 @@ pub struct Switch {
     pub outputs: Outputs,
 }
 
-/// `apus probe interrupt`
+/// Arguments of `apus probe interrupt`.
 #[derive(Args, Debug)]
 pub struct Interrupt {
-    /// How the receiver waits: block, spin, busy (kernel busy polling) or suspend (interrupt suspension)
-    /// [default: all].
+    /// How the receiver waits: block, spin, busy (kernel busy polling) or suspend (IRQ suspension) [default: all].
     #[arg(long, value_name = "HOW")]
     pub wait: Option<Wakes>,
-    /// The receiver's CPU [default: the last CPU of this process].
+    /// CPU of the receiver [default: the last CPU of this process].
     #[arg(long, value_name = "CPU")]
     pub cpu: Option<usize>,
-    /// The sender's CPU; the receiver's own for the right one [default: the first CPU of this process, and for
-    /// block the receiver's too].
+    /// CPU of the sender; may be the receiver's [default: the first CPU of this process; for block, also the
+    /// receiver's].
     #[arg(long, value_name = "CPU", conflicts_with = "port")]
     pub sender: Option<usize>,
-    /// From one frame to the next.
+    /// Time from one frame to the next.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "350us")]
     pub interval: Nanos,
-    /// How long to measure each case.
+    /// Time to measure each case.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "2s")]
     pub duration: Nanos,
-    /// An interface whose frames come back by themselves (a loopback plug, a reflector) [default: a veth pair].
+    /// Interface whose frames come back, by a loopback plug or a reflector [default: a veth pair made for it].
     #[arg(long, value_name = "IF", help_heading = "Port")]
     pub port: Option<String>,
-    /// The receive queue on which they come back.
+    /// Receive queue on which the frames come back.
     #[arg(long, value_name = "N", default_value_t = 0, requires = "port", help_heading = "Port")]
     pub queue: u32,
-    /// Its network namespace, as `ip netns list` shows it.
+    /// Network namespace of the interface, as `ip netns list` shows it [default: the current one].
     #[arg(long, value_name = "NAME", requires = "port", help_heading = "Port")]
     pub netns: Option<String>,
     /// Destination MAC address of the frames, or broadcast.
     #[arg(long, value_name = "MAC", value_parser = mac, default_value = "broadcast", requires = "port", help_heading = "Port")]
     pub mac: MacAddress,
-    /// Class, load and threshold.
+    /// Scheduling class, load and threshold.
     #[command(flatten)]
     pub conditions: Conditions,
     /// Where the results go.
@@ -203,29 +202,29 @@ pub struct Interrupt {
     pub outputs: Outputs,
 }
 
-/// `apus probe idle`
+/// Arguments of `apus probe idle`.
 #[derive(Args, Debug)]
 pub struct Idle {
-    /// The CPU that sleeps [default: the last CPU of this process].
+    /// CPU that sleeps [default: the last CPU of this process].
     #[arg(long, value_name = "CPU")]
     pub cpu: Option<usize>,
-    /// The CPU that wakes it [default: the first CPU of this process].
+    /// CPU that wakes the sleeping one [default: the first CPU of this process].
     #[arg(long, value_name = "CPU")]
     pub peer: Option<usize>,
-    /// How one state is had: alone (all others disabled), or pm-qos (the exit latency limited).
+    /// How to enter each idle state: alone (disable all others) or pm-qos (limit the exit latency).
     #[arg(long, value_name = "HOW", default_value = "alone")]
     pub how: How,
-    /// What wakes it: timer, cpu, frame (over veth) [default: timer,cpu].
+    /// What wakes the sleeping CPU: timer, cpu, frame (over a veth pair) (comma-separated) [default: timer,cpu].
     #[arg(long, value_name = "SOURCES", value_delimiter = ',')]
     pub source: Vec<Source>,
-    /// For how long it sleeps [default: twice the state's target residency, at least 200us; in a guest that halts
-    /// 50us,100us,350us,1ms,10ms].
+    /// Time to sleep, one or several (comma-separated) [default: twice the target residency of the state, at least
+    /// 200us; in a guest that halts 50us,100us,350us,1ms,10ms].
     #[arg(long, value_name = "DURATIONS", value_delimiter = ',', value_parser = span)]
     pub sleep: Vec<Nanos>,
-    /// How long to measure each case.
+    /// Time to measure each case.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "1s")]
     pub duration: Nanos,
-    /// Run the measuring threads in SCHED_FIFO at this priority, 1 to 99 [default: the normal class].
+    /// Run the measuring threads under SCHED_FIFO at this priority, 1 to 99 [default: the normal scheduling class].
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99))]
     pub priority: Option<u8>,
     /// Where the results go.
@@ -233,31 +232,31 @@ pub struct Idle {
     pub outputs: Outputs,
 }
 
-/// `apus probe frequency`
+/// Arguments of `apus probe frequency`.
 #[derive(Args, Debug)]
 pub struct Frequency {
-    /// The CPU that works and is changed [default: the last CPU of this process].
+    /// CPU that runs the work and changes its frequency [default: the last CPU of this process].
     #[arg(long, value_name = "CPU")]
     pub cpu: Option<usize>,
-    /// How frequencies are asked for: governor, limits, hwp (MSR 0x774), or auto.
+    /// How to request a frequency: governor, limits, hwp (MSR 0x774) or auto.
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub via: Asks,
-    /// The frequencies, asked for in turn, such as 800MHz,2.1GHz [default: the lowest and the highest].
+    /// Frequencies to request in turn, such as 800MHz,2.1GHz [default: the lowest and the highest].
     #[arg(long, value_name = "FREQUENCIES", value_delimiter = ',')]
     pub levels: Vec<Hertz>,
-    /// How long a unit of work takes at the start.
+    /// Duration of one work item at the start of the measurement.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "10us")]
     pub work: Nanos,
-    /// From one request to the next, from 4ms on.
+    /// Time from one request to the next, at least 4ms.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "50ms")]
     pub period: Nanos,
-    /// Requests.
+    /// Number of frequency requests.
     #[arg(long, value_name = "N", default_value_t = 40)]
     pub changes: u32,
-    /// Units of work of which the longest makes a point of the figure.
+    /// Work items per plotted point; the point is the slowest of them.
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub batch: usize,
-    /// Run the work in SCHED_FIFO at this priority, 1 to 99 [default: the normal class].
+    /// Run the work under SCHED_FIFO at this priority, 1 to 99 [default: the normal scheduling class].
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99))]
     pub priority: Option<u8>,
     /// Where the results go.
@@ -265,16 +264,16 @@ pub struct Frequency {
     pub outputs: Outputs,
 }
 
-/// `apus probe clock`
+/// Arguments of `apus probe clock`.
 #[derive(Args, Debug)]
 pub struct Clock {
-    /// CPUs whose counters are compared, each with the first [default: all of this process].
+    /// CPUs whose time stamp counters to compare, each with the first [default: all of this process].
     #[arg(long, value_name = "CPUS")]
     pub cpu: Option<CpuList>,
-    /// From the first comparison of the counters to the second.
+    /// Time from the first comparison of the counters to the second.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "1s")]
     pub duration: Nanos,
-    /// Class, load and threshold.
+    /// Scheduling class, load and threshold.
     #[command(flatten)]
     pub conditions: Conditions,
     /// Where the results go.
@@ -282,57 +281,57 @@ pub struct Clock {
     pub outputs: Outputs,
 }
 
-/// `apus probe all`
+/// Arguments of `apus probe all`.
 #[derive(Args, Debug)]
 pub struct All {
-    /// The CPU that is measured [default: the last CPU of this process].
+    /// CPU to measure [default: the last CPU of this process].
     #[arg(long, value_name = "CPU")]
     pub cpu: Option<usize>,
-    /// Another one, to wake it and to send to it [default: the first CPU of this process].
+    /// Second CPU, which wakes the measured one and sends to it [default: the first CPU of this process].
     #[arg(long, value_name = "CPU")]
     pub peer: Option<usize>,
-    /// Run the measuring threads in SCHED_FIFO at this priority, 1 to 99 [default: the normal class].
+    /// Run the measuring threads under SCHED_FIFO at this priority, 1 to 99 [default: the normal scheduling class].
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99))]
     pub priority: Option<u8>,
-    /// What the host is given to do meanwhile: none, cpu, memory, network or io (with stress-ng).
+    /// Load to run on the host during the measurement: none, cpu, memory, network or io (needs stress-ng).
     #[arg(long, value_name = "KIND", default_value = "none")]
     pub load: Load,
-    /// Rounds: each is one sample of a comparison.
+    /// Number of rounds. Each round gives one sample for `apus probe compare`.
     #[arg(long, value_name = "N", default_value_t = ROUNDS, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
-    /// How long each case is measured in a round.
+    /// Time to measure each case in each round.
     #[arg(long, value_name = "DURATION", value_parser = span, default_value = "500ms")]
     pub slice: Nanos,
     /// Print the profile as JSON (schema apus.platform/1).
     #[arg(long, help_heading = "Results")]
     pub json: bool,
-    /// Write the profile as JSON to a file.
+    /// Write the profile as JSON to FILE.
     #[arg(short, long, value_name = "FILE", help_heading = "Results")]
     pub output: Option<PathBuf>,
-    /// Write it as one self-contained HTML file.
+    /// Write a report, one self-contained HTML file, to FILE.
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub html: Option<PathBuf>,
 }
 
-/// `apus probe compare`
+/// Arguments of `apus probe compare`.
 #[derive(Args, Debug)]
 pub struct Compare {
-    /// A profile of `apus probe all`, or a result of a probe.
+    /// First set: a profile of `apus probe all`, or the JSON result of one probe.
     pub a: PathBuf,
-    /// Another one.
+    /// Second set, of the same kind.
     pub b: PathBuf,
     /// Print the comparison as JSON (schema apus.probe-compare/1).
     #[arg(long)]
     pub json: bool,
-    /// Write it, with both sets, as one self-contained HTML file.
+    /// Write a report with both sets, one self-contained HTML file, to FILE.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }
 
-/// `apus probe import`
+/// Arguments of `apus probe import`.
 #[derive(Args, Debug)]
 pub struct Import {
-    /// What other tools wrote.
+    /// Output files of cyclictest, oslat or rtla.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// Where the results go.
@@ -340,14 +339,14 @@ pub struct Import {
     pub outputs: Outputs,
 }
 
-/// `1`, `0-3`, `0,2`: in this order, each once.
+/// CPU numbers in the order typed, each once: `1`, `0-3` or `0,2`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CpuList(pub Vec<usize>);
 
 impl FromStr for CpuList {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no list of CPUs; write 1, 0-3 or 0,2");
+        let wrong = || format!("{text:?} is not a list of CPUs; write 1, 0-3 or 0,2");
         let mut cpus = Vec::new();
         for part in text.split(',') {
             let (first, last) = part.split_once('-').unwrap_or((part, part));

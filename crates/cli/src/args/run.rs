@@ -15,61 +15,61 @@ use units::{Nanos, PacketRate};
 
 use super::values::{FaultText, PortText, deferral, filter, span};
 
-/// What is done to each frame.
+/// What the program does with each frame.
 #[derive(Subcommand, Debug)]
 pub enum App {
-    /// Discards every frame: to see what receiving costs.
+    /// Discards every frame, to measure what receiving costs.
     Drop {
-        /// Ports and waiting.
+        /// Ports, waiting mode, workers and results.
         #[command(flatten)]
         common: Common,
     },
-    /// Swaps the MAC addresses and returns every frame: what a tester needs at the other end.
+    /// Swaps the MAC addresses and returns every frame, as a tester's counterpart does.
     Macswap {
-        /// Ports and waiting.
+        /// Ports, waiting mode, workers and results.
         #[command(flatten)]
         common: Common,
     },
-    /// Forwards between two ports, as a wire does.
+    /// Forwards every frame from one port to the other, unchanged as on a wire.
     L2fwd {
-        /// Rewrite MAC addresses as DPDK's l2fwd does, instead of being a wire.
+        /// Rewrite MAC addresses as DPDK's l2fwd does, instead of leaving frames unchanged.
         #[arg(long)]
         rewrite: bool,
-        /// Finish TCP and UDP checksums that a sender on a veth pair left to hardware.
+        /// Compute the TCP and UDP checksums that a sender on a veth pair leaves to the hardware.
         #[arg(long)]
         finish_checksums: bool,
-        /// Ports and waiting.
+        /// Ports, waiting mode, workers and results.
         #[command(flatten)]
         common: Common,
     },
-    /// Answers UDP datagrams with themselves; also ARP, neighbour discovery and ping.
+    /// Returns UDP datagrams to their sender; also answers ARP, neighbor discovery and ping.
     UdpEcho {
-        /// The addresses to answer for.
+        /// IP addresses to answer for (comma-separated).
         #[arg(long = "address", value_name = "IP", required = true, value_delimiter = ',')]
         addresses: Vec<IpAddr>,
-        /// The UDP ports to answer on: any, 7 or 5000-5010.
+        /// UDP ports to answer on: any, 7 or 5000-5010.
         #[arg(long, value_name = "PORTS", default_value = "any")]
         udp_ports: UdpPorts,
-        /// Drop datagrams with a wrong checksum, instead of returning them as wrong as they are.
+        /// Drop datagrams with a wrong checksum instead of returning them.
         #[arg(long)]
         verify_checksum: bool,
-        /// Ports and waiting.
+        /// Ports, waiting mode, workers and results.
         #[command(flatten)]
         common: Common,
     },
-    /// Routes IPv4 and IPv6 by longest prefix.
+    /// Routes IPv4 and IPv6 packets by longest prefix match.
     L3fwd {
-        /// The file of routes.
+        /// File with the routes.
         #[arg(long, value_name = "FILE")]
         routes: PathBuf,
-        /// Ports and waiting.
+        /// Ports, waiting mode, workers and results.
         #[command(flatten)]
         common: Common,
     },
 }
 
 impl App {
-    /// The application, and what is common to all.
+    /// Separates the application from the arguments that all applications share.
     pub fn into_parts(self) -> (AppConfig, Common) {
         match self {
             Self::Drop { common } => (AppConfig::Drop, common),
@@ -85,124 +85,126 @@ impl App {
     }
 }
 
-/// What is common to all applications.
+/// Arguments that all applications share.
 #[derive(Args, Debug)]
 pub struct Common {
-    /// eth0 (queue 0), eth0:0-3, eth0:0,2; memory:OCTETS[,frames=N], an endless supply of one frame that
-    /// needs no privilege; pcap:FILE, and after it any of ,out=FILE ,timing=recorded ,repeat.
+    /// Ports to receive from and send to. A network interface: eth0 (queue 0), eth0:0-3 or eth0:0,2. A source in
+    /// memory, which repeats one frame and needs no privilege: memory:BYTES[,frames=N]. A capture file:
+    /// pcap:FILE[,out=FILE][,timing=recorded][,repeat].
     #[arg(required = true, value_name = "PORT[:QUEUES]")]
     pub ports: Vec<PortText>,
 
-    /// How to wait while no frames come.
+    /// How to wait when no frames arrive.
     #[arg(long, value_parser = modes(), default_value = Mode::ADAPTIVE.name(), help_heading = "Waiting")]
     pub mode: Mode,
-    /// How late frames may be, such as p99.9=50us [adaptive only; default: p99=100us].
+    /// Latency goal, such as p99.9=50us [adaptive only; default: p99=100us].
     #[arg(long, value_name = "GOAL", help_heading = "Waiting")]
     pub goal: Option<Goal>,
-    /// A platform profile of this host (apus probe all -o FILE): what waits cost is then known from the start
-    /// [adaptive only; default: learned from the first packets].
+    /// Platform profile of this host, written by `apus probe all -o FILE`: wait costs are known from the start
+    /// [adaptive only; default: learn them from the first packets].
     #[arg(long, value_name = "FILE", help_heading = "Waiting")]
     pub platform: Option<PathBuf>,
-    /// The longest sleep [backoff only; default: 100us; from 0 to 10ms].
+    /// Longest sleep, from 0 to 10ms [backoff only; default: 100us].
     #[arg(long, value_name = "DURATION", help_heading = "Waiting")]
     pub sleep_max: Option<Nanos>,
-    /// The highest rate at which frames may arrive at one queue: no wait of adaptive is longer than the
-    /// ring lasts then [default: 64-octet frames at the port's line rate].
+    /// Highest packet rate that one queue may receive. No wait of adaptive is longer than the ring takes to fill at
+    /// this rate [default: 64-byte frames at the port's line rate].
     #[arg(long, value_name = "RATE", help_heading = "Waiting")]
     pub peak_rate: Option<PacketRate>,
 
-    /// CPUs, with one pinned worker each, such as 1,2 [default: one worker, not pinned].
+    /// CPUs to use, such as 1,2, with one pinned worker each [default: one worker, not pinned].
     #[arg(long, value_name = "CPU,…", value_delimiter = ',', help_heading = "Workers")]
     pub cpu: Vec<usize>,
-    /// Run the workers in SCHED_FIFO at this priority, 1 to 99.
+    /// Run the workers under SCHED_FIFO at this priority, 1 to 99 [default: the normal scheduling class].
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99), help_heading = "Workers")]
     pub fifo: Option<u8>,
-    /// Do not keep the process's memory in RAM. Ports of memory and pcap only never do.
+    /// Do not lock the process's memory into RAM. With only memory and pcap ports it is never locked.
     #[arg(long, help_heading = "Workers")]
     pub no_lock_memory: bool,
 
-    /// The name under which `apus top` and `apus bench` find it [default: APP-PID].
+    /// Name of this instance, for `apus top` and `apus bench` [default: APP-PID].
     #[arg(long, help_heading = "Workers")]
     pub name: Option<String>,
-    /// Directory for the telemetry; must belong to the user who runs this. By default, users other than root
-    /// have /dev/shm/apus-UID.
+    /// Write the telemetry to DIR, which must belong to the user. For users other than root, the default is
+    /// /dev/shm/apus-UID.
     #[arg(long, value_name = "DIR", default_value = live::telemetry::ROOT, help_heading = "Workers")]
     pub telemetry: PathBuf,
 
-    /// Where the XDP program runs: in the driver, in the kernel's stack, or whichever works.
+    /// Where to run the XDP program: in the driver, in the kernel's network stack, or wherever it works.
     #[arg(long, value_enum, default_value_t = Xdp::Auto, help_heading = "Ports")]
     pub xdp: Xdp,
-    /// Whether the driver receives straight into our memory.
+    /// Whether the driver receives directly into this process's memory (zero copy).
     #[arg(long, value_enum, default_value_t = ZeroCopyName::Auto, help_heading = "Ports")]
     pub zero_copy: ZeroCopyName,
-    /// Descriptors of each ring, a power of two.
+    /// Descriptors in each ring, a power of two.
     #[arg(long, value_name = "N", default_value_t = 2048, help_heading = "Ports")]
     pub ring: u32,
-    /// Poll the driver from the worker, so many frames at a time. Whether that has an effect is checked.
+    /// Poll the driver from the worker (kernel busy polling), at most BUDGET frames at a time; reports whether it
+    /// works [default: off].
     #[arg(long, value_name = "BUDGET", help_heading = "Ports")]
     pub busy_poll: Option<u16>,
-    /// Defer the queues' interrupts while we run: empty polls, and the time until the next poll, such as
-    /// 2,200us.
+    /// Defer the queues' interrupts during the run: number of empty polls, then the time until the next poll, such as
+    /// 2,200us [default: as the interface is set].
     #[arg(long, value_name = "COUNT,TIMEOUT", value_parser = deferral, help_heading = "Ports")]
     pub defer: Option<NapiDeferral>,
-    /// Which frames are ours, the kernel getting the others: all, ethertype=0x88b5[,…], udp=7[-9].
+    /// Frames to take; the kernel gets the others: all, ethertype=0x88b5[,...] (up to four) or udp=7[-9].
     #[arg(long, value_parser = filter, default_value = "all", help_heading = "Ports")]
     pub filter: Filter,
-    /// Octets of memory for each frame, a power of two from 2048 to a page.
-    #[arg(long, value_name = "OCTETS", default_value_t = 2048, help_heading = "Ports")]
+    /// Memory for each frame in bytes, a power of two from 2048 to the page size.
+    #[arg(long, value_name = "BYTES", default_value_t = 2048, help_heading = "Ports")]
     pub frame_size: u32,
-    /// Take the frames' memory from huge pages.
+    /// Allocate the frame memory from huge pages.
     #[arg(long, help_heading = "Ports")]
     pub huge_pages: bool,
-    /// The network namespace of the ports, as `ip netns list` shows it.
+    /// Network namespace of the ports, as `ip netns list` shows it [default: the current one].
     #[arg(long, value_name = "NAME", help_heading = "Ports")]
     pub netns: Option<String>,
 
-    /// End after this time [default: at Ctrl-C].
+    /// Stop after DURATION [default: run until Ctrl-C].
     #[arg(long, value_name = "DURATION", value_parser = span, help_heading = "Results")]
     pub duration: Option<Nanos>,
     /// Print one JSON document (schema apus.run/1) at the end.
     #[arg(long, help_heading = "Results")]
     pub json: bool,
-    /// Record what the wait policy saw and decided, for `apus replay`. One worker only.
+    /// Record what the wait policy observed and decided to FILE, for `apus replay`. Needs exactly one worker.
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub record: Option<PathBuf>,
-    /// Decisions to record; memory for them is taken at the start.
+    /// Maximum number of decisions to record. Memory for them is allocated at the start.
     #[arg(long, value_name = "N", default_value_t = 100_000, requires = "record", help_heading = "Results")]
     pub record_limit: usize,
-    /// Write all frames to a pcap file, received and sent. Several devices: FILE-WORKER-PORT each.
+    /// Write all received and sent frames to a pcap file. Several devices write FILE-WORKER-PORT each.
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub capture: Option<PathBuf>,
-    /// Write the last 100,000 calls of each device to a file.
+    /// Write the last 100,000 calls of each device to FILE.
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub trace: Option<PathBuf>,
-    /// Let things go wrong: seed=1,rx_drop=100ppm,tx_delay=1%,hold=10,lost_after=1000 and others.
+    /// Inject faults, such as seed=1,rx_drop=100ppm,tx_delay=1%,hold=10,lost_after=1000; see docs/run.md for all.
     #[arg(long, value_name = "FAULTS", help_heading = "Results")]
     pub fault: Option<FaultText>,
 }
 
-/// The modes by their names, with their default settings.
+/// Parses a waiting mode by its name; the mode starts with its default settings.
 fn modes() -> impl TypedValueParser<Value = Mode> {
     let value = |mode: Mode| {
         PossibleValue::new(mode.name()).help(match mode {
-            Mode::Poll => "Never waits: a whole core",
-            Mode::Interrupt => "Blocks at each empty poll",
-            Mode::Backoff { .. } => "Sleeps longer and longer (OVS-DPDK's pmd-sleep-max)",
-            Mode::Hybrid300 => "Interrupts after 300 empty polls (DPDK's l3fwd-power)",
-            Mode::Adaptive(_) => "The cheapest wait that holds the goal",
+            Mode::Poll => "Polls without rest; uses a whole core",
+            Mode::Interrupt => "Blocks until an interrupt as soon as a poll finds no frame",
+            Mode::Backoff { .. } => "Sleeps a little longer after each empty poll (OVS-DPDK's pmd-sleep-max)",
+            Mode::Hybrid300 => "Blocks until an interrupt after 300 empty polls (DPDK's l3fwd-power)",
+            Mode::Adaptive(_) => "Picks the cheapest wait that still meets the goal",
         })
     };
-    PossibleValuesParser::new(Mode::ALL.map(value)).try_map(|name| Mode::named(&name).ok_or("no such mode"))
+    PossibleValuesParser::new(Mode::ALL.map(value)).try_map(|name| Mode::named(&name).ok_or("there is no such mode"))
 }
 
 /// Where the XDP program runs.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Xdp {
-    /// In the driver, or else in the stack.
+    /// In the driver if it can, otherwise in the network stack.
     Auto,
-    /// In the driver, or fail.
+    /// In the driver; fail if it cannot.
     Native,
-    /// In the kernel's stack.
+    /// In the kernel's network stack.
     Generic,
 }
 
@@ -216,14 +218,14 @@ impl From<Xdp> for XdpMode {
     }
 }
 
-/// Whether to copy.
+/// Whether the driver receives directly into user memory.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ZeroCopyName {
-    /// If the driver can.
+    /// Zero copy if the driver supports it.
     Auto,
-    /// Or else fail.
+    /// Zero copy; fail if the driver does not support it.
     Force,
-    /// Never.
+    /// Never; the kernel copies each frame.
     Off,
 }
 

@@ -10,129 +10,133 @@ use sim::strict::Override;
 
 pub use goals::{Goals, Grid};
 
-/// What to do in the modelled world.
+/// What to simulate.
 #[derive(Subcommand, Debug)]
 pub enum Sim {
-    /// Simulates a scenario: latency with its budget, loss, interrupts, time and energy.
+    /// Simulates a scenario: latency and its parts, loss, interrupts, CPU time and energy.
     ///
-    /// Exit status 1 if the scenario has a goal and it was not held.
+    /// Exit status 1 if the scenario has a goal and misses it.
     Run(Run),
     /// Simulates several scenarios and compares them side by side.
     ///
-    /// Exit status 1 if any of them missed its goal.
+    /// Exit status 1 if any scenario misses its goal.
     Compare(Compare),
     /// Simulates a scenario once for each combination of values, on all cores.
     ///
-    /// With -o each finished case is kept in a CSV file, one row per case; the same command continues an existing file
-    /// and simulates only what is missing. An empty cell means unknown. The exit status is 0 even if cases miss their
-    /// goal, and 1 if Ctrl-C stops the sweep early.
+    /// With -o, a CSV file keeps one row per finished case; the same command continues an existing file and simulates
+    /// only what is missing. An empty cell means unknown. The exit status is 0 even if cases miss their goal, and 1
+    /// if Ctrl-C stops the sweep early.
     ///
-    /// With --seeds above 1, it also writes statistics over the seeds of each combination: mean and median, each with its
-    /// 95 % confidence interval (Student's t, from 2 seeds; order statistics, from 6 seeds). They go to FILE.seeds.csv next
-    /// to FILE.csv, to standard output without -o, and into the plots of --report.
+    /// With --seeds above 1, it also writes statistics over the seeds of each combination: mean and median, each with
+    /// its 95 % confidence interval (Student's t, from 2 seeds; order statistics, from 6 seeds). They go to
+    /// FILE.seeds.csv next to FILE.csv, to standard output without -o, and into the plots of --report.
     Sweep(Sweep),
-    /// Compares the figures of the documents that Apus follows with what the simulator gives.
+    /// Compares published figures with what the simulator computes for them.
     ///
-    /// Each number is marked as simulated, arithmetic, assumption or calibrated. Averages agree if within 15 %, extremes
-    /// if within a factor of 2, bounds as stated; every difference is explained. Next to each prediction stands a null
-    /// model, a one-line rule; below each table, how the rows change if a parameter changes by 20 %.
+    /// Each number is marked as simulated, arithmetic, assumption or calibrated. Averages agree if within 15 %,
+    /// extremes if within a factor of 2, bounds as stated; every difference is explained. Each prediction is compared
+    /// with a one-line rule of thumb (the null model). Below each table you see how its rows change if a parameter
+    /// changes by 20 %.
     Figures(Figures),
     /// Lists the machines that a scenario can name, or shows one with the source of each value.
     ///
-    /// Given FILE.toml, it checks a machine file of your own: for a mistake it prints the line, the key and what is
-    /// allowed, with exit status 2.
+    /// Given FILE.toml, it checks your own machine file. For a mistake it prints the line, the key and the allowed
+    /// values, and exits with status 2.
     Machines(Machines),
-    /// Judges adaptive against other waiting modes: who holds a latency goal with the least power?
+    /// Compares adaptive with other waiting modes: which meets a latency goal with the least power?
     ///
-    /// Simulates adaptive and its rivals on the same frames, for every combination of machine, traffic, load, idle limit
-    /// and goal. The rivals are poll, l3fwd-power, backoff and interrupt at their own settings, and each of them at fixed
-    /// frequencies chosen in hindsight. Lists every goal that adaptive misses while a rival holds it, and every goal
-    /// that a rival holds with less power; then counts wins, ties and losses. Exit status 1 if there are any such goals.
+    /// Simulates adaptive and its rivals on the same frames, for every combination of machine, traffic, load, idle
+    /// limit and goal. The rivals are poll, l3fwd-power, backoff and interrupt at their own settings, and each of
+    /// them at fixed frequencies chosen in hindsight. Lists every goal that adaptive misses while a rival meets it,
+    /// and every goal that a rival meets with less power; then counts wins, ties and losses. Exit status 1 if any
+    /// goal is listed.
     ///
-    /// --grid picks what is compared: quick (some minutes), classic (48 goals with Poisson traffic, some minutes) or full
-    /// (9,240 goals, days: draw some of them with --sample). The other options replace parts of the grid.
+    /// --grid selects what to compare: quick (some minutes), classic (48 goals with Poisson traffic, some minutes) or
+    /// full (9,240 goals, days; use --sample to draw some of them). The other options replace parts of the grid.
     Goals(Box<Goals>),
 }
 
-/// `apus sim run`
+/// Arguments of `apus sim run`.
 #[derive(Args, Debug)]
 pub struct Run {
-    /// The scenario, a TOML file.
+    /// TOML file with the scenario.
     pub scenario: PathBuf,
-    /// What stands in for what the scenario says.
+    /// Values that replace those of the scenario.
     #[command(flatten)]
     pub instead: Instead,
     /// Print one JSON document (schema apus.sim.run/1).
     #[arg(long)]
     pub json: bool,
-    /// Write a report with tables and plots: one HTML file that needs nothing else.
+    /// Write a report with tables and plots, one self-contained HTML file, to FILE.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
 
-/// What stands in for what a scenario says.
+/// Values that replace those of a scenario.
 #[derive(Args, Clone, Debug)]
 pub struct Instead {
-    /// Seed of all that is random, in place of the scenario's: the same seed gives the same bytes.
+    /// Random seed, instead of the scenario's. The same seed gives byte-identical output.
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// A value in place of the scenario's, such as goal.latency=p99=20us or traffic.rate=1Mpps.
+    /// Replace a value of the scenario, such as goal.latency=p99=20us or traffic.rate=1Mpps. May be given several
+    /// times.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<Override>,
 }
 
-/// `apus sim compare`
+/// Arguments of `apus sim compare`.
 #[derive(Args, Debug)]
 pub struct Compare {
-    /// The scenarios, TOML files.
+    /// TOML files with the scenarios, at least two.
     #[arg(required = true, num_args = 2..)]
     pub scenarios: Vec<PathBuf>,
-    /// What stands in for what all of them say.
+    /// Values that replace those of every scenario.
     #[command(flatten)]
     pub instead: Instead,
     /// Print one JSON document (schema apus.sim.compare/1).
     #[arg(long)]
     pub json: bool,
-    /// Write a report with tables and plots: one HTML file that needs nothing else.
+    /// Write a report with tables and plots, one self-contained HTML file, to FILE.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
 
-/// `apus sim sweep`
+/// Arguments of `apus sim sweep`.
 #[derive(Args, Debug)]
 pub struct Sweep {
-    /// The scenario, a TOML file.
+    /// TOML file with the scenario.
     pub scenario: PathBuf,
-    /// A key and its values, such as traffic.rate=1kpps,10kpps; several keys give all combinations. Optional with --seeds.
+    /// Key and its values, such as traffic.rate=1kpps,10kpps. Given several times, all combinations are simulated.
+    /// Optional with --seeds.
     #[arg(long, required_unless_present = "seeds", value_name = "KEY=A,B,C")]
     pub vary: Vec<Vary>,
-    /// What stands in for what the scenario says.
+    /// Values that replace those of the scenario.
     #[command(flatten)]
     pub instead: Instead,
-    /// Seeds per combination: the scenario's seed and the N - 1 that follow it.
+    /// Seeds per combination: the scenario's seed and the N - 1 after it.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub seeds: u64,
-    /// Cases to simulate at a time [default: the number of CPUs].
+    /// Number of cases to simulate at the same time [default: the number of CPUs].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
-    /// Print one JSON document (schema apus.sim.sweep/1) in place of CSV.
+    /// Print one JSON document (schema apus.sim.sweep/1) instead of CSV.
     #[arg(long, conflicts_with = "output")]
     pub json: bool,
-    /// Keep the finished cases in this CSV file, and continue from those already in it.
+    /// Write the finished cases to this CSV file, and skip those already in it.
     #[arg(short, long, value_name = "FILE.csv", value_parser = csv_file)]
     pub output: Option<PathBuf>,
-    /// Write a report, one HTML file, that plots the combinations with error bars over the seeds.
+    /// Write a report with plots and error bars over the seeds, one self-contained HTML file, to FILE.html.
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
 }
 
-/// `apus sim machines`
+/// Arguments of `apus sim machines`.
 #[derive(Args, Debug)]
 pub struct Machines {
-    /// The machine to show: a name from the list, or a file FILE.toml [default: list all].
+    /// Machine to show: a name from the list, or your own FILE.toml [default: list all].
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
-    /// Print the machine's file, as a start for one of your own.
+    /// Print the machine as a TOML file, to start your own from.
     #[arg(long, requires = "name", conflicts_with = "json")]
     pub toml: bool,
     /// Print one JSON document (schema apus.sim.machines/1).
@@ -140,19 +144,19 @@ pub struct Machines {
     pub json: bool,
 }
 
-/// A key and the values that it takes in turn.
+/// A scenario key and the values to try for it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Vary {
-    /// The key, as in [`Override`].
+    /// The key, written as in [`Override`].
     pub key: String,
-    /// The values, at least one.
+    /// The values, at least one, none of them empty.
     pub values: Vec<String>,
 }
 
 impl FromStr for Vary {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        const ERROR: &str = "expected KEY=A,B,C such as traffic.rate=1kpps,10kpps";
+        const ERROR: &str = "expected KEY=A,B,C, such as traffic.rate=1kpps,10kpps";
         // The same rules as for one value.
         let Override { key, value } = text.parse().map_err(|_| ERROR)?;
         let values: Vec<String> = value.split(',').map(|value| value.trim().to_owned()).collect();
@@ -160,22 +164,22 @@ impl FromStr for Vary {
     }
 }
 
-/// The name of a file that is written as CSV, the only format.
+/// Accepts only a file name that ends in `.csv`, the only format written.
 fn csv_file(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("csv") => Ok(path),
-        _ => Err("expected the name of a CSV file, such as out.csv: there is no other format".into()),
+        _ => Err("expected a CSV file name, such as out.csv; no other format is supported".into()),
     }
 }
 
-/// `apus sim figures`
+/// Arguments of `apus sim figures`.
 #[derive(Args, Debug)]
 pub struct Figures {
     /// Figures to show, such as s0.4 or s3.5-native [default: all].
     #[arg(value_name = "FIGURE", value_parser = figure)]
     pub figures: Vec<&'static str>,
-    /// Random seed: the same seed gives the same bytes.
+    /// Random seed. The same seed gives byte-identical output.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// List the input parameters, each with its source.
@@ -184,12 +188,12 @@ pub struct Figures {
     /// Print one JSON document (schema apus.sim.figures/2).
     #[arg(long)]
     pub json: bool,
-    /// Write a report with tables and plots: one HTML file that needs nothing else.
+    /// Write a report with tables and plots, one self-contained HTML file, to FILE.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
 
-/// A figure's identifier.
+/// Parses the identifier of a figure.
 fn figure(text: &str) -> Result<&'static str, String> {
     let known = || sim::figures::ids().collect::<Vec<_>>().join(", ");
     sim::figures::ids().find(|id| *id == text).ok_or_else(|| format!("expected one of {}", known()))

@@ -9,83 +9,86 @@ use units::{Hertz, Nanos};
 
 use super::values::span_with_hours;
 
-/// What to do with the machine's settings.
+/// What to do with the host's settings.
 #[derive(Subcommand, Debug)]
 pub enum Tune {
-    /// Lists the profiles, or shows what one would change here; changes nothing.
+    /// Lists the profiles, or shows what a profile would change here; changes nothing.
     Plan(PlanArgs),
-    /// Changes the machine's settings to a profile's, so that they can be taken back.
+    /// Applies a profile to the host, so that it can be rolled back later.
     ///
-    /// Each change is written to a journal (/var/lib/apus/tune) before it is made, and read back after. If one is
-    /// refused, all are taken back.
+    /// Writes each change to a journal (/var/lib/apus/tune) before making it, and reads the setting back afterwards.
+    /// If the kernel refuses one change, all are rolled back.
     Apply(Apply),
-    /// Takes back what was applied: all of it, or one transaction.
+    /// Rolls back what was applied: all of it, or one transaction.
     ///
-    /// Works after a crash, a kill and a reboot too. What someone else changed since is kept and reported.
+    /// Also works after a crash, a kill or a reboot. Settings that someone else has changed since are kept and
+    /// reported.
     Rollback(Rollback),
-    /// Shows what is applied, and how it stands now.
+    /// Shows what is applied, and the current value of each setting.
     Status(Show),
-    /// Compares the machine with what was applied, or with a profile; exit status 1 if something differs.
+    /// Compares the host with what was applied, or with a profile. Exit status 1 if a setting differs.
     ///
-    /// With a profile it needs no root, and nothing has to be applied.
+    /// Comparing with a profile needs no root, and nothing has to be applied.
     Verify(Verify),
-    /// Names the profile that fits this machine, and the reasons.
+    /// Recommends the profile that suits this host, with the reasons.
     Recommend(Show),
-    /// Applies a profile and stays: devices and threads that appear later get its settings too.
+    /// Applies a profile and keeps running, so that devices and threads that appear later get its settings too.
     ///
     /// Ctrl-C or SIGTERM rolls everything back.
     Follow(Follow),
-    /// Shows what was changed: before, and now.
+    /// Shows each changed setting: its value before, and now.
     Diff(Show),
-    /// Writes a profile for another engine: tuned, systemd, a kernel command line, OpenShift, Ansible.
+    /// Converts a profile for another tool: tuned, systemd, the kernel command line, OpenShift or Ansible.
     Export(Export),
-    /// Applies a profile at each boot by a systemd unit, and prints what it writes. Does not apply it now.
+    /// Installs a systemd unit that applies a profile at each boot, and prints the unit. Does not apply the profile
+    /// now.
     ///
-    /// A reboot resets what the kernel holds; kernel arguments and irqbalance's configuration survive it.
+    /// A reboot resets settings of the running kernel; kernel arguments and irqbalance's configuration survive it.
     Enable(Enable),
-    /// Removes what enable wrote. What is applied stays until `apus tune rollback`.
+    /// Removes what `apus tune enable` installed. What is applied stays until `apus tune rollback`.
     Disable {
-        /// Root folder of the machine.
+        /// Root folder of the host.
         #[arg(long, value_name = "DIR", default_value = "/")]
         root: PathBuf,
     },
     /// Holds a request for an exit latency; started by apply.
     #[command(hide = true)]
     Hold {
-        /// Root folder of the machine.
+        /// Root folder of the host.
         #[arg(long, value_name = "DIR", default_value = "/")]
         root: PathBuf,
-        /// Microseconds.
+        /// Exit latency to request, in us.
         micros: u32,
     },
-    /// Takes back a transaction in time; started by apply.
+    /// Rolls back a transaction later; started by apply.
     #[command(hide = true)]
     Guard(Guard),
 }
 
-/// Which profile, on which machine, for what.
+/// The host to change, and its CPUs and interfaces.
 #[derive(Args, Clone, Debug)]
 pub struct Target {
-    /// Root folder of the machine: that of a recorded one, or of the host in a container.
+    /// Root folder of the host: of a recorded one, or of the host seen from a container.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
-    /// CPUs for the application [default: those that the kernel has isolated].
+    /// CPUs for the application, such as 2-5 [default: the CPUs that the kernel has isolated].
     #[arg(long, value_name = "CPUS")]
     pub isolated: Option<Cpus>,
-    /// Interface that the profile's "*" means; may be given several times [default: all with a device].
+    /// Interface that "*" in the profile stands for; may be given several times [default: all that belong to a
+    /// device].
     #[arg(long = "interface", value_name = "INTERFACE")]
     pub interfaces: Vec<String>,
-    /// Value of one of the profile's variables; may be given several times.
+    /// Set a variable of the profile; may be given several times.
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub variables: Vec<String>,
 }
 
-/// `apus tune plan`
+/// Arguments of `apus tune plan`.
 #[derive(Args, Debug)]
 pub struct PlanArgs {
-    /// Name of a profile, or a file: poll, ./mine.toml [default: lists them].
+    /// Profile: a name or a file, such as poll or ./mine.toml [default: list the profiles].
     pub profile: Option<String>,
-    /// The machine.
+    /// The host, and its CPUs and interfaces.
     #[command(flatten)]
     pub target: Target,
     /// Print one JSON document (schema apus.tune-plan/1).
@@ -93,51 +96,51 @@ pub struct PlanArgs {
     pub json: bool,
 }
 
-/// `apus tune apply`
+/// Arguments of `apus tune apply`.
 #[derive(Args, Debug)]
 pub struct Apply {
-    /// Name of a profile, or a file: poll, ./mine.toml.
+    /// Profile: a name or a file, such as poll or ./mine.toml.
     pub profile: String,
-    /// The machine.
+    /// The host, and its CPUs and interfaces.
     #[command(flatten)]
     pub target: Target,
-    /// Do not ask.
+    /// Apply without asking.
     #[arg(short, long)]
     pub yes: bool,
-    /// Take it back by itself after this time: 90s, 10m, 2h.
+    /// Roll back automatically after DURATION, such as 90s, 10m or 2h.
     #[arg(long = "for", value_name = "DURATION", value_parser = span_with_hours, conflicts_with = "while_pid")]
     pub duration: Option<Nanos>,
-    /// Take it back by itself when this process ends.
+    /// Roll back automatically when the process PID ends.
     #[arg(long, value_name = "PID")]
     pub while_pid: Option<u32>,
-    /// What is refused is reported, and the rest is done.
+    /// Report changes that are refused and make the others, instead of rolling back.
     #[arg(long)]
     pub keep_going: bool,
-    /// How it is done.
+    /// How to make the changes.
     #[command(flatten)]
     pub manner: Manner,
 }
 
-/// `apus tune enable`
+/// Arguments of `apus tune enable`.
 #[derive(Args, Debug)]
 pub struct Enable {
-    /// Name of a profile, or a file: poll, ./mine.toml.
+    /// Profile: a name or a file, such as poll or ./mine.toml.
     pub profile: String,
-    /// The machine.
+    /// The host, and its CPUs and interfaces.
     #[command(flatten)]
     pub target: Target,
-    /// At boot, report what is refused and apply the rest.
+    /// At boot, report changes that are refused and make the others, instead of rolling back.
     #[arg(long)]
     pub keep_going: bool,
 }
 
-/// How changes are made.
+/// How to make changes.
 #[derive(Args, Clone, Debug)]
 pub struct Manner {
-    /// Time to wait for another transaction to end.
+    /// Time to wait for another transaction to end before giving up.
     #[arg(long, value_name = "DURATION", default_value = "0s")]
     pub wait: Nanos,
-    /// Print each operation that changes something, before it is done.
+    /// Print each changing operation before it is done.
     #[arg(long)]
     pub trace: bool,
     /// Print one JSON document.
@@ -145,73 +148,73 @@ pub struct Manner {
     pub json: bool,
 }
 
-/// `apus tune rollback`
+/// Arguments of `apus tune rollback`.
 #[derive(Args, Debug)]
 pub struct Rollback {
-    /// Number of the transaction [default: all, the youngest first].
+    /// Number of the transaction, as `apus tune status` shows it [default: all, the newest first].
     pub transaction: Option<u32>,
-    /// Root folder of the machine.
+    /// Root folder of the host.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
-    /// Only what nothing rolls back automatically any more: unfinished, or its process has ended.
+    /// Roll back only abandoned transactions: unfinished, or their process has ended.
     #[arg(long, conflicts_with = "transaction")]
     pub abandoned: bool,
-    /// Overwrite what someone else changed since.
+    /// Also roll back settings that someone else has changed since.
     #[arg(long, conflicts_with = "keep")]
     pub overwrite: bool,
-    /// Keep what someone else changed since, without asking.
+    /// Keep settings that someone else has changed since, without asking.
     #[arg(long)]
     pub keep: bool,
-    /// Roll back what the intact lines of a damaged journal record, before and after the damaged ones.
+    /// If the journal is damaged, roll back what its intact lines record.
     #[arg(long)]
     pub damaged: bool,
-    /// Forget what cannot be taken back.
+    /// Drop changes that cannot be rolled back from the journal.
     #[arg(long)]
     pub forget: bool,
-    /// How it is done.
+    /// How to make the changes.
     #[command(flatten)]
     pub manner: Manner,
 }
 
-/// `apus tune verify`
+/// Arguments of `apus tune verify`.
 #[derive(Args, Debug)]
 pub struct Verify {
-    /// Name of a profile, or a file: poll, ./mine.toml [default: what is applied].
+    /// Profile: a name or a file, such as poll or ./mine.toml [default: compare with what is applied].
     pub profile: Option<String>,
-    /// The machine.
+    /// The host, and its CPUs and interfaces.
     #[command(flatten)]
     pub target: Target,
-    /// Print one JSON document (schema apus.tune-status/1; of a profile: apus.tune-plan/1).
+    /// Print one JSON document (schema apus.tune-status/1; with a profile apus.tune-plan/1).
     #[arg(long)]
     pub json: bool,
-    /// Look for the effects too, for so long: idle states entered, frequencies, interrupts.
+    /// Also watch the effects for DURATION: idle states entered, frequencies, interrupts.
     #[arg(long, value_name = "DURATION", value_parser = span_with_hours, conflicts_with = "profile")]
     pub watch: Option<Nanos>,
 }
 
-/// `apus tune follow`
+/// Arguments of `apus tune follow`.
 #[derive(Args, Debug)]
 pub struct Follow {
-    /// Name of a profile, or a file: poll, ./mine.toml.
+    /// Profile: a name or a file, such as poll or ./mine.toml.
     pub profile: String,
-    /// The machine.
+    /// The host, and its CPUs and interfaces.
     #[command(flatten)]
     pub target: Target,
-    /// How often to look for new devices and threads.
+    /// Time between two searches for new devices and threads.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = span_with_hours)]
     pub every: Nanos,
-    /// Report what is refused, and apply the rest.
+    /// Report changes that are refused and make the others, instead of rolling back.
     #[arg(long)]
     pub keep_going: bool,
-    /// Time to wait for another transaction to end.
+    /// Time to wait for another transaction to end before giving up.
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     pub wait: Nanos,
 }
 
-/// `apus tune status` and `diff`
+/// Arguments of `apus tune status`, `diff` and `recommend`.
 #[derive(Args, Debug)]
 pub struct Show {
-    /// Root folder of the machine.
+    /// Root folder of the host.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// Print one JSON document (schema apus.tune-status/1).
@@ -219,35 +222,36 @@ pub struct Show {
     pub json: bool,
 }
 
-/// `apus tune export`
+/// Arguments of `apus tune export`.
 #[derive(Args, Debug)]
 pub struct Export {
-    /// Name of a profile, or a file: poll, ./mine.toml.
+    /// Profile: a name or a file, such as poll or ./mine.toml.
     pub profile: String,
-    /// The machine.
+    /// The host, and its CPUs and interfaces.
     #[command(flatten)]
     pub target: Target,
-    /// For which engine: tuned, systemd, cmdline, openshift, openshift-tuned, ansible.
+    /// Tool to convert the profile for: tuned, systemd, cmdline, openshift, openshift-tuned or ansible.
     #[arg(long, value_name = "ENGINE")]
     pub format: Format,
-    /// Folder to write the files to [default: prints them].
+    /// Write the files to the folder DIR [default: print them].
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
 }
 
-/// `apus tune guard`
+/// Arguments of `apus tune guard`, a hidden command.
 #[derive(Args, Debug)]
 pub struct Guard {
-    /// Root folder of the machine.
+    /// Root folder of the host.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
-    /// After this time.
+    /// Roll back after DURATION.
     #[arg(long = "for", value_name = "DURATION", value_parser = span_with_hours)]
     pub duration: Option<Nanos>,
-    /// When this process ends.
+    /// Roll back when this process ends.
     #[arg(long)]
     pub while_pid: Option<u32>,
-    /// When that process started, in clock ticks after the boot: another of its number is not taken for it.
+    /// Start time of that process, in clock ticks after boot, so that a later process with the same PID is told
+    /// apart.
     #[arg(long, requires = "while_pid")]
     pub started: Option<u64>,
 }
@@ -255,30 +259,30 @@ pub struct Guard {
 /// What to do with frequencies.
 #[derive(Subcommand, Debug)]
 pub enum Power {
-    /// Fixes the frequency of cores and of the uncore; apus tune rollback undoes it.
+    /// Fixes the frequency of cores and of the uncore; `apus tune rollback` undoes it.
     Set(PowerSet),
 }
 
-/// `apus power set`
+/// Arguments of `apus power set`.
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["frequency", "uncore"]))]
 pub struct PowerSet {
-    /// The cores: 21, 2-5.
+    /// Cores whose frequency to fix, such as 21 or 2-5.
     #[arg(long, value_name = "CPUS", required_unless_present = "uncore")]
     pub cpu: Option<Cpus>,
-    /// Their frequency: 800MHz, 2.1GHz.
+    /// Frequency of these cores, such as 800MHz or 2.1GHz.
     #[arg(long, requires = "cpu", value_name = "FREQUENCY")]
     pub frequency: Option<Hertz>,
-    /// The frequency of the uncore, of all dies.
+    /// Frequency of the uncore on all dies, such as 1.6GHz.
     #[arg(long, value_name = "FREQUENCY")]
     pub uncore: Option<Hertz>,
-    /// By registers (MSR 0x774 of each core, 0x620 of each die), or by the kernel's limits.
+    /// How to fix the frequency: through registers or through the kernel.
     #[arg(long, value_enum, default_value = "cpufreq")]
     pub via: Via,
-    /// Root folder of the machine.
+    /// Root folder of the host.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
-    /// How it is done.
+    /// How to make the changes.
     #[command(flatten)]
     pub manner: Manner,
 }
@@ -286,8 +290,8 @@ pub struct PowerSet {
 /// How a frequency is fixed.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Via {
-    /// HWP request and uncore ratio limit registers.
+    /// Registers: the HWP request of each core (MSR 0x774) and the uncore ratio limit of each die (MSR 0x620).
     Hwp,
-    /// cpufreq and intel_uncore_frequency.
+    /// Kernel limits: cpufreq and intel_uncore_frequency.
     Cpufreq,
 }

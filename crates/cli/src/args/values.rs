@@ -11,32 +11,33 @@ use live::device::fault::{FaultPlan, FaultRates, Outage};
 use live::device::pcap::Timing;
 use units::Nanos;
 
-/// A port: `eth0`, `eth0:0-3`, `eth0:0,2`, `memory:64[,frames=N]`, `pcap:FILE[,out=FILE][,timing=recorded][,repeat]`.
+/// A port as typed: `eth0`, `eth0:0-3`, `eth0:0,2`, `memory:64[,frames=N]` or
+/// `pcap:FILE[,out=FILE][,timing=recorded][,repeat]`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PortText {
-    /// An interface, and its queues.
+    /// Queues of a network interface.
     Interface {
-        /// Its name.
+        /// Name of the interface, up to 15 characters.
         name: String,
-        /// The queues; queue 0 if none are named.
+        /// Queue numbers in the order typed; queue 0 if none was typed.
         queues: Vec<u32>,
     },
-    /// An endless supply of frames.
+    /// A source in memory that repeats one frame.
     Memory {
-        /// Octets of a frame as the worker sees it.
+        /// Size of the frame in bytes, 60 to 9000, without its check sequence.
         octets: u32,
-        /// The end.
+        /// Number of frames to deliver; None for no end.
         frames: Option<u64>,
     },
-    /// A file.
+    /// A capture file to replay.
     Pcap {
-        /// Where frames come from.
+        /// File to read frames from.
         input: PathBuf,
-        /// Where sent frames go.
+        /// File to write sent frames to; None discards them.
         output: Option<PathBuf>,
-        /// When frames come.
+        /// Whether frames come as recorded or as fast as the worker takes them.
         timing: Timing,
-        /// Begin anew at the end.
+        /// Whether to start again at the end of the file.
         repeat: bool,
     },
 }
@@ -48,26 +49,26 @@ impl FromStr for PortText {
             Some(("memory", rest)) => memory(rest),
             Some(("pcap", rest)) => pcap(rest),
             Some((name, list)) => Ok(Self::Interface { name: interface(name)?, queues: queues(list)? }),
-            None if text == "memory" => Err("say how long the frames are: memory:64".into()),
-            None if text == "pcap" => Err("say which file: pcap:FILE".into()),
+            None if text == "memory" => Err("a memory port needs a frame size in bytes, such as memory:64".into()),
+            None if text == "pcap" => Err("a pcap port needs a file: pcap:FILE".into()),
             None => Ok(Self::Interface { name: interface(text)?, queues: vec![0] }),
         }
     }
 }
 
-/// IFNAMSIZ is 16 with the terminating zero; no slash, colon or white space (net/core/dev.c,
-/// `dev_valid_name`).
+/// Checks the name of an interface: IFNAMSIZ is 16 with the terminating zero; no slash, colon or white space
+/// (net/core/dev.c, `dev_valid_name`).
 fn interface(name: &str) -> Result<String, String> {
     let valid = (1..=15).contains(&name.len()) && !name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace());
     if valid && name != "." && name != ".." {
         Ok(name.to_owned())
     } else {
-        Err(format!("{name:?} is no name of an interface; write eth0, eth0:0-3, memory:64 or pcap:FILE"))
+        Err(format!("{name:?} is not an interface name; write eth0, eth0:0-3, memory:64 or pcap:FILE"))
     }
 }
 
 fn queues(list: &str) -> Result<Vec<u32>, String> {
-    let wrong = || format!("{list:?} is no list of queues; write 0, 0-3 or 0,2");
+    let wrong = || format!("{list:?} is not a list of queues; write 0, 0-3 or 0,2");
     let mut queues = Vec::new();
     for part in list.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -85,12 +86,13 @@ fn memory(rest: &str) -> Result<PortText, String> {
     let mut parts = rest.split(',');
     let octets = parts.next().unwrap_or_default();
     let octets = octets.parse().ok().filter(|n| (60..=9000).contains(n));
-    let octets = octets.ok_or("memory:OCTETS takes 60 to 9000 octets, as the worker sees them (no check sequence)")?;
+    let octets =
+        octets.ok_or("the frame size of a memory port is 60 to 9000 bytes, without the check sequence: memory:64")?;
     let mut frames = None;
     for part in parts {
         frames = match part.split_once('=') {
-            Some(("frames", n)) => Some(n.parse().map_err(|_| format!("frames={n}: not a number"))?),
-            _ => return Err(format!("{part:?} is no option of a memory port; there is frames=N")),
+            Some(("frames", n)) => Some(n.parse().map_err(|_| format!("frames={n}: {n:?} is not a whole number"))?),
+            _ => return Err(format!("a memory port has no option {part:?}; it has frames=N")),
         };
     }
     Ok(PortText::Memory { octets, frames })
@@ -98,7 +100,7 @@ fn memory(rest: &str) -> Result<PortText, String> {
 
 fn pcap(rest: &str) -> Result<PortText, String> {
     let mut parts = rest.split(',');
-    let input = parts.next().filter(|file| !file.is_empty()).ok_or("say which file: pcap:FILE")?;
+    let input = parts.next().filter(|file| !file.is_empty()).ok_or("a pcap port needs a file: pcap:FILE")?;
     let (mut output, mut timing, mut repeat) = (None, Timing::Asap, false);
     for part in parts {
         match part.split_once('=') {
@@ -108,16 +110,16 @@ fn pcap(rest: &str) -> Result<PortText, String> {
             None if part == "repeat" => repeat = true,
             _ => {
                 let known = "out=FILE, timing=asap, timing=recorded and repeat";
-                return Err(format!("{part:?} is no option of a pcap port; there are {known}"));
+                return Err(format!("a pcap port has no option {part:?}; it has {known}"));
             }
         }
     }
     Ok(PortText::Pcap { input: input.into(), output, timing, repeat })
 }
 
-/// `all`, `ethertype=0x88b5,0x88b6`, `udp=7`, `udp=7-9`.
+/// Parses which frames to take: `all`, `ethertype=0x88b5,0x88b6`, `udp=7` or `udp=7-9`.
 pub fn filter(text: &str) -> Result<Filter, String> {
-    let wrong = || "expected all, ethertype=0x88b5[,…] (up to four) or udp=7[-9]".to_owned();
+    let wrong = || "expected all, ethertype=0x88b5[,...] (up to four) or udp=7[-9]".to_owned();
     match text.split_once('=') {
         None if text == "all" => Ok(Filter::All),
         Some(("ethertype", list)) => {
@@ -137,9 +139,9 @@ pub fn filter(text: &str) -> Result<Filter, String> {
     }
 }
 
-/// `2,200us`.
+/// Parses empty polls and timeout, such as `2,200us`.
 pub fn deferral(text: &str) -> Result<NapiDeferral, String> {
-    let wrong = "expected COUNT,TIMEOUT such as 2,200us";
+    let wrong = "expected COUNT,TIMEOUT, such as 2,200us";
     let (count, timeout) = text.split_once(',').ok_or(wrong)?;
     let defer_hard_irqs = count.trim().parse().map_err(|_| wrong)?;
     let gro_flush_timeout = timeout.parse().map_err(|e: units::ParseError| format!("{wrong}: {e}"))?;
@@ -148,27 +150,27 @@ pub fn deferral(text: &str) -> Result<NapiDeferral, String> {
     Ok(deferral)
 }
 
-/// A duration above zero.
+/// Parses a duration above zero.
 pub fn span(text: &str) -> Result<Nanos, String> {
     match text.parse() {
-        Ok(Nanos::ZERO) => Err("expected a time above 0".into()),
+        Ok(Nanos::ZERO) => Err("expected a duration above 0, such as 10us or 5s".into()),
         Ok(span) => Ok(span),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// A duration above zero that may also be in minutes or hours: `90s`, `10m`, `2h`.
+/// Parses a duration above zero that may also be in minutes or hours: `90s`, `10m`, `2h`.
 pub fn span_with_hours(text: &str) -> Result<Nanos, String> {
     let whole = |unit: char| text.strip_suffix(unit).and_then(|number| number.parse::<u64>().ok());
     let seconds = whole('h').and_then(|n| n.checked_mul(3_600)).or_else(|| whole('m').and_then(|n| n.checked_mul(60)));
     match seconds {
-        Some(0) => Err("expected a time above 0".into()),
+        Some(0) => Err("expected a duration above 0, such as 10us or 5s".into()),
         Some(seconds) => Ok(Nanos::from_secs(seconds)),
         None => span(text).map_err(|why| format!("{why}; or 10m, 2h")),
     }
 }
 
-/// `02:61:70:75:73:01`, or `broadcast`.
+/// Parses `02:61:70:75:73:01` or `broadcast`.
 pub fn mac(text: &str) -> Result<[u8; 6], String> {
     if text == "broadcast" {
         return Ok([0xff; 6]);
@@ -184,17 +186,17 @@ pub fn mac(text: &str) -> Result<[u8; 6], String> {
 
 const WRONG_MAC: &str = "expected a MAC address such as 02:61:70:75:73:01, or broadcast";
 
-/// How a MAC address is written.
+/// Writes a MAC address as six hexadecimal numbers with colons.
 pub fn show_mac(mac: [u8; 6]) -> String {
     Mac::new(mac).to_string()
 }
 
-/// A plan of what is to go wrong, and the text that it was made of.
+/// Faults to inject, and the text they were parsed from.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FaultText {
-    /// As typed.
+    /// The text as typed, for messages.
     pub text: String,
-    /// As meant.
+    /// The plan that devices follow.
     pub plan: FaultPlan,
 }
 
@@ -204,14 +206,14 @@ impl fmt::Display for FaultText {
     }
 }
 
-/// `seed=1,rx_drop=100ppm,tx_delay=1%,hold=10,lost_after=1000`.
+/// Parses `seed=1,rx_drop=100ppm,tx_delay=1%,hold=10,lost_after=1000`.
 impl FromStr for FaultText {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let mut plan = FaultPlan { seed: 1, ..FaultPlan::default() };
         for part in text.split(',') {
-            let (key, value) = part.split_once('=').ok_or_else(|| format!("{part:?} is not KEY=VALUE; {FAULTS}"))?;
-            let number = || value.parse::<u64>().map_err(|_| format!("{part:?}: not a number"));
+            let (key, value) = part.split_once('=').ok_or_else(|| format!("{part:?} is not KEY=VALUE: {FAULTS}"))?;
+            let number = || value.parse::<u64>().map_err(|_| format!("{part:?}: the value is not a whole number"));
             let (side, what) = key.split_once('_').unwrap_or(("", key));
             match key {
                 "seed" => plan.seed = number()?,
@@ -225,9 +227,9 @@ impl FromStr for FaultText {
                     let rates = match side {
                         "rx" => &mut plan.rx,
                         "tx" => &mut plan.tx,
-                        _ => return Err(format!("{key:?} is no fault; {FAULTS}")),
+                        _ => return Err(format!("there is no fault {key:?}: {FAULTS}")),
                     };
-                    *rate(rates, what).ok_or_else(|| format!("{key:?} is no fault; {FAULTS}"))? = parts(value)?;
+                    *rate(rates, what).ok_or_else(|| format!("there is no fault {key:?}: {FAULTS}"))? = parts(value)?;
                 }
             }
         }
@@ -235,9 +237,9 @@ impl FromStr for FaultText {
     }
 }
 
-/// The keys of `--fault`.
-const FAULTS: &str = "there are seed, hold (polls), lost_after and down_after (frames), and rx_ and tx_ with drop, \
-                      duplicate, corrupt, truncate, delay, reorder, such as rx_drop=100ppm or tx_delay=1%";
+/// The keys of `--fault`, for error messages.
+const FAULTS: &str = "expected seed, hold (polls), lost_after or down_after (frames), or rx_ or tx_ with drop, \
+                      duplicate, corrupt, truncate, delay or reorder, such as rx_drop=100ppm or tx_delay=1%";
 
 fn rate<'a>(rates: &'a mut FaultRates, what: &str) -> Option<&'a mut u32> {
     Some(match what {
@@ -251,7 +253,7 @@ fn rate<'a>(rates: &'a mut FaultRates, what: &str) -> Option<&'a mut u32> {
     })
 }
 
-/// `100ppm` or `1.5%`, in parts per million.
+/// Parses `100ppm` or `1.5%` into parts per million.
 pub fn parts(text: &str) -> Result<u32, String> {
     let wrong = || format!("{text:?}: expected a share such as 100ppm or 1.5%");
     let ppm = match (text.strip_suffix("ppm"), text.strip_suffix('%')) {

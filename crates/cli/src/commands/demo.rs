@@ -16,7 +16,8 @@ use super::print_json;
 use crate::args::Demo;
 use crate::{Failure, Status, terminal};
 
-/// Above the measured threads, which spin and would else keep a Ctrl-C waiting.
+/// SCHED_FIFO priority of the thread that handles signals. Above the measured threads, which busy-loop and would
+/// otherwise delay a Ctrl-C.
 const SIGNALS_PRIORITY: u8 = 60;
 
 pub(super) fn run(typed: &Demo) -> anyhow::Result<Status> {
@@ -48,21 +49,21 @@ fn write(typed: &Demo, result: &DemoResult) -> anyhow::Result<()> {
     match typed.json.as_deref() {
         Some(path) if is_stdout(path) => print_json(result)?,
         Some(path) => {
-            let text = serde_json::to_string(result).context("write the document")?;
+            let text = serde_json::to_string(result).context("cannot write the document")?;
             terminal::file(path, &(text + "\n"))
-                .with_context(|| format!("write the document to {}", path.display()))?;
+                .with_context(|| format!("cannot write the document to {}", path.display()))?;
         }
         None => {}
     }
     let mut out = terminal::out();
     if !typed.json.as_deref().is_some_and(is_stdout) {
-        out.write_all(demo::table::render(result).map_err(of_tester)?.as_bytes()).context("write the table")?;
-        writeln!(out, "report: {}", typed.output.display()).context("write the table")?;
+        out.write_all(demo::table::render(result).map_err(of_tester)?.as_bytes()).context("cannot write the table")?;
+        writeln!(out, "report: {}", typed.output.display()).context("cannot write the table")?;
     }
-    out.flush().context("write the table")
+    out.flush().context("cannot write the table")
 }
 
-/// Sets `stop` when a termination signal comes.
+/// Sets `stop` when a termination signal arrives.
 fn watch(signals: Signals, stop: Arc<AtomicBool>) -> anyhow::Result<()> {
     let wait = move || {
         // Without the privilege the demo itself will say so.
@@ -73,7 +74,7 @@ fn watch(signals: Signals, stop: Arc<AtomicBool>) -> anyhow::Result<()> {
             }
         }
     };
-    std::thread::Builder::new().name("signals".into()).spawn(wait).context("start a thread for signals")?;
+    std::thread::Builder::new().name("signals".into()).spawn(wait).context("cannot start a thread for signals")?;
     Ok(())
 }
 
@@ -81,7 +82,7 @@ fn is_stdout(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// Some minutes of measuring should not end at a file that cannot be written.
+/// Checks that the output files are writable, before minutes of measuring.
 fn check_writable(path: &Path) -> Result<(), Failure> {
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -95,11 +96,15 @@ fn check_writable(path: &Path) -> Result<(), Failure> {
         access(folder, Access::WRITE_OK).err().map(|e| format!("{}: {e}", folder.display()))
     };
     why.map_or(Ok(()), |why| {
-        Err(Failure::lacking(format!("write {}", path.display()), why, "name another file: see apus demo --help"))
+        Err(Failure::lacking(
+            format!("cannot write {}", path.display()),
+            why,
+            "name another file: see apus demo --help",
+        ))
     })
 }
 
-/// The tester's errors that are not those of `live` are wrong use, or name a file.
+/// Turns a tester's error about wrong use into a message with a fix; others pass through.
 fn of_tester(error: tester::Error) -> anyhow::Error {
     match error {
         tester::Error::Device(error) => error.into(),
@@ -108,7 +113,7 @@ fn of_tester(error: tester::Error) -> anyhow::Error {
     }
 }
 
-/// What is going on, on a terminal; nothing elsewhere.
+/// The progress line; shown only on a terminal.
 struct Progress {
     terminal: bool,
 }
@@ -122,7 +127,7 @@ impl Progress {
             let _ = writeln!(terminal::err(), "{text}");
         }
     }
-    /// Replaces the current line.
+    /// Replaces the progress line.
     fn now(&mut self, text: &str) {
         if self.terminal {
             let mut err = terminal::err();

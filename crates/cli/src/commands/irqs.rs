@@ -15,10 +15,10 @@ use crate::documents::VERSION;
 use crate::documents::irqs::{Document, SCHEMA, Source};
 use crate::{Failure, Status, terminal};
 
-/// Rows of the table: what is rarer is summed up.
+/// Number of rows shown; rarer sources are summed up.
 const ROWS: usize = 40;
 
-/// Says what hits CPUs, per second, by source.
+/// Runs `apus irqs`: prints what interrupts CPUs, per second and by source.
 pub fn run(typed: &Irqs) -> anyhow::Result<Status> {
     let signals = typed.watch.then(Signals::hold).transpose()?;
     loop {
@@ -30,9 +30,9 @@ pub fn run(typed: &Irqs) -> anyhow::Result<Status> {
             let fact = &facts.counters.interrupts;
             let why = fact.why().map_or_else(|| "it is empty".to_owned(), ToString::to_string);
             Failure::lacking(
-                format!("count the interrupts of CPUs {cpus}"),
+                format!("cannot count the interrupts of CPUs {cpus}"),
                 format!("{}: {why}", fact.source()),
-                "name a recording that holds /proc/interrupts, or run it on the host",
+                "use a recording that contains /proc/interrupts, or run the command on the host itself",
             )
         })?;
         let mut out = terminal::out();
@@ -44,7 +44,7 @@ pub fn run(typed: &Irqs) -> anyhow::Result<Status> {
             (true, false) => super::print_json_to(&mut out, &document(&cpus, &hits))?,
             (false, _) => table(&mut out, &cpus, &hits)?,
         }
-        out.flush().context("write what was counted")?;
+        out.flush().context("cannot write what was counted")?;
         match &signals {
             Some(signals) if signals.wait(Duration::ZERO).is_none() => {}
             _ => return Ok(Status::Good),
@@ -52,14 +52,14 @@ pub fn run(typed: &Irqs) -> anyhow::Result<Status> {
     }
 }
 
-/// The CPUs that were asked for, or else the isolated ones, or else all.
+/// The CPUs given on the command line; otherwise the isolated ones; otherwise all.
 fn cpus_of(typed: &Irqs, facts: &Facts) -> Result<CpuSet, Failure> {
     let all = facts.cpus.all();
     match &typed.cpu {
         Some(cpus) if !all.is_empty() && !cpus.is_subset(&all) => Err(Failure::wrong(
-            format!("count the interrupts of CPUs {cpus}"),
-            format!("the host has CPUs {all}, and not {}", cpus.difference(&all)),
-            "name CPUs that it has",
+            format!("cannot count the interrupts of CPUs {cpus}"),
+            format!("the host has CPUs {all}, but not {}", cpus.difference(&all)),
+            "choose from these CPUs",
         )),
         Some(cpus) => Ok(cpus.clone()),
         None => Ok(Context::of(facts, &Intent::default()).critical(facts)),
@@ -91,7 +91,7 @@ fn document(cpus: &CpuSet, hits: &Hits) -> Document {
 fn table(out: &mut impl Write, cpus: &CpuSet, hits: &Hits) -> io::Result<()> {
     match hits.during {
         Some(during) => {
-            writeln!(out, "CPUs {cpus}, counted for {}", Nanos::from_millis(during.as_nanos() / 1_000_000))?
+            writeln!(out, "CPUs {cpus}, counted over {}", Nanos::from_millis(during.as_nanos() / 1_000_000))?
         }
         None => writeln!(out, "CPUs {cpus}, since boot")?,
     }
@@ -106,11 +106,11 @@ fn table(out: &mut impl Write, cpus: &CpuSet, hits: &Hits) -> io::Result<()> {
         writeln!(out, "{much:>12}  {:<8}  {:<8}  {:<16}  {}", hit.kind.name(), hit.label, on.to_string(), hit.name)?;
     }
     if hits.list.is_empty() {
-        writeln!(out, "{:>12}  nothing hit these CPUs", "-")?;
+        writeln!(out, "{:>12}  no interrupt or softirq on these CPUs", "-")?;
     }
     if hits.list.len() > ROWS {
         let rest: u64 = hits.list[ROWS..].iter().map(|hit| hit.total).sum();
-        writeln!(out, "and {} rarer sources, {rest} times together; --json has them all", hits.list.len() - ROWS)?;
+        writeln!(out, "and {} rarer sources with {rest} in total; --json lists them all", hits.list.len() - ROWS)?;
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::documents::VERSION;
 use crate::documents::lab::{Document, Lab, SCHEMA};
 use crate::terminal;
 
-/// Makes, takes down, lists, or runs something in a lab.
+/// Runs `apus lab`.
 pub fn run(typed: Typed) -> anyhow::Result<Status> {
     match typed {
         Typed::Up(typed) => up(&typed),
@@ -45,8 +45,8 @@ fn up(typed: &Up) -> anyhow::Result<Status> {
             writeln!(out, "  {:<6} in {}  {mac}{addresses}", end.interface, lab.namespace(&end.namespace))?;
         }
     }
-    writeln!(out, "run something there: apus lab exec {} {} -- ip link", lab.name, lab.namespaces[0])?;
-    writeln!(out, "take it down:        apus lab down {}", lab.name)?;
+    writeln!(out, "run a command in it: apus lab exec {} {} -- ip link", lab.name, lab.namespaces[0])?;
+    writeln!(out, "remove it:           apus lab down {}", lab.name)?;
     Ok(Status::Good)
 }
 
@@ -58,10 +58,13 @@ fn down(name: &str) -> anyhow::Result<Status> {
     if removed.namespaces.is_empty() {
         writeln!(out, "there is no lab {name}")?;
     } else {
-        writeln!(out, "lab {name} is down")?;
+        writeln!(out, "lab {name} was removed")?;
     }
     for pid in removed.still_running {
-        writeln!(terminal::err(), "warning: process {pid} still runs in a namespace of the lab; it has no links now")?;
+        writeln!(
+            terminal::err(),
+            "warning: process {pid} still runs in a namespace of the lab, without network links; stop it"
+        )?;
     }
     Ok(Status::Good)
 }
@@ -80,7 +83,7 @@ fn list(json: bool) -> anyhow::Result<Status> {
     }
     let mut out = terminal::out();
     if labs.is_empty() {
-        writeln!(out, "there is no lab; apus lab up makes one")?;
+        writeln!(out, "there is no lab; `apus lab up` creates one")?;
     }
     for Found { name, namespaces } in labs {
         writeln!(out, "{name}: {}", namespaces.join(", "))?;

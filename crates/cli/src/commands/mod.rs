@@ -27,7 +27,7 @@ use crate::Status;
 use crate::args::Command;
 use crate::terminal;
 
-/// Does what was typed.
+/// Runs the command that was typed.
 pub fn run(command: Command) -> anyhow::Result<Status> {
     match command {
         Command::Run(typed) => run::run(*typed),
@@ -50,19 +50,19 @@ pub fn run(command: Command) -> anyhow::Result<Status> {
     }
 }
 
-/// Prints a document, as every `--json` does.
+/// Prints a JSON document to standard output, as every `--json` does.
 pub(crate) fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
     print_json_to(&mut terminal::out(), document)
 }
 
-/// The same to an output that is already held.
+/// Prints a JSON document to an output that is already locked.
 pub(crate) fn print_json_to(out: &mut impl Write, document: &impl Serialize) -> anyhow::Result<()> {
     serde_json::to_writer_pretty(&mut *out, document)?;
     writeln!(out)?;
-    out.flush().context("write the document")
+    out.flush().context("cannot write the document")
 }
 
-/// Whether the user asked for output without colours: NO_COLOR set and not empty (no-color.org).
+/// Whether the user turned colors off: NO_COLOR is set and not empty (no-color.org).
 pub(crate) fn no_color() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }

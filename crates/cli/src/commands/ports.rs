@@ -9,9 +9,9 @@ use rustix::thread::CapabilitySet;
 
 use crate::documents::VERSION;
 
-/// Takes back what earlier processes left that were killed, and drops what a reboot undid; says what became of it.
+/// Rolls back what killed processes of this user left behind, drops what a reboot reset, and reports it.
 ///
-/// Of this user: what others left is in journals of their own, which this one may not read.
+/// Changes of other users are in their own journals, which this user may not read.
 pub fn take_back_left_behind(command: &str) -> anyhow::Result<Vec<String>> {
     match take_back_abandoned(&Access::live()?, command) {
         Err(Error::Knob(KnobError::NotPermitted { .. })) if !rustix::process::geteuid().is_root() => Ok(Vec::new()),
@@ -19,8 +19,8 @@ pub fn take_back_left_behind(command: &str) -> anyhow::Result<Vec<String>> {
     }
 }
 
-/// Gives up all capabilities that a run with open ports no longer needs, for good. To take back a deferral, CAP_NET_ADMIN
-/// is kept, set aside until [`end`]; the journal belongs to the user, and needs none.
+/// Drops all capabilities that a run with open ports no longer needs, permanently. CAP_NET_ADMIN is kept, inactive,
+/// for rolling back the deferral in [`end`]; the journal belongs to the user and needs none.
 pub fn give_up_privileges(restores: bool) -> anyhow::Result<()> {
     let later = if restores { CapabilitySet::NET_ADMIN } else { CapabilitySet::empty() };
     let lasting = live::os::lasting_capabilities();
@@ -28,13 +28,14 @@ pub fn give_up_privileges(restores: bool) -> anyhow::Result<()> {
     Ok(privilege::rest(lasting)?)
 }
 
-/// Defers the interrupts of `queues` of `interface`, in the calling thread's network namespace, as long as the returned
-/// value lives; after the XDP program is attached, as on veth the NAPIs exist only from then on.
+/// Defers the interrupts of `queues` of `interface`, in the network namespace of the calling thread, until the
+/// returned value is dropped. Call it after attaching the XDP program: the NAPI instances of a veth exist only from
+/// then on.
 pub fn defer(interface: &str, queues: &[u32], wanted: NapiDeferral, command: &str) -> anyhow::Result<Deferred> {
     Ok(Deferred::new(&Access::live()?, interface, queues, wanted, command, VERSION)?)
 }
 
-/// Takes a deferral back; what is left of it, if anything, as a warning.
+/// Rolls a deferral back; returns a warning if something is left.
 pub fn end(deferred: Deferred) -> Option<String> {
     // Where they were not set aside, there is nothing to take up; what is lacking, the release says.
     let _ = privilege::resume();
@@ -42,11 +43,11 @@ pub fn end(deferred: Deferred) -> Option<String> {
         Ok(None) => None,
         Ok(Some(back)) if back.closed => None,
         Ok(Some(back)) => Some(format!(
-            "the interrupts' deferral is not rolled back completely: see apus tune status, then apus tune rollback {}",
+            "the interrupt deferral is only partly rolled back; look at apus tune status, then run apus tune rollback {}",
             back.id
         )),
         Err(error) => {
-            Some(format!("the interrupts' deferral is not rolled back: {error}; try again with apus tune rollback"))
+            Some(format!("the interrupt deferral is not rolled back ({error}); try again with apus tune rollback"))
         }
     }
 }

@@ -14,11 +14,11 @@ use crate::documents::VERSION;
 use crate::documents::replay::{Cpu, Difference, Document, SCHEMA};
 use crate::{Failure, Status, terminal};
 
-/// Compares a recorded file with what its policy decides now.
+/// Runs `apus replay`.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let name = typed.file.display().to_string();
     let file = File::open(&typed.file).map_err(|e| {
-        Failure::wrong(format!("open {name}"), e.to_string(), "name a file that apus run --record wrote")
+        Failure::wrong(format!("cannot open {name}"), e.to_string(), "give a file that apus run --record wrote")
     })?;
     let found = replay(BufReader::new(file), &name)?;
     let difference = found.first_difference.map(|(line, recorded, now)| Difference { line, recorded, now });
@@ -52,22 +52,26 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     }
     writeln!(out, "{}", said(&document.cpu))?;
     if document.left_out > 0 {
-        writeln!(out, "{} later decisions of that run are not in the file (--record-limit)", document.left_out)?;
+        writeln!(
+            out,
+            "the run made {} more decisions, which are not in the file (see --record-limit of apus run)",
+            document.left_out
+        )?;
     }
     Ok(status)
 }
 
-/// What the run spent, beside the least with which it could have held `goal`.
+/// Computes the CPU time of the run, and the least with which it could have met `goal`.
 fn cpu(account: &Result<Account, NoAccount>, goal: Option<Goal>) -> Cpu {
     let known = account.as_ref().ok();
     let least = match (account, goal) {
         (Err(why), _) => Err(why.to_string()),
-        (_, None) => Err("the mode has no goal; state one with --goal".to_owned()),
+        (_, None) => Err("the recorded mode has no goal; give one with --goal".to_owned()),
         (Ok(account), Some(goal)) => {
             let costs = Costs { wake: account.wake, frame: account.frame };
             let came = account.came.iter().map(|came| (came.first, came.last, came.frames));
             match least_cpu_time(goal, account.window, came, costs) {
-                Nanos::ZERO => Err("it is less than a wake-up: record more frames".to_owned()),
+                Nanos::ZERO => Err("it is less than the time of one wake-up; record a longer run".to_owned()),
                 least => Ok(least),
             }
         }
@@ -86,12 +90,12 @@ fn cpu(account: &Result<Account, NoAccount>, goal: Option<Goal>) -> Cpu {
     }
 }
 
-/// The same as a line.
+/// Formats the CPU time as one line.
 fn said(cpu: &Cpu) -> String {
     let span = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), |ns| Nanos::from_nanos(ns).to_string());
     match (cpu.spent_ns.zip(cpu.window_ns), cpu.multiple, &cpu.goal) {
         (Some((spent, window)), Some(multiple), Some(goal)) => format!(
-            "CPU time {} of {} ({:.1} %), {multiple:.2} x the least possible with {goal} ({}, at {} a wake-up and {} a frame)",
+            "CPU time {} of {} ({:.1} %), {multiple:.2} x the least possible for {goal} ({}, at {} per wake-up and {} per frame)",
             span(Some(spent)),
             span(Some(window)),
             spent as f64 * 100.0 / window.max(1) as f64,

@@ -11,7 +11,7 @@ use crate::documents::VERSION;
 use crate::documents::snapshot::{Document, SCHEMA};
 use crate::{Failure, Status, terminal};
 
-/// Takes a snapshot and writes it.
+/// Runs `apus snapshot`.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     // A wrong name is said before the wait.
     Packing::of(&typed.output).map_err(refused)?;
@@ -20,7 +20,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         Some(from) => Snapshot::of(&Root::open(from).map_err(unreadable)?, plan),
         None => {
             if terminal::err_is_terminal() {
-                writeln!(terminal::err(), "reading the counters twice, {} apart", typed.interval)?;
+                writeln!(terminal::err(), "reading the counters twice, {} apart...", typed.interval)?;
             }
             Snapshot::take(plan)
         }
@@ -42,7 +42,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         let cut = if document.complete { "" } else { "; truncated at the size limit" };
         let masked = if document.masked { "addresses and serial numbers masked" } else { "only secrets masked" };
         let files = document.files;
-        writeln!(terminal::out(), "{}: {size} octets, {files} files, {masked}{cut}", document.file)?;
+        writeln!(terminal::out(), "{}: {size} bytes, {files} files, {masked}{cut}", document.file)?;
     }
     Ok(if document.complete { Status::Good } else { Status::Findings })
 }
@@ -50,27 +50,29 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
 fn refused(error: WriteError) -> Failure {
     match &error {
         WriteError::Name(path) => Failure::wrong(
-            format!("write {}", path.display()),
-            "its name ends in none of the known suffixes",
-            "name it .tar, .tar.gz or .tar.zst",
+            format!("cannot write {}", path.display()),
+            "the file name has no supported suffix",
+            "end the name in .tar, .tar.gz or .tar.zst",
         ),
-        WriteError::Write { path, error } => {
-            Failure::lacking(format!("write {}", path.display()), error.to_string(), "choose another place with -o")
-        }
+        WriteError::Write { path, error } => Failure::lacking(
+            format!("cannot write {}", path.display()),
+            error.to_string(),
+            "choose another file with -o",
+        ),
     }
 }
 
 fn unreadable(error: RootError) -> Failure {
     match &error {
         RootError::Open { path, error } => Failure::wrong(
-            format!("open {}", path.display()),
+            format!("cannot open {}", path.display()),
             error.to_string(),
-            "name a folder or an archive of a host's files",
+            "give a folder or an archive with a host's files",
         ),
         RootError::NotAHost { path, reason } => Failure::wrong(
-            format!("read {}", path.display()),
+            format!("cannot read {}", path.display()),
             reason.clone(),
-            "name a folder or an archive of a host's files",
+            "give a folder or an archive with a host's files",
         ),
     }
 }

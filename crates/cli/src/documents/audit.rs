@@ -3,167 +3,167 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// The schema's name.
+/// Name and version of the schema of an audit.
 pub const SCHEMA: &str = "apus.audit/1";
-/// The schema's name of a comparison.
+/// Name and version of the schema of a comparison of two audits.
 pub const DIFF_SCHEMA: &str = "apus.audit-diff/1";
-/// The schema's name of a judged command line.
+/// Name and version of the schema of a judged or suggested command line.
 pub const CMDLINE_SCHEMA: &str = "apus.cmdline/1";
 
-/// What an audit found.
+/// The result of an audit.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.audit/1`
+    /// Name and version of this schema: `apus.audit/1`.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// What was judged.
+    /// The judged host.
     pub host: Host,
-    /// What the host was taken to be for.
+    /// What the host was assumed to be for.
     pub intent: Intent,
-    /// What to do first: at most five actions, the most rewarding first.
+    /// What to do first: at most five actions, the most useful first.
     pub do_first: Vec<Action>,
-    /// How many more actions there would be.
+    /// Number of further actions.
     pub do_later: u64,
-    /// Options that would let more rules be judged on this host.
+    /// Options that would let more rules be checked on this host.
     pub unlocks: Vec<Unlock>,
-    /// The warnings and failures by root cause, those that matter most first.
+    /// Warnings and failures by root cause, the most important first.
     pub causes: Vec<Cause>,
-    /// The findings, what matters most first.
+    /// All findings, the most important first.
     pub findings: Vec<Finding>,
-    /// How many of each verdict, by group.
+    /// Number of each verdict, by group.
     pub groups: Vec<Group>,
-    /// Entries of the baseline that no finding has any more.
+    /// Entries of the baseline that no longer match a finding.
     pub baseline_unused: Vec<String>,
 }
 
-/// What was judged.
+/// The judged host.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Host {
-    /// `this host`, or the recording's name.
+    /// `this host`, or the name of the recording.
     pub name: String,
-    /// Its kernel's or system's release.
+    /// Release of its kernel (Linux) or system (FreeBSD); `null` if unknown.
     pub release: Option<String>,
-    /// Its CPUs, for people.
+    /// CPU model name, for display; `null` if unknown.
     pub cpu_model: Option<String>,
-    /// How many CPUs are online.
+    /// Number of online CPUs; `null` if unknown.
     pub cpus: Option<u64>,
-    /// When a snapshot was taken.
+    /// When the snapshot was taken; `null` for a live host or if unknown.
     pub taken: Option<String>,
     /// What could not be read, and why.
     pub notes: Vec<String>,
 }
 
-/// What the host was taken to be for. `*_from` says how that is known: `given`, or from what it was inferred.
+/// What the host was assumed to be for. Each `*_from` is `given`, or says what the value was inferred from.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Intent {
-    /// CPUs that are kept for the application, as a list; `null` if none are.
+    /// List of CPUs reserved for the application; `null` if there are none.
     pub isolated: Option<String>,
-    /// How the isolated CPUs are known.
+    /// Where the isolated CPUs come from; `null` if there are none.
     pub isolated_from: Option<String>,
-    /// The interfaces that matter.
+    /// Network interfaces that carry the application's packets.
     pub nics: Vec<String>,
-    /// How the interfaces are known.
+    /// Where the interfaces come from; `null` if there are none.
     pub nics_from: Option<String>,
-    /// `poll`, `interrupt`, `rt`, `kvm-host`, `guest`.
+    /// What the host does: `poll`, `interrupt`, `rt`, `kvm-host` or `guest`.
     pub workloads: Vec<String>,
-    /// How the uses are known.
+    /// Where the workloads come from; `null` if there are none.
     pub workloads_from: Option<String>,
-    /// The goal, such as `p99.9=50us`.
+    /// The latency goal, such as `p99.9=50us`; `null` if none was given.
     pub goal: Option<String>,
 }
 
-/// One action, and what it is good for.
+/// One action and its benefit.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Action {
-    /// What is done, as an instruction.
+    /// The action as an instruction.
     pub title: String,
-    /// `set` (`apus tune` makes it and rolls it back), `boot` (a changed kernel command line), `people` (somebody does
-    /// it by hand), `ask` (say first what the host is for).
+    /// `set` (`apus tune` can do it and roll it back), `boot` (a new kernel command line), `people` (someone must do
+    /// it by hand) or `ask` (state first what the host is for).
     pub kind: String,
-    /// The root causes that it mends, by name.
+    /// Names of the root causes that it fixes.
     pub causes: Vec<String>,
-    /// The commands, or the whole kernel command line afterwards, or the advice.
+    /// The commands, the complete new kernel command line, or the advice.
     pub lines: Vec<String>,
-    /// What changes on the kernel's command line: `+word`, `-word`; empty for other actions.
+    /// Changes of the kernel command line as `+word` and `-word`; empty for other actions.
     pub changes: Vec<String>,
-    /// What it gains.
+    /// The benefit of the action.
     pub gain: Gain,
-    /// What it puts at risk, as in a fix.
+    /// What it puts at risk, as the `risks` of a fix.
     pub risks: Vec<String>,
-    /// What it costs, of each rule once.
+    /// What it costs, once per rule.
     pub costs: Vec<String>,
-    /// The keys of the findings that it mends, the worst first.
+    /// Keys of the findings that it fixes, the worst first.
     pub findings: Vec<String>,
 }
 
-/// What an action gains.
+/// The benefit of an action.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Gain {
-    /// In words.
+    /// The benefit in words.
     pub text: String,
-    /// The largest delay that one of its findings adds; `null` if none has a size in time.
+    /// The largest delay among its findings; `null` if none has a known delay.
     pub effect_ns: Option<u64>,
-    /// Is `effect_ns` this host's own number? Otherwise it is a typical one of the rule's source.
+    /// Whether `effect_ns` was computed for this host; otherwise it is a typical value from the rule's source.
     pub of_this_host: bool,
-    /// The key of the finding that says so.
+    /// Key of the finding with that delay.
     pub finding: String,
 }
 
-/// An option of `apus audit` that would let it judge more.
+/// An option of `apus audit` that would let it check more.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Unlock {
-    /// `--isolated`, `--nic`, `--workload`.
+    /// `--isolated`, `--nic` or `--workload`.
     pub option: String,
-    /// What to write behind it.
+    /// Value to give to the option.
     pub value: String,
-    /// How many rules could then be judged that now cannot.
+    /// Number of rules that could then be checked as well.
     pub rules: u64,
 }
 
-/// Findings of one root cause.
+/// The findings of one root cause.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Cause {
-    /// Its name, as in the findings.
+    /// Name of the root cause, as in the findings.
     pub cause: String,
-    /// What is the matter.
+    /// The problem in one sentence.
     pub problem: String,
     /// The worst verdict of its findings.
     pub verdict: String,
-    /// What its rules say; the same of several subjects is one entry.
+    /// What its rules found; equal findings on several subjects are merged.
     pub said: Vec<Said>,
 }
 
-/// What one rule says, of one subject or of several.
+/// What one rule found on one or several subjects.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Said {
-    /// The rule.
+    /// Identifier of the rule.
     pub id: String,
-    /// The verdict.
+    /// Verdict: `warn` or `fail`.
     pub verdict: String,
-    /// Of what: CPUs together, others by name, the first three of many.
+    /// The subjects: a list of CPUs, or the first three names of many.
     pub subject: String,
     /// What was found.
     pub found: String,
-    /// The keys of the findings.
+    /// Keys of the findings.
     pub findings: Vec<String>,
 }
 
-/// How many of each verdict in a group.
+/// Number of each verdict in a group of rules.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)]
 pub struct Group {
-    /// The group's name.
+    /// Name of the group.
     pub group: String,
     pub pass: u32,
     pub warn: u32,
@@ -171,87 +171,87 @@ pub struct Group {
     pub unknown: u32,
     pub not_applicable: u32,
     pub sources_disagree: u32,
-    /// Findings that the baseline accepts; they are counted here alone.
+    /// Findings that the baseline accepts; they count only here.
     pub accepted: u32,
 }
 
-/// One finding.
+/// One finding: the verdict of a rule on one subject.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Finding {
-    /// The rule.
+    /// Identifier of the rule.
     pub id: String,
-    /// Its group.
+    /// Group of the rule.
     pub group: String,
-    /// Its root cause.
+    /// Root cause of the finding.
     pub cause: String,
-    /// What the rule asks for.
+    /// What the rule requires.
     pub title: String,
-    /// `pass`, `warn`, `fail`, `unknown`, `not-applicable`, `sources-disagree`.
+    /// `pass`, `warn`, `fail`, `unknown`, `not-applicable` or `sources-disagree`.
     pub verdict: String,
-    /// Why nothing was judged; `null` if something was.
+    /// Why nothing could be judged; `null` if it was judged.
     pub reason: Option<String>,
-    /// What was judged: `host`, `cpus`, `link`, `irq`, `device`, `parameter`, `named`.
+    /// Kind of subject: `host`, `cpus`, `link`, `irq`, `device`, `parameter` or `named`.
     pub subject_kind: String,
-    /// Its name.
+    /// Name of the subject.
     pub subject: String,
     /// What was found.
     pub found: String,
-    /// What the verdict rests on.
+    /// The values on which the verdict rests.
     pub evidence: Vec<Evidence>,
-    /// The mechanism.
+    /// Why it delays packets.
     pub why: String,
-    /// How much it takes, in words.
+    /// How much delay it adds, in words.
     pub magnitude: String,
-    /// Who says so.
+    /// Source of that number.
     pub magnitude_source: String,
-    /// What it does to a packet: `late` (it waits, for `effect_ns`), `slower` (the work on it takes longer), or `null`
-    /// if neither has a known size.
+    /// Effect on a packet: `late` (it waits, for `effect_ns`), `slower` (it takes longer to process), or `null` if
+    /// neither has a known size.
     pub effect: Option<String>,
-    /// How long one packet waits; `null` if none waits, or no size is known.
+    /// How long one packet waits; `null` if none waits or the time is unknown.
     pub effect_ns: Option<u64>,
-    /// Is `effect_ns` this host's own number? Otherwise it is a typical one of the rule's source.
+    /// Whether `effect_ns` was computed for this host; otherwise it is a typical value from the rule's source.
     pub effect_of_this_host: bool,
-    /// What mends it.
+    /// How to fix it.
     pub fix: Fix,
     /// What the fix costs and risks.
     pub cost: String,
-    /// Documents that say so.
+    /// Documents that support the rule.
     pub references: Vec<String>,
-    /// Sources and rules that ask for the opposite.
+    /// Sources and rules that recommend the opposite.
     pub conflicts: Vec<String>,
-    /// Does the baseline accept it?
+    /// Whether the baseline accepts the finding.
     pub accepted: bool,
-    /// Its name in a baseline.
+    /// Name of the finding in a baseline.
     pub key: String,
 }
 
-/// One thing that a verdict rests on.
+/// A value on which a verdict rests.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Evidence {
-    /// The value.
+    /// The value as read.
     pub value: String,
-    /// Where it was found.
+    /// File or command that it was read from.
     pub source: String,
 }
 
-/// What mends it.
+/// How to fix a finding.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Fix {
-    /// Commands that tell more and mend nothing.
+    /// Commands that show more and change nothing.
     pub look: Vec<String>,
-    /// For the running host: commands, or advice.
+    /// For the running host: commands or advice.
     pub runtime: Vec<String>,
-    /// For good.
+    /// To make it permanent: commands or advice.
     pub persistent: Vec<String>,
-    /// Do the persistent ones act from the next boot only?
+    /// Whether the permanent fix takes effect only after a reboot.
     pub reboot: bool,
     /// All lines of `runtime` and `persistent`, each with who can do it and what it puts at risk.
     pub steps: Vec<Step>,
-    /// What the steps put at risk: `reboot` (they act after one only), `network` (they interrupt an interface's
-    /// traffic), `security` (they weaken a protection).
+    /// What the steps put at risk: `reboot` (effective only after one), `network` (interrupts the traffic of an
+    /// interface), `security` (weakens a protection).
     pub risks: Vec<String>,
 }
 
@@ -261,28 +261,28 @@ pub struct Fix {
 pub struct Step {
     /// The command, the kernel parameters, or the advice.
     pub text: String,
-    /// `set` (`apus tune` makes it and rolls it back; `apus audit --fix` writes it), `arguments` (of the kernel's
-    /// command line), `run` (a command for people), `advise` (no command), `rerun` (an option of `apus audit` makes a
-    /// missing value known).
+    /// `set` (`apus tune` can do it and roll it back; `apus audit --fix` writes it), `arguments` (kernel parameters),
+    /// `run` (a command for a person), `advise` (no command) or `rerun` (an option of `apus audit` that finds a
+    /// missing value).
     pub action: String,
-    /// What it puts at risk, as for the whole fix.
+    /// What it puts at risk, as the `risks` of a fix.
     pub risks: Vec<String>,
 }
 
-/// What two audits say differently.
+/// The differences between two audits.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct DiffDocument {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.audit-diff/1`
+    /// Name and version of this schema: `apus.audit-diff/1`.
     #[schemars(extend("const" = DIFF_SCHEMA))]
     pub schema: String,
     /// The first host.
     pub before: Host,
     /// The second host.
     pub after: Host,
-    /// What got worse first.
+    /// The differences, worse ones first.
     pub differences: Vec<Difference>,
 }
 
@@ -290,13 +290,13 @@ pub struct DiffDocument {
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Difference {
-    /// `worse`, `changed`, `unclear`, `better`.
+    /// `worse`, `changed`, `unclear` or `better`.
     pub kind: String,
     /// Rule and subject.
     pub key: String,
-    /// What the first says.
+    /// The finding on the first host; `null` if it has none.
     pub before: Option<Finding>,
-    /// What the second says.
+    /// The finding on the second host; `null` if it has none.
     pub after: Option<Finding>,
 }
 
@@ -306,41 +306,41 @@ pub struct Difference {
 pub struct CmdlineDocument {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.cmdline/1`
+    /// Name and version of this schema: `apus.cmdline/1`.
     #[schemars(extend("const" = CMDLINE_SCHEMA))]
     pub schema: String,
-    /// The line that was judged, or the suggested one.
+    /// The judged or the suggested line.
     pub line: String,
-    /// What is the matter with it, the gravest first.
+    /// Problems of the line, the most serious first.
     pub remarks: Vec<Remark>,
-    /// The words of a suggested line.
+    /// The words of a suggested line; empty for a judged one.
     pub suggested: Vec<Suggested>,
-    /// What to decide or to do beside a suggested line.
+    /// What else to decide or to do for a suggested line.
     pub notes: Vec<String>,
 }
 
-/// Something about one word or several, or about a word that is missing.
+/// A problem of one or several words, or of a missing word.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Remark {
-    /// `unknown-value`, `contradiction`, `sets-differ`, `not-mainline`, `missing`, `overridden`, `duplicate`,
+    /// `unknown-value`, `contradiction`, `sets-differ`, `not-mainline`, `missing`, `overridden`, `duplicate` or
     /// `unknown-name`.
     pub kind: String,
-    /// The parameters as written; of a missing one, what to add.
+    /// The parameters as written; for a missing one, what to add.
     pub parameter: String,
-    /// What is to be said.
+    /// The problem in a sentence.
     pub text: String,
-    /// What to write instead, or to add.
+    /// What to write or to add; `null` if there is no single remedy.
     pub instead: Option<String>,
-    /// Who says so.
+    /// Source of the statement.
     pub source: String,
 }
 
-/// A suggested word, or words that belong together.
+/// A suggested word, or several that belong together.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Suggested {
-    /// As it stands on the line.
+    /// The word as written on the line.
     pub parameter: String,
     /// What it is for, and what it costs.
     pub why: String,

@@ -3,25 +3,25 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// The schema's name.
+/// Name and version of the schema.
 pub const SCHEMA: &str = "apus.dim-replay/1";
 
-/// What DIM came to.
+/// The result of a replay of DIM.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.dim-replay/1`
+    /// Name and version of this schema: `apus.dim-replay/1`.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// The file with the calls.
+    /// Path of the replayed file.
     pub file: String,
-    /// rx-eqe, rx-cqe, tx-eqe, tx-cqe or rdma.
+    /// `rx-eqe`, `rx-cqe`, `tx-eqe`, `tx-cqe` or `rdma`.
     pub mode: String,
-    /// The state after each call, in order. Rows that start an instance are no calls.
+    /// The state after each call, in order. Rows that start an instance are not calls.
     pub calls: Vec<Call>,
-    /// All of it in short.
+    /// The counts over all calls.
     pub summary: Summary,
 }
 
@@ -33,42 +33,42 @@ pub struct Call {
     pub state: u8,
     /// 0 PARKING_ON_TOP, 1 PARKING_TIRED, 2 GOING_RIGHT, 3 GOING_LEFT.
     pub tune_state: u8,
-    /// The profile's place in its table.
+    /// Index of the profile in its table.
     pub profile_ix: u8,
-    /// Steps to more moderation since the last turn or park.
+    /// Steps towards more moderation since the last turn or park.
     pub steps_right: u8,
-    /// Steps to less.
+    /// Steps towards less moderation since the last turn or park.
     pub steps_left: u8,
     /// Steps since it last parked on top.
     pub tired: u8,
 }
 
-/// A replay in short.
+/// The counts over all calls of a replay.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Summary {
-    /// Calls replayed.
+    /// Number of calls replayed.
     pub calls: u64,
-    /// Instances that they belong to.
+    /// Number of instances that the calls belong to.
     pub instances: u64,
-    /// Calls that asked for another profile.
+    /// Number of calls that chose another profile.
     pub profile_changes: u64,
-    /// Calls whose state the file gives too and is the same; `null` if the file gives none.
+    /// Number of calls whose recorded state is the same; `null` if the file has no states.
     pub agreeing: Option<u64>,
-    /// Values in the file that DIM does not come to.
+    /// Recorded values that differ from DIM's.
     pub mismatches: Vec<Mismatch>,
 }
 
-/// A value in the file that DIM does not come to.
+/// A recorded value that differs from DIM's.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Mismatch {
-    /// The line of the file, from 1.
+    /// Line number in the file, from 1.
     pub line: u64,
-    /// The column.
+    /// Name of the column.
     pub column: String,
-    /// What the file says.
+    /// Value in the file.
     pub expected: u8,
-    /// What DIM comes to.
+    /// Value computed by DIM.
     pub found: u8,
 }

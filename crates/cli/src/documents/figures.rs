@@ -7,77 +7,77 @@ use sim::figures::{
     Theirs, Verdict,
 };
 
-/// The schema's name.
+/// Name and version of the schema.
 pub const SCHEMA: &str = "apus.sim.figures/2";
 
-/// The figures of the source documents, and what Apus says for the same.
+/// Published figures, and what Apus computes for the same quantities.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.sim.figures/2`
+    /// Name and version of this schema: `apus.sim.figures/2`.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// The seed of all that is random.
+    /// Random seed of the simulation.
     pub seed: u64,
-    /// How the numbers turned out.
+    /// How many numbers agree.
     pub summary: Summary,
-    /// The figures, in the documents' order.
+    /// The figures, in the order of their documents.
     pub figures: Vec<Figure>,
 }
 
-/// How the numbers turned out, by where they come from.
+/// How many numbers agree, by the origin of the number.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Summary {
-    /// Numbers that the simulated world gave.
+    /// Simulated numbers.
     pub simulated: Share,
-    /// The null models, on the same rows.
+    /// Predictions of the null models, for the same rows.
     pub null_model: Share,
     /// Numbers that follow from the inputs in one line.
     pub arithmetic: Share,
-    /// Numbers that depend on a value chosen for them.
+    /// Numbers that depend on an assumed value.
     pub assumption: Share,
-    /// Numbers that a parameter was fitted to: they agree by construction.
+    /// Count of numbers to which a parameter was fitted: they agree by construction.
     pub calibrated: usize,
-    /// Numbers that only the document or only Apus has.
+    /// Count of numbers that only the document or only Apus has.
     pub not_compared: usize,
 }
 
-/// How many agree: averages, rates and powers within 15 %, extremes within a factor of 2, bounds as stated.
+/// How many numbers agree: averages, rates and powers within 15 %, extremes within a factor of 2, bounds as stated.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Share {
-    /// Those that agree.
+    /// Count of numbers that agree.
     pub agree: usize,
-    /// Numbers that the document states as well.
+    /// Count of numbers compared.
     pub compared: usize,
 }
 
-/// A figure of a document.
+/// A figure or table of a published document.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
-    /// A short name: `s0.4`.
+    /// Short identifier, such as `s0.4`.
     pub id: String,
-    /// What it shows.
+    /// What the figure shows.
     pub title: String,
-    /// The document and section.
+    /// Document and section.
     pub document: String,
-    /// How it was made, and which assumptions that took.
+    /// How it was computed, with the assumptions.
     pub method: String,
     /// The one-line rule that the simulator is compared with; `null` if nothing is simulated.
     pub null_model: Option<String>,
-    /// How its numbers turned out.
+    /// How many of its numbers agree.
     pub summary: Summary,
     /// The parameters that matter.
     pub inputs: Vec<Input>,
     /// The numbers.
     pub rows: Vec<Row>,
-    /// Points, where the document has a plot.
+    /// Plotted points, where the document has a plot.
     pub plots: Vec<Plot>,
-    /// How the rows change if one parameter is lowered and raised.
+    /// How the rows change if a parameter is lowered or raised.
     pub sensitivity: Vec<Sensitivity>,
 }
 
@@ -85,13 +85,13 @@ pub struct Figure {
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Sensitivity {
-    /// What it is: the name of an input.
+    /// Name of the input.
     pub parameter: String,
-    /// Its value, with the unit.
+    /// Value with its unit.
     pub value: String,
-    /// How it came to that: `fitted`, `estimate`, `assumption` or `stated`.
+    /// Origin of the value: `fitted`, `estimate`, `assumption` or `stated`.
     pub standing: &'static str,
-    /// By how many percent it is lowered and raised.
+    /// Percentage by which it is lowered and raised.
     pub percent: u32,
     /// The rows with the parameter lowered.
     pub down: Shift,
@@ -107,73 +107,73 @@ pub struct Shift {
     pub row: String,
     /// Change of that row in percent.
     pub change_percent: f64,
-    /// How many rows agree then, calibrated ones included.
+    /// How many rows then agree, including calibrated ones.
     pub agreement: Share,
 }
 
-/// A parameter that went in.
+/// An input parameter.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
-    /// What it is.
+    /// Name of the parameter.
     pub name: String,
-    /// Its value, with the unit.
+    /// Value with its unit.
     pub value: String,
-    /// Where it is from.
+    /// Document and section, or how the value was obtained.
     pub source: String,
 }
 
-/// One number.
+/// One compared number.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
-    /// The case.
+    /// The case within the figure.
     pub case: String,
-    /// What is counted.
+    /// The quantity.
     pub quantity: String,
-    /// The unit of `theirs` and `modelled`; empty for a ratio.
+    /// Unit of `theirs` and `modelled`; empty for a ratio.
     pub unit: String,
-    /// `typical` (within 15 %) or `extreme` (within a factor of 2).
+    /// `typical` (agrees within 15 %) or `extreme` (agrees within a factor of 2).
     pub kind: &'static str,
-    /// What the document says; `null` if it shows no number.
+    /// The number in the document; `null` if it has none.
     pub theirs: Option<Bounds>,
-    /// What Apus says; `null` if it says nothing.
+    /// The number from Apus; `null` if it has none.
     pub modelled: Option<f64>,
-    /// What the figure's null model says; `null` if it says nothing of this row.
+    /// Prediction of the null model; `null` if it has none for this row.
     pub null_model: Option<f64>,
-    /// Where `modelled` is from: `simulated`, `arithmetic`, `assumption` or `calibrated`.
+    /// Origin of `modelled`: `simulated`, `arithmetic`, `assumption` or `calibrated`.
     pub role: &'static str,
-    /// How far off, in percent of the document's number; 0 within its range.
+    /// Deviation in percent of the document's number; 0 within its range.
     pub deviation_percent: Option<f64>,
     /// `agrees`, `differs`, `calibrated` or `not_compared`.
     pub verdict: &'static str,
-    /// Why it differs, or is absent.
+    /// Why it differs or is missing; `null` if it agrees.
     pub explanation: Option<String>,
 }
 
-/// A number (both bounds are equal), or what is known of one.
+/// A number (with equal bounds), or the known range of one.
 #[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Bounds {
-    /// At least this.
+    /// Lower bound; `null` if unknown.
     pub least: Option<f64>,
-    /// At most this.
+    /// Upper bound; `null` if unknown.
     pub most: Option<f64>,
 }
 
-/// Points to be drawn.
+/// Points of a plot.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Plot {
-    /// What it shows.
+    /// What the plot shows.
     pub title: String,
     /// The horizontal axis.
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
-    /// The points: horizontal, vertical.
+    /// The points as pairs: horizontal, vertical.
     pub points: Vec<[f64; 2]>,
-    /// What the document says, and where that lies on the vertical axis.
+    /// Values from the document, as lines across the plot.
     pub lines: Vec<Line>,
 }
 
@@ -183,22 +183,22 @@ pub struct Plot {
 pub struct Axis {
     /// The quantity.
     pub quantity: String,
-    /// Its unit; empty for a mere number.
+    /// Unit of the quantity; empty for a plain number.
     pub unit: String,
 }
 
-/// A line across a plot.
+/// A horizontal line across a plot.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Line {
-    /// What it says.
+    /// Label of the line.
     pub label: String,
-    /// Where it lies.
+    /// Position on the vertical axis.
     pub value: f64,
 }
 
 impl Document {
-    /// The document of these figures.
+    /// Builds the document of these figures.
     pub fn new(seed: u64, figures: &[Modelled]) -> Self {
         Self {
             apus: super::VERSION.to_owned(),
@@ -317,7 +317,7 @@ fn bounds(theirs: Theirs) -> Option<Bounds> {
     Some(Bounds { least, most })
 }
 
-/// In snake case.
+/// The verdict in snake case.
 pub fn verdict_name(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Agrees => "agrees",

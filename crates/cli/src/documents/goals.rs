@@ -8,33 +8,33 @@ use serde::Serialize;
 use sim::goals::{Case as Judged, Held, Plan, Tried, Verdict, quartiles};
 use units::Nanos;
 
-/// The schema's name.
+/// Name and version of the schema.
 pub const SCHEMA: &str = "apus.sim.goals/2";
 
-/// Which way of waiting holds a goal with the least power. All of it is modelled.
+/// Which waiting mode meets a goal with the least power. All numbers are simulated.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.sim.goals/2`
+    /// Name and version of this schema: `apus.sim.goals/2`.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// The grid: `quick`, `classic`, `full`.
+    /// The grid: `quick`, `classic` or `full`.
     pub grid: String,
-    /// The first seed of all that is random.
+    /// First random seed of the simulation.
     pub seed: u64,
-    /// Seeds per case, counted up from the first.
+    /// Seeds per case, counting up from the first.
     pub seeds: u64,
-    /// The time before the window, which counts for nothing.
+    /// Simulated time before the counted window.
     pub warm_up_ns: u64,
-    /// The draw, if the cases were drawn from the grid.
+    /// How the cases were drawn; `null` if the whole grid was used.
     pub sample: Option<Sample>,
-    /// Cases that were planned; fewer are listed if the run was interrupted.
+    /// Number of planned cases; fewer are listed if the run was interrupted.
     pub planned: u64,
-    /// What came of the listed cases.
+    /// The results over all cases.
     pub summary: Summary,
-    /// Each case.
+    /// The cases.
     pub cases: Vec<Case>,
 }
 
@@ -42,44 +42,44 @@ pub struct Document {
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
-    /// How many were asked for.
+    /// Number of cases requested.
     pub cases: u64,
-    /// The seed of the draw.
+    /// Random seed of the draw.
     pub seed: u64,
 }
 
-/// What came of the cases.
+/// The results over all cases.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Summary {
-    /// Cases by verdict.
+    /// Number of cases by verdict.
     pub verdicts: BTreeMap<String, u64>,
-    /// Cases in which `adaptive` counts as holding the goal only for the 95 % interval over its seeds.
+    /// Number of cases in which `adaptive` meets the goal only within the 95 % interval over its seeds.
     pub marginal: u64,
-    /// The power of `adaptive` as a multiple of the best rival's that holds the goal too.
+    /// Power of `adaptive` relative to the best rival that meets the goal; `null` without such a case.
     pub power_multiple: Option<Quartiles>,
-    /// The power of `adaptive` as a multiple of the least possible, where that is known.
+    /// Power of `adaptive` relative to the least possible, where known; `null` without such a case.
     pub bound_multiple: Option<Quartiles>,
-    /// The share of late packets in the first second as a multiple of the allowed share: the median over the seeds of each
-    /// case.
+    /// Share of late packets in the first second, relative to the allowed share; of each case, the median over its
+    /// seeds.
     pub first_second_multiple: Option<Quartiles>,
 }
 
-/// How a number is spread over cases.
+/// The distribution of a number over the cases.
 #[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Quartiles {
-    /// Cases in which it is known.
+    /// Number of cases in which it is known.
     pub cases: u64,
-    /// The least.
+    /// Minimum.
     pub min: f64,
-    /// A quarter is at most this.
+    /// First quartile.
     pub q1: f64,
-    /// Half.
+    /// Median.
     pub median: f64,
-    /// Three quarters.
+    /// Third quartile.
     pub q3: f64,
-    /// The most.
+    /// Maximum.
     pub max: f64,
 }
 
@@ -87,82 +87,82 @@ pub struct Quartiles {
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
-    /// The processor.
+    /// Name of the processor.
     pub machine: String,
-    /// The NIC.
+    /// Name of the network controller.
     pub nic: String,
-    /// The kind of traffic, or a file.
+    /// Kind of traffic, or name of a file.
     pub traffic: String,
-    /// The load in percent of what the core forwards at its base frequency; `null` for traffic from a file.
+    /// Load in percent of what the core forwards at its base frequency; `null` for traffic from a file.
     pub load_percent: Option<f64>,
-    /// Packets a second, on average; of `step` the upper rate; `null` for traffic from a file.
+    /// Mean packet rate per second; for `step` the upper rate; `null` for traffic from a file.
     pub rate_pps: Option<u64>,
-    /// The deepest idle state allowed.
+    /// Name of the deepest idle state allowed.
     pub deepest: String,
-    /// The peak that `adaptive` was told; `null` if none.
+    /// Peak rate that `adaptive` was told; `null` if none.
     pub peak_pps: Option<u64>,
-    /// Such as `p99.9=50us`.
+    /// The goal, such as `p99.9=50us`.
     pub goal: String,
-    /// The window of each run.
+    /// Length of the counted window of each run.
     pub duration_ns: u64,
     /// `won`, `tied`, `lost`, `lost_to_tuned`, `missed`, `nobody_holds` or `too_few_packets`.
     pub verdict: String,
-    /// Whether `adaptive` counts as holding the goal only for the 95 % interval over its seeds.
+    /// Whether `adaptive` meets the goal only within the 95 % interval over its seeds.
     pub marginal: bool,
-    /// The rival that beats `adaptive`, or the best of those that hold the goal; `null` if none holds it.
+    /// The rival that beats `adaptive`, otherwise the best of those that meet the goal; `null` if none does.
     pub rival: Option<String>,
-    /// The power of `adaptive` as a multiple of that rival's.
+    /// Power of `adaptive` relative to that rival.
     pub power_multiple: Option<f64>,
-    /// Its 95 % interval over the seeds; `null` with one.
+    /// Its 95 % interval over the seeds; `null` with one seed.
     pub power_multiple_ci95: Option<(f64, f64)>,
-    /// The least power with which the goal can be kept, all arrivals known; `null` if it is not known.
+    /// Least power with which the goal can be met if all arrivals are known; `null` if unknown.
     pub bound_uw: Option<u64>,
-    /// The power of `adaptive` as a multiple of that.
+    /// Power of `adaptive` relative to that bound.
     pub bound_multiple: Option<f64>,
-    /// The share of late packets in the first second as a multiple of the allowed share, each seed by itself; empty if it
-    /// was not simulated.
+    /// Share of late packets in the first second, relative to the allowed share, for each seed; empty if not
+    /// simulated.
     pub first_second_multiples: Vec<f64>,
-    /// Each way of waiting; the last is `adaptive`.
+    /// The results of each mode; the last is `adaptive`.
     pub ways: Vec<Way>,
 }
 
-/// What a way of waiting came to.
+/// The result of one mode.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Way {
-    /// Its name: `poll`, `l3fwd-power`, `backoff 50us`, `interrupt`, `poll@800MHz`, `adaptive`.
+    /// Name: `poll`, `l3fwd-power`, `backoff 50us`, `interrupt`, `poll@800MHz` or `adaptive`.
     pub way: String,
     /// Whether its frequency was chosen in hindsight.
     pub tuned: bool,
-    /// Seeds that it was run with. A rival that the first one ruled out was not run with the others.
+    /// Number of seeds simulated. A rival that its first seed rules out is not simulated with the others.
     pub seeds: u64,
-    /// Packets that arrived, with all seeds.
+    /// Packets that arrived, over all seeds.
     pub offered: u64,
-    /// Those that were lost.
+    /// Lost packets.
     pub lost: u64,
-    /// Those that were later than the goal's bound, the lost ones included.
+    /// Packets later than the goal's bound, including lost ones.
     pub late: u64,
-    /// Their share, in parts per million.
+    /// Share of late packets in parts per million.
     pub late_ppm: f64,
-    /// Its 95 % interval over the seeds; `null` with one.
+    /// Its 95 % interval over the seeds; `null` with one seed.
     pub late_ppm_ci95: Option<(f64, f64)>,
-    /// `yes`, `within_interval` (the share is above the allowed one, but its interval reaches it), `no` or
-    /// `too_few_packets`. A lost packet is a `no`.
+    /// Whether it meets the goal: `yes`, `within_interval` (the share exceeds the allowed one, but its interval
+    /// includes it), `no` or `too_few_packets`. A lost packet means `no`.
     pub held: String,
-    /// The delay at the goal's quantile, the middle one of the seeds, lost packets taken as late for ever; `null` if it
-    /// lies among those, or if a run had too few packets.
+    /// Delay at the goal's quantile, for the median seed, with lost packets as infinitely late. `null` if the
+    /// quantile falls among lost packets, or if a run had too few packets.
     pub latency_ns: Option<u64>,
-    /// The core's mean power.
+    /// Mean power of the core.
     pub power_uw: u64,
-    /// The share of time in which the core was neither idle nor with another task, in parts per million.
+    /// Share of time in which the core was neither idle nor running another task, in parts per million.
     pub busy_ppm: u64,
-    /// Times that it was woken, with all seeds.
+    /// Number of wake-ups, over all seeds.
     pub wakeups: u64,
-    /// Changes of frequency that were carried out.
+    /// Number of frequency changes that took effect.
     pub frequency_changes: u64,
     /// Waits by kind.
     pub waits: BTreeMap<String, Waits>,
-    /// Decisions by reason; those that came up.
+    /// Decisions by reason; reasons that never occurred are left out.
     pub reasons: BTreeMap<String, u64>,
 }
 
@@ -170,14 +170,14 @@ pub struct Way {
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Waits {
-    /// How many.
+    /// Number of waits.
     pub count: u64,
-    /// How long, together.
+    /// Total time of these waits.
     pub time_ns: u64,
 }
 
 impl Document {
-    /// The document of these cases, of `planned` ones.
+    /// Builds the document of these cases, out of `planned` ones.
     pub fn new(grid: &str, plan: &Plan, planned: usize, cases: &[Judged]) -> Self {
         Self {
             apus: super::VERSION.to_owned(),
@@ -195,7 +195,7 @@ impl Document {
 }
 
 impl Summary {
-    /// What came of these cases.
+    /// Summarizes the cases.
     pub fn of(cases: &[Judged]) -> Self {
         let count = |verdict| cases.iter().filter(|case| case.verdict() == verdict).count() as u64;
         let power =

@@ -5,40 +5,40 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// The schema's name.
+/// Name and version of the schema.
 pub const SCHEMA: &str = "apus.irqs/1";
 
-/// What hits CPUs.
+/// What interrupts CPUs.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.irqs/1`
+    /// Name and version of this schema: `apus.irqs/1`.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// The CPUs, as a list.
+    /// List of the CPUs.
     pub cpus: String,
-    /// How long was counted; `null` since boot.
+    /// Time over which interrupts were counted; `null` means since boot.
     pub during_ns: Option<u64>,
-    /// What hits them, the most frequent first.
+    /// Sources of interrupts, the most frequent first.
     pub sources: Vec<Source>,
 }
 
-/// One source of interruptions.
+/// One source of interrupts.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
-    /// Its label: a number, `LOC`, `NET_RX`.
+    /// Label in the kernel's table: a number, `LOC` or `NET_RX`.
     pub label: String,
-    /// Its users, or what it stands for.
+    /// Users of the interrupt, or what the label means.
     pub name: String,
-    /// `device`, `cpu`, `softirq`.
+    /// `device`, `cpu` or `softirq`.
     pub kind: String,
-    /// How often on all of these CPUs.
+    /// Count over these CPUs.
     pub count: u64,
-    /// The same per second; `null` since boot.
+    /// Rate over these CPUs per second; `null` for counts since boot.
     pub per_second: Option<f64>,
-    /// How often on each CPU that it hit.
+    /// Count on each CPU where it occurred.
     pub by_cpu: BTreeMap<u32, u64>,
 }

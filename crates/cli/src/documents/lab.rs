@@ -3,19 +3,19 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// The schema's name.
+/// Name and version of the schema.
 pub const SCHEMA: &str = "apus.lab/1";
 
-/// The labs of this machine.
+/// The labs of this host.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.lab/1`
+    /// Name and version of this schema: `apus.lab/1`.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// The labs, by name.
+    /// The labs, sorted by name.
     pub labs: Vec<Lab>,
 }
 
@@ -23,10 +23,10 @@ pub struct Document {
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Lab {
-    /// Its name.
+    /// Name of the lab.
     pub name: String,
-    /// The roles of its namespaces.
+    /// Roles of its namespaces, such as `tx` and `dut`.
     pub roles: Vec<String>,
-    /// The namespaces, as `ip netns` knows them, in the same order.
+    /// Names of the namespaces for `ip netns`, in the same order.
     pub namespaces: Vec<String>,
 }

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use sim::machine::Machine;
 
-/// The schema of the machines.
+/// Name and version of the schema.
 pub const MACHINES: &str = "apus.sim.machines/1";
 
 /// The machines that a scenario can name.
@@ -13,10 +13,10 @@ pub const MACHINES: &str = "apus.sim.machines/1";
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.sim.machines/1`
+    /// Name and version of this schema: `apus.sim.machines/1`.
     #[schemars(extend("const" = MACHINES))]
     pub schema: String,
-    /// All that are built in, sorted by name, or the one that was asked for.
+    /// All built-in machines, sorted by name, or the requested one.
     pub machines: Vec<Shown>,
 }
 
@@ -24,13 +24,13 @@ pub struct Document {
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Shown {
-    /// The name in scenarios; that of a file for one's own.
+    /// Name in scenarios; the file name for a user's own machine.
     pub name: String,
-    /// What it is.
+    /// One line about the machine.
     pub description: String,
-    /// The processor; `null` if it has none.
+    /// Its processor; `null` if it has none.
     pub processor: Option<Processor>,
-    /// The network controller; `null` if it has none.
+    /// Its network controller; `null` if it has none.
     pub nic: Option<Nic>,
     /// Every value with its source; `null` in a list.
     pub parameters: Option<Vec<Parameter>>,
@@ -40,15 +40,15 @@ pub struct Shown {
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Processor {
-    /// Cores of a package.
+    /// Number of cores per package.
     pub cores: u32,
-    /// The lowest frequency.
+    /// Lowest frequency.
     pub lowest_hz: u64,
-    /// The frequency that is guaranteed with all cores busy.
+    /// Frequency guaranteed with all cores busy.
     pub base_hz: u64,
-    /// The highest frequency.
+    /// Highest frequency.
     pub highest_hz: u64,
-    /// The idle states, from the shallowest.
+    /// Names of the idle states, the shallowest first.
     pub idle_states: Vec<String>,
 }
 
@@ -56,28 +56,28 @@ pub struct Processor {
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Nic {
-    /// The line rate.
+    /// Line rate.
     pub rate_bps: u64,
-    /// Receive descriptors of a queue.
+    /// Receive descriptors per queue.
     pub rx_descriptors: u32,
-    /// Transmit descriptors of a queue.
+    /// Transmit descriptors per queue.
     pub tx_descriptors: u32,
 }
 
-/// A value and where it is from.
+/// A value and its source.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Parameter {
-    /// Its place in the file: `processor.pstates.block`.
+    /// Key in the file, such as `processor.pstates.block`.
     pub path: String,
-    /// As it is written.
+    /// The value as written.
     pub value: String,
-    /// Document and section, or how it was made.
+    /// Document and section, or how it was obtained.
     pub source: String,
 }
 
 impl Shown {
-    /// A machine, with all its values if it is to be shown whole.
+    /// Describes a machine, with all its values if it was requested by name.
     pub fn new(machine: &Machine, whole: bool) -> Self {
         let parameters = machine.parameters.iter().map(|parameter| Parameter {
             path: parameter.path.clone(),

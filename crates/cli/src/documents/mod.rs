@@ -23,11 +23,11 @@ use std::collections::BTreeMap;
 use schemars::Schema;
 use schemars::generate::SchemaSettings;
 
-/// A document's schema.
+/// A document and its schema.
 pub struct Published {
-    /// Its name, as in the document's `schema` field.
+    /// Name and version, as in the document's `schema` field.
     pub name: &'static str,
-    /// How to make it.
+    /// Generates the JSON Schema.
     pub schema: fn() -> Schema,
 }
 
@@ -65,20 +65,20 @@ pub const SCHEMAS: &[Published] = &[
     Published { name: dim::SCHEMA, schema: schema_of::<dim::Document> },
 ];
 
-/// The version of Apus in every document.
+/// The version of Apus, written to every document.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The JSON Schema (2020-12) of a document as it is written.
+/// The JSON Schema (2020-12) of a document as it is serialized.
 pub fn schema_of<T: schemars::JsonSchema>() -> Schema {
     SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>()
 }
 
-/// The file in `schemas/` of the schema called `name`: `apus.top/1` lies in `apus.top.1.json`.
+/// File name in `schemas/` for a schema: `apus.top/1` is in `apus.top.1.json`.
 pub fn schema_file(name: &str) -> String {
     format!("{}.json", name.replace('/', "."))
 }
 
-/// A map by name.
+/// Collects values by the name of their key.
 pub(crate) fn named<T>(pairs: impl IntoIterator<Item = (&'static str, T)>) -> BTreeMap<String, T> {
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

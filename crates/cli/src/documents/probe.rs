@@ -8,68 +8,68 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tester::host::HostState;
 
-/// Name and version of the document's schema.
+/// Name and version of the schema of probe results.
 pub const SCHEMA: &str = "apus.probe/1";
 
-/// What `apus probe` prints with `--json`.
+/// The JSON document of `apus probe`.
 #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
     /// Version of the program.
     pub apus: String,
-    /// `apus.probe/1`
+    /// Name and version of this schema: `apus.probe/1`.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// The host on which it was measured. Its scheduling class is that of the thread that looked on; the
-    /// measuring threads' stands in each measurement's conditions.
+    /// The host on which it was measured. Its scheduling class is that of the observing thread; that of the measuring
+    /// threads is in the conditions of each measurement.
     pub host: HostState,
-    /// What was measured, one entry for each variant.
+    /// The measurements, one per variant.
     pub measured: Vec<Measured>,
 }
 
 impl Document {
-    /// By this version of the program.
+    /// Builds the document for this version of Apus.
     pub fn new(host: HostState, measured: Vec<Measured>) -> Self {
         Self { apus: super::VERSION.into(), schema: SCHEMA.into(), host, measured }
     }
 }
 
-/// Name and version of the platform profile's schema.
+/// Name and version of the schema of the platform profile.
 pub const PLATFORM: &str = "apus.platform/1";
 
-/// What `apus probe all` writes: what waking up costs on a host, term by term, in several rounds.
+/// The platform profile that `apus probe all` writes: the cost of waking up on a host, measured in several rounds.
 #[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Platform {
     /// Version of the program.
     pub apus: String,
-    /// `apus.platform/1`
+    /// Name and version of this schema: `apus.platform/1`.
     #[schemars(extend("const" = PLATFORM))]
     pub schema: String,
-    /// The host.
+    /// The host on which it was measured.
     pub host: HostState,
-    /// Rounds that were completed.
+    /// Number of completed rounds.
     pub rounds: u32,
-    /// Whether it was stopped before its end.
+    /// Whether it was interrupted before its last round.
     pub interrupted: bool,
-    /// Each probe's variants, all rounds together; each round stands in the terms.
+    /// The variants of each probe over all rounds; their terms hold each round.
     pub measured: Vec<Measured>,
-    /// What could not be measured here.
+    /// What could not be measured on this host.
     pub missing: Vec<Missing>,
 }
 
-/// A probe that this host has no means for.
+/// A probe that could not run on this host.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Missing {
     /// The probe.
     pub probe: Name,
-    /// Why.
+    /// Why it could not run.
     pub why: String,
 }
 
 impl Platform {
-    /// By this version of the program.
+    /// Builds the profile for this version of Apus.
     pub fn new(host: HostState, profile: Profile, interrupted: bool) -> Self {
         let missing = profile.missing.into_iter().map(|(probe, why)| Missing { probe, why }).collect();
         Self {
@@ -84,30 +84,30 @@ impl Platform {
     }
 }
 
-/// Name and version of a comparison's schema.
+/// Name and version of the schema of a comparison.
 pub const COMPARISON: &str = "apus.probe-compare/1";
 
-/// What `apus probe compare` prints with `--json`.
+/// The JSON document of `apus probe compare`.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Comparison {
     /// Version of the program.
     pub apus: String,
-    /// `apus.probe-compare/1`
+    /// Name and version of this schema: `apus.probe-compare/1`.
     #[schemars(extend("const" = COMPARISON))]
     pub schema: String,
-    /// The file that is A.
+    /// Path of the first file.
     pub a: String,
-    /// The file that is B.
+    /// Path of the second file.
     pub b: String,
-    /// In what the settings and conditions differ: each may be the reason for all that follows.
+    /// Settings and conditions that differ; each may explain differences in the figures.
     pub differences: Vec<String>,
-    /// The terms.
+    /// The compared figures.
     pub terms: Vec<TermComparison>,
 }
 
 impl Comparison {
-    /// By this version of the program.
+    /// Builds the document for this version of Apus.
     pub fn new(a: String, b: String, differences: Vec<String>, terms: Vec<TermComparison>) -> Self {
         Self { apus: super::VERSION.into(), schema: COMPARISON.into(), a, b, differences, terms }
     }

@@ -3,64 +3,64 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// The schema's name.
+/// Name and version of the schema.
 pub const SCHEMA: &str = "apus.replay/1";
 
-/// What a replay found.
+/// The result of a replay.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.replay/1`
+    /// Name and version of this schema: `apus.replay/1`.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// The recorded file.
+    /// Path of the recorded file.
     pub file: String,
-    /// The mode that was recorded.
+    /// The recorded waiting mode.
     pub mode: String,
-    /// Its goal, if one was given.
+    /// The goal of the recorded mode; `null` if it has none.
     pub goal: Option<String>,
-    /// Decisions compared.
+    /// Number of decisions compared.
     pub decisions: u64,
-    /// Decisions of the recorded run that the file does not hold.
+    /// Number of decisions of the recorded run that the file does not contain.
     pub left_out: u64,
-    /// The first that differs; `null` if all are the same.
+    /// The first decision that differs; `null` if all are the same.
     pub first_difference: Option<Difference>,
-    /// The CPU time of the recorded run, and the least possible.
+    /// CPU time of the recorded run, and the least possible.
     pub cpu: Cpu,
 }
 
-/// CPU time of the recorded decisions, and the least with which a goal could have been held on the same arrivals.
+/// CPU time of the recorded decisions, and the least with which a goal could have been met on the same arrivals.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Cpu {
-    /// The goal for which the least CPU time was computed; `null` if neither the mode nor `--goal` states one.
+    /// Goal for which the least CPU time was computed; `null` if neither the mode nor `--goal` gives one.
     pub goal: Option<String>,
-    /// From the first to the last recorded decision.
+    /// Time from the first to the last recorded decision.
     pub window_ns: Option<u64>,
-    /// Time outside sleeps and blocks, with what those cost.
+    /// CPU time: the time outside sleeps and blocks, plus their own cost.
     pub spent_ns: Option<u64>,
-    /// The least possible.
+    /// Least CPU time with which the goal could have been met; `null` if unknown.
     pub least_ns: Option<u64>,
-    /// `spent_ns` as a multiple of `least_ns`. Below 1 only if the run missed the goal.
+    /// `spent_ns` divided by `least_ns`. It is below 1 only if the run missed the goal.
     pub multiple: Option<f64>,
-    /// What a sleep or block cost: the median of the cheaper kind.
+    /// Cost of a sleep or block: the median of the cheaper kind.
     pub wake_ns: Option<u64>,
-    /// What a frame cost, in the batch size that made it cheapest.
+    /// Cost of a frame, at the batch size where it is cheapest.
     pub frame_ns: Option<u64>,
-    /// Why the least is not known; `null` if it is.
+    /// Why the least CPU time is unknown; `null` if it is known.
     pub unknown_because: Option<String>,
 }
 
-/// A decision that is not the recorded one.
+/// A decision that differs from the recorded one.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Difference {
-    /// The line of the file, from 1.
+    /// Line number in the file, from 1.
     pub line: u64,
-    /// What was recorded.
+    /// The recorded decision.
     pub recorded: String,
-    /// What the policy says now.
+    /// The decision of the replayed policy.
     pub now: String,
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::top::{Total, health};
 
-/// The schema's name.
+/// Name and version of the schema.
 pub const SCHEMA: &str = "apus.run/1";
 
 /// How an instance ran.
@@ -20,17 +20,17 @@ pub const SCHEMA: &str = "apus.run/1";
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.run/1`
+    /// Name and version of this schema: `apus.run/1`.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// What was asked for, as it was understood.
+    /// The options, as they were understood.
     pub config: Config,
-    /// What the ports turned out to be; empty if they could not be opened.
+    /// The opened ports; empty if they could not be opened.
     pub ports: Vec<Port>,
-    /// How long no worker may be away; `null` for modes that keep no such bound, and for ports that
-    /// cannot lose frames.
+    /// Limit on the waits of a worker, so that no ring overflows; `null` for modes without such a limit, and for
+    /// ports that cannot lose frames.
     pub loss_bound: Option<Bound>,
-    /// Why it ended: `asked`, `duration`, `exhausted`, `failed`.
+    /// Why it ended: `asked`, `duration`, `exhausted` or `failed`.
     pub ended: String,
     /// How long it ran; `null` if it did not start.
     pub ran_ns: Option<u64>,
@@ -38,101 +38,100 @@ pub struct Document {
     pub workers: Vec<Worker>,
     /// Whether received = sent + dropped, for every worker.
     pub accounted: bool,
-    /// What is not as asked for or as one would expect.
+    /// What differs from what was asked for or expected.
     pub warnings: Vec<String>,
-    /// What went wrong; `null` if nothing did.
+    /// The error; `null` if there was none.
     pub error: Option<String>,
 }
 
-/// What was asked for.
+/// The options of a run, as they were understood.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The instance's name.
+    /// Name of the instance.
     pub instance: String,
-    /// What is done to each frame.
+    /// Name of the application.
     pub app: String,
-    /// The application's own options, as text.
+    /// Options of the application, as text.
     pub app_options: BTreeMap<String, String>,
-    /// How to wait.
+    /// Name of the waiting mode.
     pub mode: String,
-    /// The goal that it holds: the default if none was given; `null` for modes without one.
+    /// Its latency goal, given or default; `null` for modes without one.
     pub goal: Option<String>,
-    /// The platform profile that it started from; `null` without.
+    /// Platform profile that it started from; `null` if none.
     pub platform: Option<String>,
-    /// The longest sleep; `null` but for `backoff`.
+    /// Longest sleep; `null` except for `backoff`.
     pub sleep_max_ns: Option<u64>,
-    /// One entry a worker.
+    /// Where each worker runs.
     pub workers: Vec<Place>,
-    /// Whether the process's memory is kept in RAM.
+    /// Whether the process's memory is locked into RAM.
     pub lock_memory: bool,
-    /// Descriptors of each ring.
+    /// Descriptors in each ring.
     pub ring_descriptors: u32,
-    /// Octets of memory for each frame.
+    /// Memory for each frame in bytes.
     pub frame_size_octets: u32,
-    /// Whether huge pages are used.
+    /// Whether frame memory is in huge pages.
     pub huge_pages: bool,
-    /// Frames at a time of busy polling; `null` without it.
+    /// Budget of busy polling in frames; `null` without busy polling.
     pub busy_poll_frames: Option<u16>,
-    /// Interrupt deferral; `null` without it.
+    /// Interrupt deferral; `null` if not requested.
     pub deferral: Option<Deferral>,
-    /// Which frames are ours.
+    /// Which frames are taken from the kernel.
     pub filter: String,
-    /// The network namespace; `null` for that of the caller.
+    /// Network namespace of the ports; `null` for the current one.
     pub netns: Option<String>,
-    /// How long to run; `null`: until asked to end.
+    /// Time to run; `null` means until stopped.
     pub duration_ns: Option<u64>,
-    /// What is to go wrong; `null` if nothing.
+    /// Injected faults; `null` if none.
     pub fault: Option<String>,
 }
 
-/// Where a worker is to run.
+/// Where a worker runs.
 #[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Place {
-    /// The CPU; `null`: anywhere.
+    /// Its CPU; `null` if not pinned.
     pub cpu: Option<usize>,
-    /// The priority in SCHED_FIFO; `null`: the normal class.
+    /// Its SCHED_FIFO priority; `null` for the normal class.
     pub fifo: Option<u8>,
 }
 
-/// Interrupt deferral of a NAPI.
+/// Interrupt deferral of a NAPI instance.
 #[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Deferral {
-    /// Empty polls before the interrupt is let through again.
+    /// Empty polls before the interrupt is enabled again.
     pub defer_hard_irqs: u32,
-    /// How long after a poll the next one is.
+    /// Time from one poll to the next.
     pub gro_flush_timeout_ns: u64,
 }
 
-/// What a port turned out to be.
+/// An opened port.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Port {
-    /// Its name.
+    /// Name of the port.
     pub name: String,
     /// `af_xdp`, `memory` or `pcap`.
     pub kind: String,
     /// Where the XDP program runs: `native` or `generic`; `null` without one.
     pub xdp_mode: Option<String>,
-    /// Whether the driver receives straight into our memory; `null` without a driver.
+    /// Whether the driver receives directly into the pool (zero copy); `null` without a driver.
     pub zero_copy: Option<bool>,
-    /// The receive queues; empty without a driver.
+    /// Its receive queues; empty without a driver.
     pub queues: Vec<u32>,
-    /// NAPIs whose interrupts are deferred.
+    /// NAPI instances whose interrupts are deferred.
     pub deferred_napis: Vec<u32>,
     /// Receive descriptors of each queue.
     pub rx_descriptors: u32,
-    /// The rate that the loss bound reckons with; `null` if nothing can be lost.
+    /// Peak rate assumed for the limit on waits; `null` if no frame can be lost.
     pub peak_rate_pps: Option<u64>,
-    /// Where that rate comes from: `given`, `line_rate`, `assumed` (10 Gbit/s, because the driver
-    /// states none).
+    /// Origin of that rate: `given`, `line_rate` or `assumed` (10 Gbit/s, because the driver reports none).
     pub peak_rate_from: Option<String>,
 }
 
 impl Port {
-    /// A port, and its NAPIs whose interrupts are deferred.
+    /// Describes a port, and its NAPI instances whose interrupts are deferred.
     pub fn of(report: &PortReport, deferred_napis: &[u32]) -> Self {
         let none = (None, None, Vec::new());
         let (kind, (xdp_mode, zero_copy, queues)) = match &report.kind {
@@ -164,15 +163,15 @@ impl Port {
     }
 }
 
-/// The bound of the rings.
+/// Limit on waits, so that no ring overflows.
 #[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Bound {
-    /// Descriptors of the ring that overflows first.
+    /// Descriptors of the ring that fills first.
     pub descriptors: u32,
-    /// The rate at which it fills.
+    /// Rate at which it fills.
     pub peak_rate_pps: u64,
-    /// The longest absence: descriptors / rate.
+    /// Longest wait: descriptors / rate.
     pub longest_wait_ns: u64,
 }
 
@@ -190,62 +189,62 @@ impl From<LossBound> for Bound {
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Worker {
-    /// Its number.
+    /// Number of the worker, from 0.
     pub worker: usize,
     /// How it ended: `stopped`, `exhausted` or `failed`.
     pub ended: String,
-    /// Why it failed; `null` if it did not.
+    /// Its error; `null` if it did not fail.
     pub error: Option<String>,
     /// Its counters; `null` if it failed before it ran.
     pub counts: Option<WorkerCounts>,
 }
 
-/// What a worker counted.
+/// The counters of a worker.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct WorkerCounts {
-    /// Its thread.
+    /// Thread identifier.
     pub tid: u32,
-    /// The kernel's scheduling class: `other`, `fifo`, …
+    /// Scheduling class of the kernel, such as `other` or `fifo`.
     pub scheduling: String,
-    /// The real-time priority; 0 in other classes.
+    /// Real-time priority; 0 in other classes.
     pub priority: u64,
-    /// From its making to its end.
+    /// Time from its start to its end.
     pub ran_ns: u64,
-    /// Share of that time on a CPU; `null` if the kernel does not tell.
+    /// Share of that time on a CPU; `null` if the kernel does not report it.
     pub cpu_ratio: Option<f64>,
     /// Whether received = sent + dropped.
     pub accounted: bool,
     /// All counters.
     pub total: Total,
-    /// What its devices say.
+    /// What its devices report.
     pub devices: Vec<DeviceCounts>,
 }
 
-/// What a device says of itself: frames that never reached the worker, or never the wire.
+/// Frames that a device lost before they reached the worker, or before they reached the wire.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceCounts {
-    /// The port.
+    /// Name of the port.
     pub name: String,
-    /// `up`, `down`, `finished`; `null` if not known.
+    /// `up`, `down` or `finished`; `null` if unknown.
     pub health: Option<String>,
-    /// Whether busy polling has an effect; `null` if not asked for or not known yet.
+    /// Whether busy polling has an effect; `null` if not requested or not yet known.
     pub busy_poll: Option<bool>,
-    /// Lost because the worker did not free the ring in time.
+    /// Received frames lost because the worker did not empty the ring in time.
     pub rx_ring_full_frames: u64,
-    /// Lost because no slot was free.
+    /// Received frames lost because no slot of the pool was free.
     pub rx_no_buffer_frames: u64,
-    /// Lost on receipt for another reason.
+    /// Received frames lost for other reasons.
     pub rx_invalid_frames: u64,
-    /// Sent, and refused by the kernel as malformed.
+    /// Sent frames that the kernel refused as malformed.
     pub tx_invalid_frames: u64,
-    /// Sent, and dropped by the driver.
+    /// Sent frames that the driver dropped.
     pub tx_dropped_frames: u64,
 }
 
 impl WorkerCounts {
-    /// Of the last snapshot.
+    /// Converts the last snapshot of a worker.
     pub fn new(snapshot: &Snapshot, usage: Option<live::telemetry::Usage>) -> Self {
         let ran = snapshot.taken.since(snapshot.started).unwrap_or(units::Nanos::ZERO).as_nanos();
         let counts = &snapshot.counts;

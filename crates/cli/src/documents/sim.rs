@@ -17,46 +17,46 @@ use units::{Microwatts, Nanos, Quantile};
 
 use super::named;
 
-/// The schema of a run.
+/// Name and version of the schema of one simulation.
 pub const RUN: &str = "apus.sim.run/1";
-/// The schema of a comparison.
+/// Name and version of the schema of a comparison.
 pub const COMPARE: &str = "apus.sim.compare/1";
-/// The schema of a sweep.
+/// Name and version of the schema of a sweep.
 pub const SWEEP: &str = "apus.sim.sweep/1";
 
-/// One scenario, simulated. All of it is modelled: nothing was measured.
+/// One simulated scenario. All numbers are simulated.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct RunDocument {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.sim.run/1`
+    /// Name and version of this schema: `apus.sim.run/1`.
     #[schemars(extend("const" = RUN))]
     pub schema: String,
-    /// What was simulated, and what came of it.
+    /// What was simulated, and the result.
     pub case: Case,
 }
 
-/// Several scenarios, simulated.
+/// Several simulated scenarios.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct CompareDocument {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.sim.compare/1`
+    /// Name and version of this schema: `apus.sim.compare/1`.
     #[schemars(extend("const" = COMPARE))]
     pub schema: String,
-    /// The scenarios, in the order in which they were named.
+    /// The scenarios, in the order typed.
     pub cases: Vec<Case>,
 }
 
-/// One scenario with values that vary, simulated.
+/// One scenario, simulated with varying values.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct SweepDocument {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.sim.sweep/1`
+    /// Name and version of this schema: `apus.sim.sweep/1`.
     #[schemars(extend("const" = SWEEP))]
     pub schema: String,
     /// All combinations: the last key varies fastest, and seeds faster still.
@@ -71,7 +71,7 @@ pub struct SweepDocument {
 pub struct Combination {
     /// The varied keys and their values.
     pub values: BTreeMap<String, String>,
-    /// How many seeds.
+    /// Number of seeds.
     pub seeds: u64,
     /// Statistics by CSV column; `null` if the number is unknown for any of the seeds.
     pub statistics: BTreeMap<String, Option<Statistics>>,
@@ -81,57 +81,57 @@ pub struct Combination {
 #[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Statistics {
-    /// The mean.
+    /// Mean over the seeds.
     pub mean: f64,
     /// Student's 95 % confidence interval of the mean, mean ± t(n - 1) s / √n; `null` with one seed.
     pub mean_ci95: Option<(f64, f64)>,
-    /// The median.
+    /// Median over the seeds.
     pub median: f64,
     /// The 95 % confidence interval of the median, between order statistics; `null` with fewer than 6 seeds.
     pub median_ci95: Option<(f64, f64)>,
 }
 
-/// What was simulated, and what came of it.
+/// What was simulated, and the result.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
-    /// The scenario's file.
+    /// Name of the scenario file.
     pub scenario: String,
-    /// What the file says that it is for.
+    /// The description in the file; `null` if it has none.
     pub description: Option<String>,
-    /// Values that stood in for those of the file.
+    /// Values that replaced those of the file.
     pub instead: BTreeMap<String, String>,
-    /// The named model of processor and kernel.
+    /// Name of the machine that models processor and kernel.
     pub machine: String,
-    /// The named model of the NIC.
+    /// Name of the machine that models the NIC.
     pub nic: String,
     /// What moved the frames: `user` or `kernel`.
     pub driver: String,
-    /// The policy of waiting; `null` in the kernel.
+    /// The wait policy; `null` if the kernel moved the frames.
     pub wait: Option<String>,
-    /// The policy of moderation.
+    /// The moderation policy.
     pub moderation: String,
-    /// The policy of the frequency.
+    /// The frequency policy.
     pub frequency: String,
     /// Whether the worker ran in a virtual machine.
     pub virtual_machine: bool,
-    /// The seed of all that is random.
+    /// Random seed of the simulation.
     pub seed: u64,
-    /// The time before the window, which counts for nothing.
+    /// Simulated time before the counted window.
     pub warm_up_ns: u64,
-    /// The window.
+    /// Length of the counted window.
     pub duration_ns: u64,
     /// The frames that arrived within the window.
     pub frames: Frames,
-    /// From a frame's last bit in to its answer's last bit out.
+    /// Latency from the last bit of a frame received to the last bit of its answer sent.
     pub latency: Latency,
-    /// What the latency is made of: the terms add up to it, frame by frame. To two digits.
+    /// The parts of the latency, to two digits: for each frame they add up to its latency.
     pub budget: BTreeMap<String, TermDocument>,
-    /// What was to be held; `null` if nothing was.
+    /// The goal and its result; `null` if there was none.
     pub goal: Option<GoalDocument>,
-    /// Power and energy, modelled.
+    /// Simulated power and energy.
     pub power: Power,
-    /// The least power that could hold the goal; `null` without a goal, and in comparisons and sweeps.
+    /// Least power that could meet the goal; `null` without a goal, and in comparisons and sweeps.
     pub least: Option<Least>,
     /// Each queue.
     pub queues: Vec<Queue>,
@@ -143,17 +143,17 @@ pub struct Case {
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Frames {
-    /// Came off the wire.
+    /// Frames that arrived.
     pub offered: u64,
-    /// Their answer left within the window.
+    /// Frames whose answer left within the window.
     pub departed: u64,
-    /// Lost, by reason.
+    /// Lost frames, by reason.
     pub dropped: BTreeMap<String, u64>,
-    /// Still under way at the window's end.
+    /// Frames still under way at the end of the window.
     pub in_flight: u64,
-    /// Octets that left, check sequences included.
+    /// Bytes sent, including check sequences.
     pub departed_octets: u64,
-    /// Answers a second.
+    /// Answers per second.
     pub departed_pps: f64,
 }
 
@@ -161,83 +161,84 @@ pub struct Frames {
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Latency {
-    /// How many.
+    /// Number of samples.
     pub count: u64,
-    /// The shortest, exactly.
+    /// Exact minimum.
     pub min_ns: Option<u64>,
-    /// The mean, of exact values, rounded down.
+    /// Mean of exact values, rounded down.
     pub mean_ns: Option<u64>,
-    /// The longest, exactly.
+    /// Exact maximum.
     pub max_ns: Option<u64>,
-    /// Quantiles, with their confidence intervals for independent samples.
+    /// Quantiles, with confidence intervals for independent samples.
     pub quantiles: Vec<QuantileEstimate>,
-    /// The whole of it.
+    /// The whole histogram.
     pub histogram: HistogramDocument,
 }
 
-/// One term of the latency budget.
+/// One part of the latency.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct TermDocument {
-    /// The mean, of exact values, rounded down.
+    /// Mean of exact values, rounded down.
     pub mean_ns: Option<u64>,
-    /// From 368 samples on.
+    /// 99th percentile; `null` with fewer than 368 samples.
     pub p99_ns: Option<u64>,
-    /// The largest, exactly.
+    /// Exact maximum.
     pub max_ns: Option<u64>,
 }
 
-/// What a goal came to. A lost packet is later than any bound.
+/// The result of a goal. A lost packet counts as late.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct GoalDocument {
-    /// Such as `p99.9=50us`.
+    /// The goal, such as `p99.9=50us`.
     pub latency: String,
-    /// The share of packets that could be lost, in parts per million; `null`: as many as could be late.
+    /// Share of packets that may be lost, in parts per million; `null` means as many as may be late.
     pub loss_ppm: Option<u32>,
     /// Packets that departed or were lost.
     pub packets: u64,
-    /// Those that were late, the lost ones included.
+    /// Late packets, including lost ones.
     pub late: u64,
-    /// Those that were lost.
+    /// Lost packets.
     pub lost: u64,
-    /// Whether it was held; `null` if too few packets came to tell.
+    /// Whether the goal was met; `null` if too few packets arrived to judge.
     pub held: Option<bool>,
 }
 
-/// Mean power over the window, and energy. Modelled, from the machine's model.
+/// Mean power over the window, and energy, both from the machine model.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Power {
-    /// The simulated cores together.
+    /// Power of the simulated cores together.
     pub cores_uw: u64,
-    /// All packages: the simulated cores, their `alike` copies, the idle rest, and the uncore.
+    /// Power of all packages: the simulated cores, their `alike` copies, the idle other cores, and the uncore.
     pub package_uw: u64,
     /// Number of packages that the simulated cores and their `alike` copies fill.
     pub packages: u64,
-    /// The simulated cores together.
+    /// Energy of the simulated cores together.
     pub cores_energy_nj: u64,
-    /// The package.
+    /// Energy of all packages.
     pub package_energy_nj: u64,
 }
 
-/// The least mean power of the simulated cores with which any mode could hold the goal on these arrivals: a bound that
-/// knows all arrivals ahead and pays the least for each wake-up.
+/// Least mean power of the simulated cores with which any mode could meet the goal on these arrivals: a lower bound
+/// that knows all arrivals in advance and pays the least for each wake-up.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Least {
-    /// The bound; `null` if there is none.
+    /// The bound; `null` if it is unknown.
     pub cores_uw: Option<u64>,
-    /// The power of the simulated cores as a multiple of it. Below 1 only if the goal was missed.
+    /// Power of the simulated cores relative to the bound. Below 1 only if the goal was missed.
     pub multiple: Option<f64>,
-    /// What sets it: `schedule`, the wake-ups that the deadlines ask for, or `work`, the cycles of the packets.
+    /// What determines the bound: `schedule`, the wake-ups that the deadlines require, or `work`, the cycles of the
+    /// packets.
     pub set_by: Option<String>,
-    /// Why there is none; `null` if there is one.
+    /// Why the bound is unknown; `null` if it is known.
     pub unknown_because: Option<String>,
 }
 
 impl Least {
-    /// The bound, or why there is none, beside the power that was drawn.
+    /// The bound, or why it is unknown, and the actual power relative to it.
     pub fn new(bound: Result<Bound, Why>, cores_uw: u64) -> Self {
         match bound {
             Ok(bound) => Self {
@@ -251,23 +252,23 @@ impl Least {
     }
 }
 
-/// A queue.
+/// A receive queue.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Queue {
-    /// Frames that came off the wire for it.
+    /// Frames that arrived for it.
     pub offered: u64,
     /// Frames whose answer left.
     pub departed: u64,
-    /// Frames that were lost, by reason.
+    /// Lost frames, by reason.
     pub dropped: BTreeMap<String, u64>,
-    /// Frames under way at the window's end.
+    /// Frames under way at the end of the window.
     pub in_flight: u64,
-    /// Interrupts.
+    /// Number of interrupts.
     pub interrupts: u64,
-    /// Times that its moderation was changed; `null` where the kernel does not drive it.
+    /// Number of changes of its moderation; `null` if the kernel does not control it.
     pub moderation_changes: Option<u64>,
-    /// The time under each profile of moderation.
+    /// Time under each moderation profile.
     pub moderation: Vec<Profile>,
     /// Lock statistics, if threads share the queue (Metronome); otherwise `null`.
     pub shared: Option<Shared>,
@@ -277,9 +278,9 @@ pub struct Queue {
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Shared {
-    /// How often a thread took the lock and emptied the queue.
+    /// Number of times that a thread took the lock and emptied the queue.
     pub cycles: u64,
-    /// How often a thread found the lock taken.
+    /// Number of times that a thread found the lock taken.
     pub refused: u64,
     /// Mean time for which no thread held the lock (Metronome's vacation); `null` without a cycle.
     pub vacation_mean_ns: Option<u64>,
@@ -287,27 +288,27 @@ pub struct Shared {
     pub busy_mean_ns: Option<u64>,
 }
 
-/// The time under a profile of moderation.
+/// Time under one moderation profile.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// `rx-usecs`
+    /// `rx-usecs` of the profile.
     pub usecs: u32,
-    /// `rx-frames`
+    /// `rx-frames` of the profile.
     pub frames: u32,
-    /// What the time counts from: `eqe`, the first frame, or `cqe`, the last.
+    /// What the timer counts from: `eqe`, the first frame, or `cqe`, the last.
     pub mode: String,
-    /// How long it was in force.
+    /// How long the profile was in effect.
     pub time_ns: u64,
 }
 
-/// A core.
+/// A simulated core.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Core {
     /// Polls: of all its queues; in the kernel, of one queue.
     pub polls: u64,
-    /// Those that found nothing.
+    /// Polls that found no frame.
     pub empty_polls: u64,
     /// Decisions of the wait policy, by reason.
     pub wait_reasons: BTreeMap<String, u64>,
@@ -317,19 +318,19 @@ pub struct Core {
     pub frequency_reasons: BTreeMap<String, u64>,
     /// Decisions of the moderation policies, by reason.
     pub moderation_reasons: BTreeMap<String, u64>,
-    /// Times that it was woken.
+    /// Number of wake-ups.
     pub wakeups: u64,
-    /// Requests for a frequency.
+    /// Number of frequency requests.
     pub frequency_requests: u64,
-    /// Changes of frequency that were carried out.
+    /// Number of frequency changes that took effect.
     pub frequency_changes: u64,
-    /// Time in which it was neither idle nor with another task, in parts per million.
+    /// Share of time in which it was neither idle nor running another task, in parts per million.
     pub busy_ppm: u64,
-    /// Mean power.
+    /// Mean power over the window.
     pub power_uw: u64,
     /// Where the time went; the times add up to the window.
     pub residency: Vec<Residency>,
-    /// What cpuidle would count of each idle state, from the world's beginning.
+    /// What cpuidle would count for each idle state, from the start of the simulation.
     pub idle_states: Vec<IdleState>,
 }
 
@@ -337,9 +338,9 @@ pub struct Core {
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Waits {
-    /// How many.
+    /// Number of waits.
     pub count: u64,
-    /// How long together.
+    /// Total time of these waits.
     pub time_ns: u64,
 }
 
@@ -347,35 +348,35 @@ pub struct Waits {
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Residency {
-    /// `working`, `polling`, `pausing`, `stalled` (its frequency changed), `waking`, `other` (another task), or
-    /// the name of an idle state.
+    /// `working`, `polling`, `pausing`, `stalled` (its frequency changed), `waking`, `other` (another task), or the
+    /// name of an idle state.
     pub state: String,
-    /// The frequency; in an idle state, that which the core has when it wakes.
+    /// Frequency of the core; in an idle state, the frequency at which it wakes.
     pub frequency_hz: u64,
-    /// How long.
+    /// Time in this state.
     pub time_ns: u64,
-    /// The power meanwhile.
+    /// Mean power in this state.
     pub power_uw: u64,
 }
 
-/// What cpuidle would count of an idle state.
+/// What cpuidle would count for an idle state.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct IdleState {
-    /// Its name.
+    /// Name of the idle state.
     pub name: String,
-    /// Times entered.
+    /// Number of times entered.
     pub usage: u64,
-    /// Time in it.
+    /// Time in the state.
     pub time_ns: u64,
-    /// Times that the idle period was shorter than its target residency.
+    /// Number of times that the idle period was shorter than its target residency.
     pub above: u64,
-    /// Times that a deeper state would have paid.
+    /// Number of times that a deeper state would have saved energy.
     pub below: u64,
 }
 
 impl Case {
-    /// What `outcome` is of `scenario`, some of whose values were `instead`.
+    /// Builds the document of a simulated scenario; `instead` holds the values that replaced its own.
     pub fn new(scenario: &Scenario, instead: BTreeMap<String, String>, outcome: &Outcome) -> Self {
         let (driver, wait) = match scenario.worker {
             Worker::User { wait, .. } => ("user", Some(wait.name().to_owned())),
@@ -448,7 +449,7 @@ impl Latency {
         }
     }
 
-    /// One of the reported quantiles, if there are enough samples.
+    /// One of the reported quantiles; `None` if there are too few samples.
     pub fn quantile(&self, quantile: Quantile) -> Option<u64> {
         let name = quantile.to_string();
         self.quantiles.iter().find(|estimate| estimate.quantile == name).and_then(|estimate| estimate.latency_ns)

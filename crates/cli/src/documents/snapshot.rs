@@ -3,28 +3,28 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// The schema's name.
+/// Name and version of the schema.
 pub const SCHEMA: &str = "apus.snapshot/1";
 
-/// What was written.
+/// The written archive.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.snapshot/1`
+    /// Name and version of this schema: `apus.snapshot/1`.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// The file.
+    /// Path of the archive.
     pub file: String,
-    /// Its size.
+    /// Size of the archive in bytes.
     pub size_octets: u64,
-    /// The size of what is in it.
+    /// Size of the files in it, in bytes.
     pub unpacked_octets: u64,
-    /// How many files are in it.
+    /// Number of files in it.
     pub files: u64,
-    /// Is everything in it that was looked for?
+    /// Whether it contains everything that was looked for; false if a size limit cut it short.
     pub complete: bool,
-    /// Are MAC addresses and serial numbers masked?
+    /// Whether MAC addresses and serial numbers are masked.
     pub masked: bool,
 }

@@ -12,7 +12,7 @@ use units::{Instant, Monotonic, Nanos};
 use super::distribution::Distribution;
 use super::named;
 
-/// The schema's name.
+/// Name and version of the schema.
 pub const SCHEMA: &str = "apus.top/1";
 
 /// What the running instances do.
@@ -21,12 +21,12 @@ pub const SCHEMA: &str = "apus.top/1";
 pub struct Document {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.top/1`
+    /// Name and version of this schema: `apus.top/1`.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// The running instances, by name.
+    /// The running instances, sorted by name.
     pub instances: Vec<Instance>,
-    /// Telemetry files that are no running worker's: of killed processes, or of other versions.
+    /// Telemetry files without a running worker: of killed processes, or of other versions of Apus.
     pub leftovers: Vec<Leftover>,
 }
 
@@ -34,135 +34,137 @@ pub struct Document {
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Instance {
-    /// Its name.
+    /// Name of the instance.
     pub instance: String,
-    /// Its process.
+    /// Process identifier.
     pub pid: u32,
     /// Its workers, by number.
     pub workers: Vec<Worker>,
 }
 
-/// One worker: a thread with its ports.
+/// A worker: one thread with its ports.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Worker {
-    /// Its number.
+    /// Number of the worker, from 0.
     pub worker: u32,
-    /// Its thread.
+    /// Thread identifier.
     pub tid: u32,
-    /// What it does to frames.
+    /// Name of its application.
     pub app: String,
-    /// How it waits.
+    /// Name of its waiting mode.
     pub mode: String,
-    /// The goal that it keeps, if it was given one: `p99.9=50us`.
+    /// Its latency goal, such as `p99.9=50us`; `null` for modes without one.
     pub goal: Option<String>,
-    /// The CPU that it is pinned to; `null` if it may move.
+    /// CPU that it is pinned to; `null` if not pinned.
     pub cpu: Option<u32>,
-    /// The kernel's scheduling class: `other`, `fifo`, …
+    /// Scheduling class of the kernel, such as `other` or `fifo`.
     pub scheduling: String,
-    /// The real-time priority; 0 in other classes.
+    /// Real-time priority; 0 in other classes.
     pub priority: u64,
-    /// `starting`, `running`, `link_down`, `stopping`, `stopped`, `failed`; `null` if not known.
+    /// `starting`, `running`, `link_down`, `stopping`, `stopped` or `failed`; `null` if unknown.
     pub state: Option<String>,
-    /// Time since the worker was made.
+    /// Time since the worker started.
     pub uptime_ns: u64,
-    /// Time since the worker last said that it was alive; long while it waits.
+    /// Time since the worker's last sign of life; long while it waits.
     pub silent_ns: u64,
     /// Its ports.
     pub ports: Vec<Port>,
-    /// The last choice of `adaptive` that was written: each wait, and of a core that polls the first and every 1,024th. `null` if the mode
-    /// compares nothing, if nothing was chosen yet, or if it could not be read whole.
+    /// The last published choice of `adaptive`: every wait, and of a polling core the first and every 1,024th choice.
+    /// `null` if the mode compares no waits, if it has not chosen yet, or if the choice could not be read
+    /// consistently.
     pub choice: Option<Choice>,
-    /// Since the worker was made.
+    /// Counters since the worker started.
     pub total: Total,
-    /// Between the two samples; `null` if there was only one, as for a worker that just began.
+    /// Rates between the two samples; `null` if there is only one, as for a worker that has just started.
     pub rate: Option<Rate>,
 }
 
-/// What `adaptive` chose, and what it believed of it.
+/// A choice of `adaptive`, and what it expected.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Choice {
-    /// Time since it was chosen: long while the core is in that wait, or takes frames without comparing waits.
+    /// Time since the choice; long while the core is in that wait, or takes frames without comparing waits.
     pub age_ns: u64,
-    /// The kind of wait: `poll`, `sleep`, `block`.
+    /// Kind of wait: `poll`, `sleep` or `block`.
     pub kind: String,
-    /// Why: `budget`, `periodic`, …
+    /// Reason, such as `budget` or `periodic`.
     pub reason: String,
-    /// How long the wait was to be; of a block, how long until the next frame was expected.
+    /// Planned length of the wait; for a block, the expected time until the next frame.
     pub wait_ns: u64,
-    /// What it was expected to cost a packet, as the time of a core that polls, late packets apart. `null` before the first
-    /// measured wait, and in an idle core, which compares nothing.
+    /// Expected cost per packet, as time of a polling core, without the price of late packets. `null` before the
+    /// first measured wait, and in an idle core, which compares nothing.
     pub price_ns_per_packet: Option<u64>,
-    /// The same as a share of a core that polls.
+    /// The same cost as a share of a polling core.
     pub core_ratio: Option<f64>,
-    /// The share of packets that it was expected to make late; `null` in an idle core.
+    /// Share of packets expected to be late; `null` in an idle core.
     pub expected_late_ratio: Option<f64>,
-    /// The share of late packets that is aimed at: somewhat less than the goal allows.
+    /// Target share of late packets: somewhat less than the goal allows.
     pub aimed_late_ratio: f64,
-    /// The debt: each late packet adds one, and each packet takes off the share that may be late (`aimed_late_ratio`). Never below 0, and capped.
+    /// Debt in packets: each late packet adds one, and each packet pays off `aimed_late_ratio`. Never below 0, and
+    /// capped.
     pub owed_packets: f64,
-    /// The price of a late packet that follows: 1 is the time in which one is aimed at.
+    /// Price of the next late packet; 1 is the time in which one late packet is allowed at the target share.
     pub multiplier: f64,
 }
 
-/// A worker's port: what the device itself says.
+/// What a worker's port reports.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Port {
-    /// Its name.
+    /// Name of the port.
     pub name: String,
-    /// `up`, `down`, `finished`; `null` if not known.
+    /// `up`, `down` or `finished`; `null` if unknown.
     pub health: Option<String>,
-    /// Received frames lost because the worker did not free the ring in time.
+    /// Received frames lost because the worker did not empty the ring in time.
     pub rx_ring_full_frames: u64,
-    /// Received frames lost because no slot was free.
+    /// Received frames lost because no slot of the pool was free.
     pub rx_no_buffer_frames: u64,
-    /// Received frames lost for another reason.
+    /// Received frames lost for other reasons.
     pub rx_invalid_frames: u64,
-    /// Frames to be sent that the kernel refused as malformed.
+    /// Sent frames that the kernel refused as malformed.
     pub tx_invalid_frames: u64,
-    /// Frames that the driver took and dropped.
+    /// Sent frames that the driver dropped.
     pub tx_dropped_frames: u64,
-    /// Whether busy polling, if it was asked for, has an effect; `null` if not asked for or not known yet.
+    /// Whether busy polling has an effect; `null` if not requested or not yet known.
     pub busy_poll: Option<bool>,
 }
 
-/// Counters since the worker was made.
+/// Counters since the worker started.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Total {
-    /// Frames taken from the devices.
+    /// Frames received from the devices.
     pub received_frames: u64,
-    /// Their octets.
+    /// Bytes of the received frames.
     pub received_bytes: u64,
-    /// Frames given to the devices.
+    /// Frames sent to the devices.
     pub sent_frames: u64,
-    /// Their octets.
+    /// Bytes of the sent frames.
     pub sent_bytes: u64,
-    /// Received and not sent, by reason.
+    /// Frames received but not sent, by reason.
     pub dropped_frames: BTreeMap<String, u64>,
     /// Polls of all queues.
     pub polls: u64,
-    /// Those that found nothing.
+    /// Polls that found no frame.
     pub empty_polls: u64,
-    /// Time spent on frames.
+    /// Time spent on processing frames.
     pub busy_ns: u64,
     /// Waits by kind.
     pub waits: BTreeMap<String, Wait>,
-    /// Decisions of the wait policy by reason.
+    /// Decisions of the wait policy, by reason.
     pub decisions: BTreeMap<String, u64>,
-    /// Times that the host took the core away.
+    /// Number of times that the host stopped the core.
     pub gaps: u64,
-    /// How long it did so.
+    /// Time for which the host stopped the core.
     pub gap_time_ns: u64,
-    /// Time on a CPU, of the thread; `null` if the kernel does not tell.
+    /// CPU time of the thread; `null` if the kernel does not report it.
     pub cpu_time_ns: Option<u64>,
-    /// Wake-ups of the thread; `null` if the kernel does not tell.
+    /// Wake-ups of the thread; `null` if the kernel does not report them.
     pub wakeups: Option<u64>,
-    /// From a frame's arrival to its pick-up.
+    /// Time from the arrival of a frame to its pick-up.
     pub pickup_lateness: Distribution,
-    /// From a frame's pick-up to its sending.
+    /// Time from the pick-up of a frame to its sending.
     pub service_time: Distribution,
 }
 
@@ -170,47 +172,47 @@ pub struct Total {
 #[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Wait {
-    /// How many.
+    /// Number of waits.
     pub count: u64,
-    /// How long, all together.
+    /// Total time of these waits.
     pub time_ns: u64,
 }
 
-/// What happened between two samples.
+/// Rates between two samples.
 #[derive(Clone, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
     /// Time between the samples.
     pub interval_ns: u64,
-    /// Frames received a second.
+    /// Frames received per second.
     pub received_pps: f64,
-    /// Bits received a second.
+    /// Bits received per second.
     pub received_bps: f64,
-    /// Frames sent a second.
+    /// Frames sent per second.
     pub sent_pps: f64,
-    /// Bits sent a second.
+    /// Bits sent per second.
     pub sent_bps: f64,
-    /// Frames dropped a second, by reason; reasons without any are left out.
+    /// Frames dropped per second, by reason; reasons that did not occur are left out.
     pub dropped_pps: BTreeMap<String, f64>,
-    /// Frames that the devices lost a second, over all ports and causes.
+    /// Frames lost by the devices per second, over all ports and causes.
     pub device_lost_pps: f64,
-    /// Polls a second.
+    /// Polls per second.
     pub polls_per_second: f64,
     /// Where the time went, as shares of 1.
     pub time: TimeShares,
-    /// Share of the interval that the thread was on a CPU; `null` if the kernel does not tell.
+    /// Share of the interval in which the thread was on a CPU; `null` if the kernel does not report it.
     pub cpu_ratio: Option<f64>,
-    /// Wake-ups of the thread a second; `null` if the kernel does not tell.
+    /// Wake-ups of the thread per second; `null` if the kernel does not report them.
     pub wakeups_per_second: Option<f64>,
-    /// Gaps (times that the host took the core away) a second.
+    /// Number of times per second that the host stopped the core.
     pub gaps_per_second: f64,
-    /// Share of the interval that lay in gaps.
+    /// Share of the interval in which the host had stopped the core.
     pub gap_ratio: f64,
-    /// Share of the decisions by reason; reasons without any are left out.
+    /// Share of the decisions by reason; reasons that did not occur are left out.
     pub decision_ratios: BTreeMap<String, f64>,
-    /// From a frame's arrival to its pick-up.
+    /// Time from the arrival of a frame to its pick-up.
     pub pickup_lateness: Distribution,
-    /// From a frame's pick-up to its sending.
+    /// Time from the pick-up of a frame to its sending.
     pub service_time: Distribution,
 }
 
@@ -218,32 +220,32 @@ pub struct Rate {
 #[derive(Clone, Copy, PartialEq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct TimeShares {
-    /// On frames.
+    /// Share of time spent on processing frames.
     pub busy_ratio: f64,
-    /// In waits of kind `poll`.
+    /// Share of time in waits of kind `poll`.
     pub poll_ratio: f64,
-    /// In waits of kind `pause`.
+    /// Share of time in waits of kind `pause`.
     pub pause_ratio: f64,
-    /// In waits of kind `sleep`.
+    /// Share of time in waits of kind `sleep`.
     pub sleep_ratio: f64,
-    /// In waits of kind `block`.
+    /// Share of time in waits of kind `block`.
     pub block_ratio: f64,
-    /// The rest: empty polls themselves, and a wait that has not ended yet.
+    /// The rest: the empty polls themselves, and a wait that has not ended yet.
     pub rest_ratio: f64,
 }
 
-/// A file that is no running worker's.
+/// A telemetry file without a running worker.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Leftover {
-    /// Where it is.
+    /// Path of the file.
     pub path: String,
-    /// Why it is not shown.
+    /// Why it belongs to no running worker.
     pub why: String,
 }
 
 impl Total {
-    /// Of what a worker has counted.
+    /// Converts the counters of a worker.
     pub fn new(counts: &Counts, usage: Option<Usage>) -> Self {
         let wait = |kind| {
             let wait = counts.wait(kind);
@@ -271,7 +273,7 @@ impl Total {
 }
 
 impl Choice {
-    /// This choice, seen at `now`.
+    /// Converts a choice, seen at `now`.
     pub fn new(choice: &telemetry::Choice, now: Instant<Monotonic>) -> Self {
         let belief = &choice.belief;
         let ratio = |ppm: u64| ppm as f64 / 1e6;
@@ -290,7 +292,7 @@ impl Choice {
     }
 }
 
-/// What the devices of a worker say.
+/// Converts what the devices of a worker report.
 pub fn ports(counts: &Counts) -> Vec<Port> {
     let port = |port: &telemetry::PortCounts| Port {
         name: port.name.clone(),

@@ -12,39 +12,39 @@ use serde::Serialize;
 
 use super::VERSION;
 
-/// The name of the plan's schema.
+/// Name and version of the schema of a plan.
 pub const PLAN: &str = "apus.tune-plan/1";
-/// The name of the schema of what was applied.
+/// Name and version of the schema of an applied profile.
 pub const APPLY: &str = "apus.tune-apply/1";
-/// The name of the schema of what was taken back.
+/// Name and version of the schema of a rollback.
 pub const ROLLBACK: &str = "apus.tune-rollback/1";
-/// The name of the schema of what is applied.
+/// Name and version of the schema of the status.
 pub const STATUS: &str = "apus.tune-status/1";
 
-/// The name of the schema of a recommendation.
+/// Name and version of the schema of a recommendation.
 pub const RECOMMEND: &str = "apus.tune-recommend/1";
 
-/// Which profile fits the machine.
+/// The profile that suits the host.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Recommend {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.tune-recommend/1`
+    /// Name and version of this schema: `apus.tune-recommend/1`.
     #[schemars(extend("const" = RECOMMEND))]
     pub schema: String,
-    /// The profile's name.
+    /// Name of the recommended profile.
     pub profile: String,
-    /// The CPUs that it would take for isolated.
+    /// The CPUs that it would isolate, as a list.
     pub isolated: String,
-    /// What speaks for it.
+    /// Reasons for it.
     pub reasons: Vec<String>,
-    /// What speaks against the others, by their name.
+    /// Reasons against the other profiles, by their names.
     pub others: BTreeMap<String, String>,
 }
 
 impl Recommend {
-    /// The document.
+    /// Builds the document of a recommendation.
     pub fn of(found: &Recommendation) -> Self {
         Self {
             apus: VERSION.into(),
@@ -57,13 +57,13 @@ impl Recommend {
     }
 }
 
-/// What a setting is, or is to be.
+/// The value of a setting.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(untagged)]
 pub enum Value {
-    /// One text.
+    /// A single text.
     Text(String),
-    /// Fields that belong together.
+    /// Several fields that belong together, by name.
     Fields(BTreeMap<String, String>),
 }
 
@@ -73,38 +73,38 @@ pub enum Value {
 pub struct Plan {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.tune-plan/1`
+    /// Name and version of this schema: `apus.tune-plan/1`.
     #[schemars(extend("const" = PLAN))]
     pub schema: String,
-    /// The profile's name.
+    /// Name of the profile.
     pub name: String,
-    /// The CPUs for the application.
+    /// CPUs for the application, as a list.
     pub isolated: String,
-    /// The CPUs for everything else.
+    /// CPUs for everything else, as a list.
     pub housekeeping: String,
-    /// The arguments for the kernel's command line.
+    /// Kernel parameters that the profile wants.
     pub kernel_arguments: Vec<String>,
-    /// What of the profile means nothing on this machine, and why.
+    /// Parts of the profile that do not apply to this host, and why.
     pub notes: Vec<String>,
     /// The settings, in the order in which they would be changed.
     pub items: Vec<PlanItem>,
 }
 
-/// A setting of a plan.
+/// One setting of a plan.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct PlanItem {
-    /// Which.
+    /// Name of the setting.
     pub setting: String,
-    /// What it is to be.
+    /// The value that the profile wants.
     pub wanted: Value,
-    /// change, as_wanted, not_there, refused.
+    /// `change`, `as_wanted`, `not_there` (not on this host) or `refused`.
     pub meets: String,
-    /// What it is; `null` if it is not there, or cannot be read.
+    /// The current value; `null` if it does not exist or is not readable.
     pub now: Option<Value>,
-    /// Why it would be refused.
+    /// Why it would be refused; `null` otherwise.
     pub reason: Option<String>,
-    /// Where it was asked for: a file with its line.
+    /// Profile file and line that ask for it.
     pub from: Option<String>,
 }
 
@@ -114,161 +114,164 @@ pub struct PlanItem {
 pub struct Apply {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.tune-apply/1`
+    /// Name and version of this schema: `apus.tune-apply/1`.
     #[schemars(extend("const" = APPLY))]
     pub schema: String,
-    /// What it is called.
+    /// Name of the profile or command.
     pub name: String,
-    /// The transaction's number; `null` if nothing had to be changed.
+    /// Number of the transaction; `null` if nothing had to be changed.
     pub transaction: Option<u32>,
-    /// Unfinished transactions that were taken back first.
+    /// Unfinished transactions that were rolled back first.
     pub recovered: Vec<u32>,
-    /// Transactions of earlier boots, of which the reboot undid something.
+    /// Transactions from before a reboot that reset some of their settings.
     pub past: Vec<PastTransaction>,
-    /// What became of each setting.
+    /// The outcome of each setting.
     pub items: Vec<AppliedItem>,
-    /// Settings that nobody asked for and that changed with others; a rollback restores them.
+    /// Settings that changed together with a requested one; a rollback restores them.
     pub along: Vec<AlongItem>,
-    /// What changes besides what was asked for, or means nothing here, and why.
+    /// What changes besides the request, or does not apply to this host, and why.
     pub notes: Vec<String>,
 }
 
-/// A transaction of an earlier boot.
+/// A transaction from before the last reboot.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct PastTransaction {
-    /// Its number.
+    /// Number of the transaction.
     pub transaction: u32,
-    /// How many of its settings the reboot undid.
+    /// Number of its settings that the reboot reset.
     pub undone: usize,
-    /// How many last across reboots, and stay until it is rolled back.
+    /// Number of its settings that survive reboots and stay until it is rolled back.
     pub stays: usize,
 }
 
-/// A setting that changed with another.
+/// A setting that changed together with another.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct AlongItem {
-    /// Which.
+    /// Name of the setting.
     pub setting: String,
-    /// With which.
+    /// Name of the requested setting that changed it.
     pub with: String,
-    /// What it was; `null` if it cannot be read.
+    /// Value before; `null` if it is not readable.
     pub before: Option<Value>,
-    /// What it is; `null` if it went away.
+    /// Value now; `null` if the setting no longer exists.
     pub now: Option<Value>,
-    /// Why it cannot be read, and so cannot be restored.
+    /// Why it is not readable, and so cannot be restored; `null` otherwise.
     pub reason: Option<String>,
 }
 
-/// What became of a setting.
+/// The outcome of a setting.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct AppliedItem {
-    /// Which.
+    /// Name of the setting.
     pub setting: String,
-    /// What it was to be.
+    /// The requested value.
     pub wanted: Value,
-    /// changed, already, otherwise, not_there, refused.
+    /// `changed`, `already` (had the value), `otherwise` (has another value), `not_there` (not on this host) or
+    /// `refused`.
     pub became: String,
-    /// What it was.
+    /// Value before; `null` if unknown.
     pub before: Option<Value>,
-    /// What it is.
+    /// Value now; `null` if unknown.
     pub now: Option<Value>,
-    /// Why it is not as wanted.
+    /// Why it does not have the requested value; `null` if it does.
     pub reason: Option<String>,
 }
 
-/// What was taken back.
+/// What was rolled back.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Rollback {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.tune-rollback/1`
+    /// Name and version of this schema: `apus.tune-rollback/1`.
     #[schemars(extend("const" = ROLLBACK))]
     pub schema: String,
-    /// The transactions, the youngest first.
+    /// The transactions, the newest first.
     pub transactions: Vec<RolledBackTransaction>,
 }
 
-/// A transaction that was taken back, as far as possible.
+/// A transaction that was rolled back as far as possible.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct RolledBackTransaction {
-    /// Its number.
+    /// Number of the transaction.
     pub transaction: u32,
-    /// What it was called.
+    /// Its name; `null` if its journal has none.
     pub name: Option<String>,
-    /// Whether nothing is left of it.
+    /// Whether nothing of it is left.
     pub closed: bool,
-    /// Whether its journal ended in a torn record.
+    /// Whether the last record of its journal was incomplete.
     pub torn: bool,
-    /// Why none of it was touched; null if it was.
+    /// Why it was not rolled back at all; `null` if it was.
     pub left_alone: Option<String>,
-    /// What became of each change, the last first.
+    /// The outcome of each change, the last change first.
     pub items: Vec<RolledBackItem>,
 }
 
-/// What became of a change.
+/// The outcome of rolling back one change.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct RolledBackItem {
-    /// Which setting.
+    /// Name of the setting.
     pub setting: String,
-    /// What it was before.
+    /// The value before the change, to be restored.
     pub before: Value,
-    /// restored, already, past, theirs, gone, ended (with its thread), namespace_gone, another, stayed (an effect: an
-    /// interrupt on its CPU), failed.
+    /// `restored`, `already` (had that value), `past` (reset by a reboot), `theirs` (something else changed it),
+    /// `gone`, `ended` (with its thread), `namespace_gone`, `another` (another device has the name), `stayed` (an
+    /// interrupt that stays on its CPU) or `failed`.
     pub outcome: String,
-    /// Whether nobody asked for it: it changed with another.
+    /// Whether it was not requested, but changed together with a requested setting.
     pub along: bool,
-    /// What someone else set it to.
+    /// The value that something else set; `null` otherwise.
     pub theirs: Option<Value>,
-    /// Why it failed.
+    /// Why it failed; `null` if it did not.
     pub reason: Option<String>,
 }
 
-/// What is applied, and how it stands.
+/// What is applied, and its current values.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Status {
     /// The version of Apus that wrote this.
     pub apus: String,
-    /// `apus.tune-status/1`
+    /// Name and version of this schema: `apus.tune-status/1`.
     #[schemars(extend("const" = STATUS))]
     pub schema: String,
-    /// The command that applies a profile at each boot; `null` if none is enabled, or nobody looked.
+    /// Command that applies a profile at each boot; `null` if none is enabled, or if it was not checked.
     pub at_boot: Option<String>,
-    /// The transactions, the oldest first.
+    /// The open transactions, the oldest first.
     pub transactions: Vec<OpenTransaction>,
 }
 
-/// A transaction that is not taken back.
+/// A transaction that is not rolled back.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct OpenTransaction {
-    /// Its number.
+    /// Number of the transaction.
     pub transaction: u32,
-    /// What it is called; `null` if its journal does not say.
+    /// Its name; `null` if its journal has none.
     pub name: Option<String>,
-    /// What was typed.
+    /// The command line that made it.
     pub command: Option<String>,
-    /// When it began, in seconds since 1970-01-01 UTC.
+    /// When it started, in seconds since 1970-01-01 UTC.
     pub at_unix_s: Option<u64>,
     /// Whether it was completed.
     pub kept: bool,
-    /// Whether nothing rolls it back automatically though something should: unfinished, or its process has ended.
+    /// Whether it should be rolled back automatically, but no process is left to do so: it is unfinished, or its
+    /// process has ended.
     pub abandoned: bool,
-    /// Whether it is of an earlier boot.
+    /// Whether it is from before the last reboot.
     pub past: bool,
-    /// Which network namespace it is of, if that is not the one that was looked at from.
+    /// Its network namespace, if it is not the current one.
     pub network_namespace: Option<String>,
-    /// Whether that namespace exists no more; what it changed of the whole machine can be taken back from anywhere.
+    /// Whether that namespace no longer exists; its settings of the whole host can be rolled back from anywhere.
     pub namespace_gone: bool,
-    /// What is wrong with its journal; `null` if nothing is.
+    /// What is wrong with its journal; `null` if it is intact.
     pub damage: Option<String>,
-    /// Its changes, and what already was as wanted.
+    /// Its changes, and the settings that already had the wanted value.
     pub items: Vec<OpenItem>,
 }
 
@@ -276,34 +279,35 @@ pub struct OpenTransaction {
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct OpenItem {
-    /// Which.
+    /// Name of the setting.
     pub setting: String,
-    /// What it was before; `null` if it was not changed.
+    /// Value before; `null` if it was not changed.
     pub before: Option<Value>,
-    /// What was wanted.
+    /// The wanted value.
     pub wanted: Value,
-    /// What it is; `null` if it is gone or cannot be read.
+    /// Value now; `null` if it no longer exists or is not readable.
     pub now: Option<Value>,
-    /// ours, before, theirs, refused (when it was applied), gone, ended (with its thread), past, elsewhere (of another
-    /// network namespace), namespace_gone, unknown.
+    /// `ours` (as applied), `before` (as before), `theirs` (something else changed it), `refused` (when it was
+    /// applied), `gone`, `ended` (with its thread), `past` (reset by a reboot), `elsewhere` (in another network
+    /// namespace), `namespace_gone` or `unknown`.
     pub stands: String,
-    /// Whether it is as wanted; `null` if it cannot be read.
+    /// Whether it has the wanted value; `null` if it is not readable.
     pub as_wanted: Option<bool>,
-    /// Why it is not as wanted, where the machine says it.
+    /// Why it does not have the wanted value, if the host says so.
     pub reason: Option<String>,
-    /// What has to happen before it is in force, though it is as wanted: a reboot; `null` if nothing has to.
+    /// What must happen before it takes effect, such as a reboot; `null` if it is in effect.
     pub waits_for: Option<String>,
-    /// Whether its effect was seen; `null` if nobody looked, or it has none that can be seen.
+    /// Whether its effect was observed; `null` if it was not checked, or cannot be observed.
     pub effect: Option<Effect>,
 }
 
-/// What was seen of a setting's effect.
+/// The observed effect of a setting.
 #[derive(Clone, PartialEq, Eq, Serialize, JsonSchema, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Effect {
-    /// Whether it is there; `null` if nothing happened by which one could tell.
+    /// Whether the effect is there; `null` if nothing happened that would show it.
     pub seen: Option<bool>,
-    /// What was seen.
+    /// What was observed.
     pub text: String,
 }
 
@@ -325,7 +329,7 @@ fn reason(error: &KnobError) -> Option<String> {
 }
 
 impl Plan {
-    /// The document.
+    /// Builds the document of a plan.
     pub fn of(resolved: &Resolved, previews: &[Preview]) -> Self {
         let item = |preview: &Preview| {
             let (meets, now, why) = match &preview.meets {
@@ -357,7 +361,7 @@ impl Plan {
 }
 
 impl Apply {
-    /// The document.
+    /// Builds the document of an applied profile.
     pub fn of(name: &str, applied: &Applied, notes: &[String]) -> Self {
         let items = applied.items.iter().map(|(item, became)| {
             let (word, before, now, reason) = match became {
@@ -411,7 +415,7 @@ impl AlongItem {
 }
 
 impl Rollback {
-    /// The document.
+    /// Builds the document of a rollback.
     pub fn of(rolled_back: &[RolledBack]) -> Self {
         let transaction = |one: &RolledBack| RolledBackTransaction {
             transaction: one.id,
@@ -450,7 +454,7 @@ impl Rollback {
 }
 
 impl Status {
-    /// The document.
+    /// Builds the document of the status.
     pub fn of(access: &host::knob::Access, transactions: &[Transaction], at_boot: Option<String>) -> Self {
         let transactions = transactions.iter().map(|one| OpenTransaction::of(access, one)).collect();
         Self { apus: VERSION.into(), schema: STATUS.into(), at_boot, transactions }
@@ -527,30 +531,32 @@ impl OpenTransaction {
             namespace_gone: matches!(place, Whereabouts::Gone { .. }),
             damage: match &one.rest {
                 host::journal::Rest::Nothing => None,
-                host::journal::Rest::Torn => Some("it ends in a torn record, of a change that was not begun".into()),
+                host::journal::Rest::Torn => {
+                    Some("its last journal record is incomplete: that change was never made".into())
+                }
                 host::journal::Rest::Damaged { line, why, lost } => {
                     Some(format!("line {line} is damaged: {why}; {lost} lines are lost"))
                 }
-                host::journal::Rest::Untrusted { why } => Some(format!("it is not believed: {why}")),
+                host::journal::Rest::Untrusted { why } => Some(format!("its journal is not trusted: {why}")),
             },
             items: changed.chain(already).chain(refused).collect(),
         }
     }
 }
 
-/// What has to happen before `wanted` is in force.
+/// What must happen before `wanted` takes effect; `None` if it is in effect.
 pub fn waits_for(access: &host::knob::Access, setting: &AnySetting, wanted: &Set) -> Option<String> {
     let AnySetting::BootFragment(_) = setting else { return None };
     match BootFragment::missing(access, wanted.as_text()?) {
         Ok(Some(missing)) if missing.is_empty() => None,
-        Ok(Some(missing)) => Some(format!("update-grub and a reboot: not in force is {}", missing.join(" "))),
-        Ok(None) => Some("update-grub and a reboot, unless it is in force: /proc/cmdline is not there".into()),
-        Err(error) => Some(format!("update-grub and a reboot, unless it is in force: {error}")),
+        Ok(Some(missing)) => Some(format!("update-grub and a reboot; not in effect yet: {}", missing.join(" "))),
+        Ok(None) => Some("update-grub and a reboot, unless it already has: /proc/cmdline does not exist".into()),
+        Err(error) => Some(format!("update-grub and a reboot, unless it already has: {error}")),
     }
 }
 
 impl OpenItem {
-    /// One of a network namespace that is not the one that was looked at from.
+    /// An item of another network namespace than the current one.
     fn not_here(setting: &str, wanted: &Set, place: &Whereabouts) -> Self {
         Self {
             setting: setting.into(),
@@ -559,18 +565,18 @@ impl OpenItem {
             now: None,
             stands: if matches!(place, Whereabouts::Gone { .. }) { "namespace_gone" } else { "elsewhere" }.into(),
             as_wanted: None,
-            reason: Some(format!("it is {place}")),
+            reason: Some(format!("it belongs to {place}")),
             waits_for: None,
             effect: None,
         }
     }
 
-    /// Whether it is of another network namespace.
+    /// Whether it belongs to another network namespace.
     pub fn is_elsewhere(&self) -> bool {
         matches!(self.stands.as_str(), "elsewhere" | "namespace_gone")
     }
 
-    /// Whether it can be judged from here, and still is to be judged.
+    /// Whether it can be checked from here, and still has to be.
     pub fn is_here(&self) -> bool {
         !self.is_elsewhere() && self.stands != "ended"
     }
@@ -581,7 +587,7 @@ impl OpenItem {
             Ok(Verdict::Otherwise { now, why } | Verdict::Unmoved { now, why }) => {
                 (Some(false), some(now), why.clone())
             }
-            Ok(Verdict::Gone) => (Some(false), None, Some("it is gone".into())),
+            Ok(Verdict::Gone) => (Some(false), None, Some("it no longer exists".into())),
             Err(error) => (None, None, reason(error)),
         };
         Self {
@@ -599,7 +605,7 @@ impl OpenItem {
 }
 
 impl Status {
-    /// Adds what was seen of the effects, in the order of the items.
+    /// Adds the observed effects, in the order of the items.
     pub fn with_effects(mut self, effects: impl IntoIterator<Item = Option<host::knob::effect::Effect>>) -> Self {
         let items = self.transactions.iter_mut().flat_map(|one| &mut one.items);
         for (item, effect) in items.zip(effects) {

@@ -282,7 +282,7 @@ fn sarif_and_page_hold_the_findings_and_no_markup_of_the_host() {
     }
     let page = fs::read_to_string(page).unwrap();
     assert!(page.contains("clk.source") && page.contains("default-src 'none'"));
-    assert!(page.contains("Delays beside the goal p99.9=50us") && page.contains("class=\"bar\""));
+    assert!(page.contains("Delays compared with the goal p99.9=50us") && page.contains("class=\"bar\""));
     // The verdict is said in a word too, for those who see no colours.
     assert!(page.contains("<span class=\"verdict\">fail</span> <code>"));
     // Every element that is opened is closed, in order.

@@ -50,7 +50,7 @@ fn agrees_with_every_recorded_call_of_the_kernel() {
     }
     let output = bare(&["dim", "replay", path.to_str().unwrap(), "--mode", "rx-eqe"]);
     assert_eq!(output.status.code(), Some(0));
-    assert!(text(&output.stdout).contains(&format!("the states of all {} agree", rows.len())));
+    assert!(text(&output.stdout).contains(&format!("all {} states agree", rows.len())));
 }
 
 #[test]

@@ -86,7 +86,7 @@ summary = "timeout"
 napi = { gro-flush-timeout = "500us" }
 "#;
 
-const NEUTRAL: &str = "no difference found, smaller than ";
+const NEUTRAL: &str = "no difference found; it is below ";
 
 struct Bed {
     lab: Guard,

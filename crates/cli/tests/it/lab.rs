@@ -204,7 +204,7 @@ fn without_an_answer_nothing_was_measured_and_longer_frames_than_fit_are_refused
     let typed = [&words[..], &["--port", "tx0", "--netns", &netns, "--frame", "1519"]].concat();
     let output = bare(&typed);
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("the MTU of tx0 is 1500, so that frames have 1518 octets"), "{output:?}");
+    assert!(text(&output.stderr).contains("the MTU of tx0 is 1500, so frames have at most 1518 bytes"), "{output:?}");
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn wrong_use_and_what_is_missing_have_their_own_status() {
     for (words, status, said) in [
         (&["timer", "--interval", "1us"][..], 2, "10us or more"),
         (&["timer", "--interval", "5"], 2, "a duration such as"),
-        (&["timer", "--cpu", "3-1"], 2, "no list of CPUs"),
+        (&["timer", "--cpu", "3-1"], 2, "not a list of CPUs"),
         (&["timer", "--cpu", "8000"], 3, "Cpus_allowed_list"),
         (&["timer", "--load", "disk"], 2, "none, cpu, memory, network or io"),
         (&["jitter", "--gap-over", "1ms", "--explain-over", "2ms"], 2, "100us"),
@@ -106,10 +106,10 @@ fn wrong_use_and_what_is_missing_have_their_own_status() {
         (&["switch", "--via", "socket"], 2, "futex, pipe or eventfd"),
         (&["interrupt", "--wait", "spin", "--cpu", "0", "--sender", "0"], 2, "different CPUs"),
         (&["frequency", "--period", "1ms"], 2, "4ms or more"),
-        (&["idle", "--cpu", "0", "--peer", "0"], 2, "another one has to wake it"),
+        (&["idle", "--cpu", "0", "--peer", "0"], 2, "another CPU must wake it"),
         (&["compare", "/nonexistent/a", "/nonexistent/b"], 2, "No such file"),
         (&["import", "/nonexistent/a"], 2, "No such file"),
-        (&["timer", "--duration", "10ms", "-o", "/nonexistent/x.json"], 3, "a folder that you may write"),
+        (&["timer", "--duration", "10ms", "-o", "/nonexistent/x.json"], 3, "a folder that you can write to"),
         (&["timer", "--duration", "10ms", "-o", "x.html"], 2, "--html x.html"),
         (&["all", "-o", "x.htm"], 2, "--html x.htm"),
     ] {
@@ -206,7 +206,7 @@ fn files_are_imported_compared_and_reported() {
     let comparison = json(&output);
     assert_eq!(comparison["terms"].as_array().unwrap().len(), 2);
     assert_eq!(comparison["terms"][0]["verdict"], "too_few_rounds");
-    assert!(fs::read_to_string(path("compare.html")).unwrap().contains("Term by term"));
+    assert!(fs::read_to_string(path("compare.html")).unwrap().contains("All figures"));
 
     let elsewhere = fs::read_to_string(path("b.json")).unwrap();
     let mut elsewhere: Value = serde_json::from_str(&elsewhere).unwrap();

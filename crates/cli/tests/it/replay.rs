@@ -126,7 +126,7 @@ fn cpu_time_beside_the_least_possible() {
     let known = cpu(&["--goal", "p99=50us"]);
     assert_eq!((known["wake_ns"].as_u64(), known["frame_ns"].as_u64()), (Some(5_000), Some(1_000)));
     let output = bare(&["replay", &file, "--goal", "p99=50us"]);
-    assert!(text(&output.stdout).contains("x the least possible with p99=50us"), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("x the least possible for p99=50us"), "{}", text(&output.stdout));
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn without_goal_or_stamps_the_least_is_unknown_and_says_why() {
     let root = Root::new();
     let file = root.0.join("record").display().to_string();
     for (stamped, goal, why) in
-        [(true, None, "state one with --goal"), (false, Some("p99=50us"), "stamped no arrivals")]
+        [(true, None, "give one with --goal"), (false, Some("p99=50us"), "recorded no arrival times")]
     {
         std::fs::write(&file, interrupts(stamped)).unwrap();
         let mut words = vec!["replay", &file];

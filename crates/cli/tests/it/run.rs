@@ -54,12 +54,12 @@ fn wrong_use_is_2_and_names_the_remedy() {
         ("run macswap eth0 --platform x.json --mode poll", "use --mode adaptive"),
         ("run macswap memory:64 --platform /nonexistent/x.json", "a file that apus probe wrote"),
         ("run macswap memory:64 --platform /etc/passwd", "a file that apus probe wrote"),
-        ("run macswap eth0 --mode backoff --sleep-max 11ms", "give a shorter time"),
+        ("run macswap eth0 --mode backoff --sleep-max 11ms", "give a shorter duration"),
         ("run macswap eth0 --goal 40us", "p99.9=50us"),
         ("run macswap eth0 --mode turbo", "adaptive"),
         ("run macswap eth0:3-1", "0-3"),
         ("run macswap memory:20", "60 to 9000"),
-        ("run macswap eth0 --cpu 1,1", "name each CPU once"),
+        ("run macswap eth0 --cpu 1,1", "give each CPU once"),
         ("run macswap memory:64 --cpu 0,1 --record /dev/null", "one CPU"),
         ("run macswap eth0 --filter tcp=7", "udp=7"),
         ("run macswap eth0 --defer 2", "2,200us"),
@@ -150,9 +150,12 @@ fn a_platform_profile_is_what_it_starts_from() {
     let words = ["run", "macswap", "memory:64", "--duration", "20ms", "--platform", &path, "--json"];
     let started = document(&root, &words);
     assert_eq!(started["config"]["platform"], path.as_str());
-    // A timer alone says nothing of interrupts, and that is not passed over.
+    // A timer alone has no wake-up cost of interrupts, and that is not passed over.
     let warnings = started["warnings"].as_array().unwrap();
-    assert!(warnings.iter().any(|text| text.as_str().unwrap().contains("says nothing of interrupts")), "{warnings:?}");
+    assert!(
+        warnings.iter().any(|text| text.as_str().unwrap().contains("has no wake-up cost of interrupts")),
+        "{warnings:?}"
+    );
     assert_eq!(
         document(&root, &["run", "drop", "memory:64", "--duration", "1ms", "--json"])["config"]["platform"],
         Value::Null

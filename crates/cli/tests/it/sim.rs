@@ -104,7 +104,7 @@ fn where_the_least_is_unknown_a_run_says_why_and_goes_on() {
     let root = Root::new();
     let guest = format!("{POISSON}\n[vm]\n");
     for (toml, set, why) in [
-        (POISSON, "goal.latency=p99=2us", "no mode can hold the goal"),
+        (POISSON, "goal.latency=p99=2us", "no mode can meet the goal"),
         (guest.as_str(), "goal.latency=p99=200us", "the worker runs in a virtual machine"),
     ] {
         let output = bare(&["sim", "run", &scenario(&root, toml), "--set", set]);
@@ -164,7 +164,7 @@ fn scenarios_beside_each_other() {
     validate(&document);
     let power = |case: usize| document["cases"][case]["power"]["cores_uw"].as_u64().unwrap();
     assert!(power(0) < power(1), "{} {}", power(0), power(1));
-    assert!(std::fs::read_to_string(&report).unwrap().contains("Latency beside power"));
+    assert!(std::fs::read_to_string(&report).unwrap().contains("Latency against power"));
     let output = bare(&["sim", "compare", &file, &other]);
     assert_eq!(text(&output.stdout).lines().count(), 3, "{}", text(&output.stdout));
     assert_eq!(bare(&["sim", "compare", &file]).status.code(), Some(2), "one is nothing to compare");
@@ -198,7 +198,7 @@ fn a_sweep_goes_on_from_where_it_was() {
     scenario(&root, &POISSON.replace("90ms", "80ms"));
     let output = sweep("1", &csv);
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("not of this sweep"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("cases of another sweep"), "{}", text(&output.stderr));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), whole, "the file was touched");
     std::fs::write(&path, "something else\n").unwrap();
     assert_eq!(sweep("1", &csv).status.code(), Some(2));
@@ -339,7 +339,7 @@ fn machines_are_listed_shown_and_checked() {
     }
     for (words, part) in [
         (&["sim", "machines", "x541"][..], "apus sim machines"),
-        (&["sim", "machines", "/nonexistent.toml"], "name a TOML file of a machine"),
+        (&["sim", "machines", "/nonexistent.toml"], "give a TOML file that describes a machine"),
         (&["sim", "machines", "--toml"], "NAME"),
     ] {
         let output = bare(words);

@@ -114,9 +114,9 @@ fn goals_of_ones_own() {
 fn wrong_use_of_goals_is_2_with_a_remedy() {
     for (words, part) in [
         (&["--machine", "xeon"][..], "xeon-e5-2699v3"),
-        (&["--machine", "/nonexistent.toml"], "name a file that can be read"),
+        (&["--machine", "/nonexistent.toml"], "give a readable file"),
         (&["--machine", "x540"], "has no processor"),
-        (&["--machine", "xeon-gold-6338n+xeon-gold-6338n"], "add a network controller"),
+        (&["--machine", "xeon-gold-6338n+xeon-gold-6338n"], "with a network controller"),
         (&["--traffic", "bursty"], "self-similar"),
         (&["--goal", "20"], "50us"),
         (&["--goal", "0us"], "longer than 0"),

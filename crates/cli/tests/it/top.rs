@@ -73,7 +73,7 @@ fn the_table_has_a_row_a_worker() {
     assert!(output.status.success());
     let table = text(&output.stdout);
     assert!(table.starts_with("WORKER") && table.contains("\nedge/0  macswap  adaptive p99=40us  running"), "{table}");
-    let chose = "\nedge/0: chose block: 4.2us a packet (5.0 % CPU), expected late 0.3 %, owed 1.2 packets\n";
+    let chose = "\nedge/0: chose block: 4.2us per packet (5.0 % CPU), expected late packets 0.3 %, owed 1.2 packets\n";
     assert!(table.contains(chose), "{table}");
 }
 
@@ -81,7 +81,7 @@ fn the_table_has_a_row_a_worker() {
 fn nobody_runs() {
     let root = Root::new();
     let output = run(&root, &["top", "--once"]);
-    assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "no instance of Apus runs\n"));
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "no instance of Apus is running\n"));
     assert_eq!(document(&root, &["top", "--json"])["instances"], serde_json::json!([]));
     let output = run(&root, &["top", "edge", "--once"]);
     assert_eq!(output.status.code(), Some(3));

@@ -55,7 +55,7 @@ fn limits(guest: &Guest) {
     begin(guest, "performance");
     // A speed that is no P-state: the driver takes the next one, and that is not what was wanted.
     let refusal = apply(guest, "[cpus.0]\ngovernor = \"userspace 2000000\"").assert_refused();
-    assert!(refusal.contains("it became userspace 2200000"), "{refusal}");
+    assert!(refusal.contains("it has the value userspace 2200000"), "{refusal}");
     assert_eq!(writes(guest), [(0, 2200), (0, 3000)], "tried, and taken back");
 }
 

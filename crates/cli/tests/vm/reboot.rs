@@ -86,7 +86,7 @@ fn lasting() {
     assert_eq!(ok(guest.run(RUNTIME)), untouched);
     ok(guest.run("ip link set eth0 up"));
     let run = ok(guest.output("apus run drop eth0 --xdp generic --duration 100ms"));
-    assert!(run.stderr.contains("the reboot undid 2 settings; 2 last across reboots and stay"), "{run:?}");
+    assert!(run.stderr.contains("a reboot reset 2 settings; 2 survive reboots"), "{run:?}");
     assert_eq!(ok(guest.run(FILES)), files, "apus run takes nothing of it back");
     ok(guest.run("apus tune verify"));
     // What systemd would do at this boot.

@@ -18,7 +18,7 @@ pub struct CpuSet {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CpuSetError {
     /// Part of the text is neither a number nor a range.
-    #[error("{0:?} is no CPU list: write numbers and ranges, like 0-3,8,10-14:2/4")]
+    #[error("{0:?} is not a CPU list: write numbers and ranges, such as 0-3,8,10-14:2/4")]
     Syntax(String),
     /// A number is too large.
     #[error("CPU {0} is out of range: kernels know at most {MAX_CPUS} CPUs")]

@@ -63,7 +63,7 @@ impl fmt::Display for Why {
             Self::Absent => f.write_str("the host does not have it"),
             Self::NotPermitted => f.write_str("no permission to read it"),
             Self::NotRecorded => f.write_str("not recorded"),
-            Self::NotAsked => f.write_str("not read, because reading it disturbs the CPUs"),
+            Self::NotAsked => f.write_str("not read, because reading it would interrupt CPUs"),
             Self::Malformed(reason) => write!(f, "not understood: {reason}"),
             Self::Unsupported(reason) => write!(f, "not supported: {reason}"),
         }

@@ -77,7 +77,7 @@ pub fn read(octets: &[u8]) -> Read {
             }
             Err(why) => {
                 // A record is written in one piece, and nothing is written after it before it is on disk. So only
-                // the last one can be torn: it has no end, or holes where the disk did not get it.
+                // the last one can be torn: it is incomplete, or holes where the disk did not get it.
                 let torn = lines.peek().is_none() && (!line.ends_with(b"\n") || line.contains(&0));
                 match &mut read.rest {
                     Rest::Damaged { .. } if torn => {}
@@ -108,15 +108,15 @@ fn record(
     sequence: &std::ops::RangeInclusive<u64>,
     chains: &[u32],
 ) -> Result<(Record, u64, u32), &'static str> {
-    let line = line.strip_suffix(b"\n").ok_or("it has no end")?;
-    let line = std::str::from_utf8(line).map_err(|_| "it is no text")?;
+    let line = line.strip_suffix(b"\n").ok_or("it is incomplete")?;
+    let line = std::str::from_utf8(line).map_err(|_| "it is not valid UTF-8")?;
     let (sum, body) = line.split_once(' ').ok_or("it has no checksum")?;
     let mut right = chains.iter().map(|chain| checksum(*chain, body.as_bytes()));
-    let right = right.find(|right| sum == format!("{right:08x}")).ok_or("its checksum does not fit")?;
+    let right = right.find(|right| sum == format!("{right:08x}")).ok_or("its checksum is wrong")?;
     let (number, json) = body.split_once(' ').ok_or("it has no number")?;
     let number =
         number.parse().ok().filter(|number| sequence.contains(number)).ok_or("its number is out of sequence")?;
-    let record = serde_json::from_str(json).map_err(|_| "this version of apus does not know such a record")?;
+    let record = serde_json::from_str(json).map_err(|_| "this version of Apus does not know this kind of record")?;
     Ok((record, number, right))
 }
 

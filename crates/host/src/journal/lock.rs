@@ -49,8 +49,8 @@ impl Lock {
                     let owner = owner(&mut file).map_or("another process".into(), |owner| owner.to_string());
                     return Err(Error::Refused {
                         what: "change the machine's settings".into(),
-                        why: format!("{owner} does so now"),
-                        fix: "wait for it (--wait 30s), or end it".into(),
+                        why: format!("{owner} is doing so now"),
+                        fix: "wait for it (--wait 30s), or stop it".into(),
                     });
                 }
                 Err(e) => return Err(Error::of(what(), &e.into())),

@@ -109,7 +109,7 @@ fn read(vault: &Vault, id: u32, file: &mut File) -> Result<line::Read, Error> {
     let read = line::read(&octets);
     Ok(match read.records.first() {
         Some(Record::Begin(begin)) if begin.format > FORMAT => {
-            let why = format!("a later version of apus ({}) wrote it: use that one", begin.apus);
+            let why = format!("a later version of Apus ({}) wrote it: use that version", begin.apus);
             nothing(Rest::Untrusted { why })
         }
         _ => read,
@@ -123,9 +123,11 @@ fn distrust(file: &File) -> io::Result<Option<String>> {
     let stat = rustix::fs::fstat(file)?;
     let me = rustix::process::geteuid().as_raw();
     Ok(match () {
-        () if stat.st_uid != me => Some(format!("it belongs to user {}, and this is user {me}", stat.st_uid)),
-        () if stat.st_mode & 0o077 != 0 => Some(format!("its mode is {:o} and not 600", stat.st_mode & 0o7777)),
-        () if stat.st_nlink != 1 => Some(format!("it has {} hard links and not 1", stat.st_nlink)),
+        () if stat.st_uid != me => {
+            Some(format!("it belongs to user {}, but this process runs as user {me}", stat.st_uid))
+        }
+        () if stat.st_mode & 0o077 != 0 => Some(format!("its mode is {:o} instead of 600", stat.st_mode & 0o7777)),
+        () if stat.st_nlink != 1 => Some(format!("it has {} hard links instead of 1", stat.st_nlink)),
         () => None,
     })
 }
@@ -137,7 +139,9 @@ impl Journal {
             None => 1,
             Some(last) => last.checked_add(1).ok_or_else(|| Error::System {
                 what: format!("begin a transaction after {}", path(vault, *last)),
-                why: "there is no higher number: roll that one back, or remove it if apus did not write it".into(),
+                why:
+                    "there is no higher number: roll that transaction back, or remove the file if Apus did not write it"
+                        .into(),
             })?,
         };
         let mut journal = Self { file: vault.make(&name(id))?, id, sequence: 0, chain: 0, length: 0 };
@@ -201,7 +205,7 @@ impl Journal {
                 let _ = access.act("truncate", &path, || self.file.set_len(self.length));
                 Err(Error::System {
                     what: format!("write the journal {path}"),
-                    why: format!("{error}; nothing is changed without it: make room on the disk"),
+                    why: format!("{error}; without the journal nothing is changed: free some disk space"),
                 })
             }
         }
@@ -212,13 +216,13 @@ impl Journal {
 pub fn unreadable(vault: &Vault, id: u32, rest: &Rest) -> Error {
     let why = match rest {
         Rest::Untrusted { why } => format!(
-            "{why}; nothing was touched. If its content is what apus wrote: chown root and chmod 600; otherwise remove it"
+            "{why}; nothing was changed. If the content is what Apus wrote, chown root and chmod 600; otherwise remove the file"
         ),
         Rest::Damaged { line, why, lost } => format!(
-            "line {line} is damaged ({why}; {lost} in all); nothing was touched. `apus tune rollback {id} --damaged` rolls \
-             back what the other lines say; look at the rest by hand"
+            "line {line} is damaged ({why}; {lost} lines in total); nothing was changed. `apus tune rollback {id} --damaged` rolls \
+             back what the other lines record; check the rest by hand"
         ),
-        Rest::Nothing | Rest::Torn => "it is sound".into(),
+        Rest::Nothing | Rest::Torn => "it is intact".into(),
     };
     Error::System { what: format!("read the journal {}", path(vault, id)), why }
 }
@@ -316,7 +320,7 @@ mod tests {
         let before = folder.read("var/lib/apus/tune/000001.journal");
         journal.file = File::open(folder.path("var/lib/apus/tune/000001.journal")).unwrap();
         let error = journal.append(&vault, &Record::Kept, Durable::Now).unwrap_err();
-        assert!(error.to_string().contains("nothing is changed without it"), "{error}");
+        assert!(error.to_string().contains("without the journal nothing is changed"), "{error}");
         assert_eq!(folder.read("var/lib/apus/tune/000001.journal"), before);
         assert_eq!(journal.sequence, 1);
     }

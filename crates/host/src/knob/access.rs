@@ -245,7 +245,7 @@ impl Access {
             let line = format!("{text}\n");
             return match self.act("write", self.show(path), || file.write(line.as_bytes())).map_err(failed)? {
                 n if n == line.len() => Ok(()),
-                _ => Err(Error::System { what: what(), why: "the kernel took a part of it".into() }),
+                _ => Err(Error::System { what: what(), why: "the kernel accepted only a part of it".into() }),
             };
         }
         let mut before = String::new();
@@ -258,7 +258,7 @@ impl Access {
     pub(crate) fn replace(&self, path: &str, whole: &str) -> Result<(), Error> {
         if self.is_live() {
             let what = format!("write to {}", self.show(path));
-            return Err(Error::System { what, why: "it is no file of the kernel's".into() });
+            return Err(Error::System { what, why: "it is not a file of the kernel".into() });
         }
         config::replace_by(self, path, DRAFT, Some(whole), false)
     }

@@ -74,15 +74,15 @@ impl Setting for BootFragment {
             || arguments.contains(['"', '$', '`', '\\', '\'', ';', '&', '|', '<', '>', '(', ')'])
         {
             let why = format!(
-                "{arguments:?}: expected arguments such as isolcpus=managed_irq,domain,2-5 without shell characters"
+                "{arguments:?}: expected kernel arguments without shell characters, such as isolcpus=managed_irq,domain,2-5"
             );
             return Err(Error::invalid(self.label(), why));
         }
         match access.read(FRAGMENT)? {
             Some(content) if arguments_of(&content).is_none() => Err(Error::Refused {
                 what: format!("write {FRAGMENT}"),
-                why: "there is a file of that name that apus did not write".into(),
-                fix: "move it away".into(),
+                why: "a file of that name exists that Apus did not write".into(),
+                fix: "move that file away".into(),
             }),
             _ => Ok(()),
         }

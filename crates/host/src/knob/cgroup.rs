@@ -71,7 +71,7 @@ fn check_path(path: &str) -> Result<(), Error> {
     if path.starts_with("/sys/fs/cgroup/") && super::is_plain(path) {
         return Ok(());
     }
-    Err(Error::invalid(path, "control groups lie below /sys/fs/cgroup"))
+    Err(Error::invalid(path, "a control group is a folder below /sys/fs/cgroup"))
 }
 
 impl Setting for CgroupFolder {
@@ -104,7 +104,8 @@ impl Setting for CgroupFolder {
                 Error::Refused { what, why, .. } => Error::Refused {
                     what,
                     why,
-                    fix: "move its tasks elsewhere (write their numbers to the parent's cgroup.procs), remove its children".into(),
+                    fix: "move its tasks out (write their PIDs to cgroup.procs of the parent) and remove its children"
+                        .into(),
                 },
                 other => other,
             }),
@@ -155,7 +156,7 @@ impl Setting for CgroupController {
         if self.controller == "cpuset" {
             return Ok(());
         }
-        Err(Error::invalid(self.label(), "only the controller cpuset is a setting"))
+        Err(Error::invalid(self.label(), "only the controller cpuset can be set"))
     }
 
     fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
@@ -197,7 +198,7 @@ impl Setting for CgroupFile {
         if self.path.rsplit('/').next().is_some_and(|name| name.starts_with("cpuset.")) {
             return Ok(());
         }
-        Err(Error::invalid(self.label(), "only the files cpuset.* of a control group are settings"))
+        Err(Error::invalid(self.label(), "only the files cpuset.* of a control group can be set"))
     }
 
     fn check(&self, _: &Access, value: &Value) -> Result<(), Error> {
@@ -213,7 +214,7 @@ impl Setting for CgroupFile {
 
     fn explain(&self, _: &Access, _: &Value, now: &Value) -> Option<String> {
         let (_, reason) = now.as_text()?.split_once(" invalid")?;
-        Some(format!("the kernel says invalid{reason}"))
+        Some(format!("the kernel reports invalid{reason}"))
     }
 
     fn files(&self, _: &Access, wanted: &Value) -> Result<Vec<(String, String)>, Error> {

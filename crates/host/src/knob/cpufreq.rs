@@ -101,7 +101,7 @@ impl Setting for Governor {
         {
             return Err(Error::Refused {
                 what: format!("set the governor {governor} on CPU policy {}", self.policy),
-                why: format!("there are {known}"),
+                why: format!("supported are {known}"),
                 fix: "choose one of these, or another driver (intel_pstate=passive, amd_pstate=passive)".into(),
             });
         }
@@ -176,7 +176,7 @@ impl Setting for Limits {
             if value.parse::<u64>().is_ok_and(|n| !(least..=most).contains(&n)) {
                 return Err(Error::Refused {
                     what: format!("set {field}={value} kHz on CPU policy {}", self.policy),
-                    why: format!("the hardware does {least} to {most} kHz"),
+                    why: format!("the hardware supports {least} to {most} kHz"),
                     fix: "choose a frequency in between".into(),
                 });
             }

@@ -28,7 +28,7 @@ pub enum Effect {
 /// A frequency this far from its limit is at it: mlnx_tune's threshold (Mellanox/mlnx-tools).
 const FREQUENCY_SLACK_KHZ: u64 = 100_000;
 
-/// Looks at what a setting's effect would show in; `None` if it has no effect that can be seen.
+/// Looks at what a setting's effect would show in; `None` if its effect cannot be observed.
 pub fn look(access: &Access, setting: &AnySetting, wanted: &Value) -> Result<Option<Look>, Error> {
     let mut look = Look::default();
     match setting {
@@ -80,8 +80,8 @@ pub fn judge(setting: &AnySetting, wanted: &Value, first: &Look, second: &Look, 
         AnySetting::IdleState(_) | AnySetting::CpuLatency(_) | AnySetting::DmaLatency(_) => {
             let entered: Vec<(&String, u64)> = first.rises(second).filter(|(_, n)| *n > 0).collect();
             match entered.first() {
-                None => Effect::Seen("no forbidden idle state was asked for".into()),
-                Some((state, n)) => Effect::NotSeen(format!("{state} was asked for {n} times")),
+                None => Effect::Seen("no disabled idle state was requested".into()),
+                Some((state, n)) => Effect::NotSeen(format!("{state} was requested {n} times")),
             }
         }
         AnySetting::Governor(_) | AnySetting::Limits(_) | AnySetting::HwpRequest(_) => {
@@ -95,19 +95,19 @@ pub fn judge(setting: &AnySetting, wanted: &Value, first: &Look, second: &Look, 
                 *(if cpu.is_some_and(|cpu| allowed.contains(cpu)) { &mut inside } else { &mut outside }) += n;
             }
             match (inside, outside) {
-                (0, 0) => Effect::Unknown("there was no such interrupt".into()),
+                (0, 0) => Effect::Unknown("the interrupt did not occur".into()),
                 (inside, 0) => Effect::Seen(format!("{inside} interrupts, all on allowed CPUs")),
                 (_, outside) => Effect::NotSeen(format!("{outside} interrupts on other CPUs")),
             }
         }
         AnySetting::Coalesce(_) => coalescing(wanted, first, second, span),
-        _ => Effect::Unknown("it has no effect that can be seen".into()),
+        _ => Effect::Unknown("its effect cannot be observed".into()),
     }
 }
 
 fn frequency(setting: &AnySetting, wanted: &Value, look: &Look) -> Effect {
     let Some(now) = look.counters.get("frequency_khz") else {
-        return Effect::Unknown("the frequency is not shown".into());
+        return Effect::Unknown("the kernel does not show the frequency".into());
     };
     let number =
         |field: &str, unit: u64| wanted.field(field).and_then(|text| text.parse::<u64>().ok()).map(|n| n * unit);
@@ -119,7 +119,7 @@ fn frequency(setting: &AnySetting, wanted: &Value, look: &Look) -> Effect {
                 (Some(speed), _) => (Some(speed), Some(speed)),
                 // It asks for the highest; the firmware may give less.
                 (None, Some("performance")) => (look.counters.get("most_khz").copied(), None),
-                (None, _) => return Effect::Unknown("this governor chooses by itself".into()),
+                (None, _) => return Effect::Unknown("this governor chooses the frequency by itself".into()),
             }
         }
         _ => (number("min", 1), number("max", 1)),
@@ -133,7 +133,7 @@ fn frequency(setting: &AnySetting, wanted: &Value, look: &Look) -> Effect {
         return Effect::NotSeen(format!("the firmware limits it to {limit} kHz (bios_limit)"));
     }
     if least.is_some_and(|least| now + FREQUENCY_SLACK_KHZ < least) {
-        return Effect::Unknown(format!("it shows {now} kHz: idle, or limited by power or heat"));
+        return Effect::Unknown(format!("it shows {now} kHz: the CPU is idle, or limited by power or temperature"));
     }
     Effect::Seen(format!("it runs at {now} kHz"))
 }
@@ -141,10 +141,10 @@ fn frequency(setting: &AnySetting, wanted: &Value, look: &Look) -> Effect {
 /// Interrupts that are held back for `rx-usecs` come at most so often, each.
 fn coalescing(wanted: &Value, first: &Look, second: &Look, span: Nanos) -> Effect {
     let Some(usecs) = wanted.field("rx-usecs").and_then(|text| text.parse::<u64>().ok()).filter(|n| *n > 0) else {
-        return Effect::Unknown("without rx-usecs there is no bound on the interrupts".into());
+        return Effect::Unknown("without rx-usecs the interrupt rate has no limit".into());
     };
     if span == Nanos::ZERO {
-        return Effect::Unknown("the looks are at the same time".into());
+        return Effect::Unknown("both readings are from the same time".into());
     }
     let mut each: BTreeMap<&str, u64> = BTreeMap::new();
     for (name, n) in first.rises(second) {
@@ -156,13 +156,15 @@ fn coalescing(wanted: &Value, first: &Look, second: &Look, span: Nanos) -> Effec
     match rate {
         // A fifth more: a look takes time itself.
         rate if rate > bound + bound / 5 => {
-            Effect::NotSeen(format!("{rate} interrupts a second from one vector; {usecs} us allow {bound}"))
+            Effect::NotSeen(format!("{rate} interrupts per second from one vector; {usecs} us allow {bound}"))
         }
         // With less traffic than that, any setting would look the same.
         rate if rate > bound / 2 => {
-            Effect::Seen(format!("{rate} interrupts a second from one vector; {usecs} us allow {bound}"))
+            Effect::Seen(format!("{rate} interrupts per second from one vector; {usecs} us allow {bound}"))
         }
-        rate => Effect::Unknown(format!("{rate} interrupts a second are too few to tell ({usecs} us allow {bound})")),
+        rate => {
+            Effect::Unknown(format!("{rate} interrupts per second are too few to judge ({usecs} us allow {bound})"))
+        }
     }
 }
 

@@ -58,7 +58,7 @@ impl Setting for Epp {
         }
         Err(Error::Refused {
             what: format!("set the energy-performance preference {wanted} on CPU policy {}", self.policy),
-            why: format!("there are {known}"),
+            why: format!("supported are {known}"),
             fix: "choose one of these, or 0 (performance) to 255 (power)".into(),
         })
     }

@@ -16,7 +16,7 @@ pub enum Error {
         fix: String,
     },
     /// The machine, the kernel or the driver has no such setting.
-    #[error("{what}: not there ({why})")]
+    #[error("{what}: not available here ({why})")]
     NotThere {
         /// What was tried.
         what: String,
@@ -50,7 +50,7 @@ pub enum Error {
         why: String,
     },
     /// What was read is not in the format that the kernel documents.
-    #[error("{what}: cannot make sense of {text:?}; expected {expected}")]
+    #[error("{what}: cannot parse {text:?}; expected {expected}")]
     Unreadable {
         /// What was read.
         what: String,
@@ -80,19 +80,23 @@ impl Error {
             Some(libc::ENOENT | libc::ENODEV | libc::ENXIO | libc::ENOTDIR | libc::ESRCH) => {
                 Self::NotThere { what, why }
             }
-            Some(libc::EOPNOTSUPP | libc::ENOSYS) => {
-                Self::Refused { what, why, fix: "leave this setting out: the driver or the kernel has none".into() }
-            }
-            Some(libc::EINVAL | libc::ERANGE | libc::EDOM | libc::E2BIG) => {
-                Self::Refused { what, why, fix: "choose a value that the kernel's documentation allows here".into() }
-            }
+            Some(libc::EOPNOTSUPP | libc::ENOSYS) => Self::Refused {
+                what,
+                why,
+                fix: "remove this setting: the driver or the kernel does not support it".into(),
+            },
+            Some(libc::EINVAL | libc::ERANGE | libc::EDOM | libc::E2BIG) => Self::Refused {
+                what,
+                why,
+                fix: "choose a value that the kernel documentation allows for this setting".into(),
+            },
             Some(libc::EBUSY) => {
-                Self::Refused { what, why, fix: "another setting or user holds it; see apus tune status".into() }
+                Self::Refused { what, why, fix: "another setting or program holds it; see apus tune status".into() }
             }
             Some(libc::EIO | libc::ENOSPC | libc::EAGAIN) => Self::Refused {
                 what,
                 why,
-                fix: "the device or the kernel cannot do this now; leave this setting out".into(),
+                fix: "the device or the kernel cannot do this now; remove this setting".into(),
             },
             _ => Self::System { what, why },
         }
@@ -124,8 +128,8 @@ impl Error {
 /// Root that is refused is refused by something else than its identity.
 fn permission() -> &'static str {
     if rustix::process::geteuid().is_root() {
-        "root was refused: the firmware, kernel lockdown, a security module or a missing capability forbids it; \
-         leave this setting out"
+        "even root may not: the firmware, kernel lockdown, a security module or a missing capability forbids it; \
+         remove this setting"
     } else {
         "run as root"
     }

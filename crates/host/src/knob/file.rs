@@ -41,7 +41,7 @@ impl Setting for File {
         if !["/sys/", "/proc/sys/", "/proc/irq/"].iter().any(|folder| path.starts_with(folder))
             || !super::is_plain(path)
         {
-            return Err(Error::invalid(path, "only files below /sys, /proc/sys and /proc/irq are settings"));
+            return Err(Error::invalid(path, "only files below /sys, /proc/sys and /proc/irq can be set"));
         }
         Ok(())
     }
@@ -55,7 +55,10 @@ impl Setting for File {
             && !words(&line).any(|word| word == wanted)
         {
             let known: Vec<&str> = words(&line).collect();
-            return Err(Error::invalid(path, format!("{wanted} is no choice; there are {}", known.join(", "))));
+            return Err(Error::invalid(
+                path,
+                format!("{wanted} is not supported; expected one of {}", known.join(", ")),
+            ));
         }
         Ok(())
     }
@@ -88,9 +91,9 @@ impl Setting for File {
 
 /// The text of a value that must be one.
 pub(super) fn text<'a>(what: &str, value: &'a Value) -> Result<&'a str, Error> {
-    let text = value.as_text().ok_or_else(|| Error::invalid(what, "takes one value, not fields"))?;
+    let text = value.as_text().ok_or_else(|| Error::invalid(what, "it takes one value, not fields"))?;
     if text.contains(['\n', '\0']) {
-        return Err(Error::invalid(what, "a value is one line"));
+        return Err(Error::invalid(what, "a value must be a single line"));
     }
     Ok(text)
 }

@@ -76,7 +76,7 @@ pub fn hold(access: &Access, micros: u32, ready: impl FnOnce() -> io::Result<()>
         access.act("truncate", vault.show(LOCK), || lock.set_len(0)).map_err(failed)?;
         access.act("write", vault.show(LOCK), || writeln!(lock, "{me} {started} {micros}")).map_err(failed)?;
         let mut device = access.open(DEVICE, OFlags::RDWR, Mode::empty()).map_err(failed)?;
-        let micros = i32::try_from(micros).map_err(|_| Error::invalid(what(), "is 2147483647 us at the most"))?;
+        let micros = i32::try_from(micros).map_err(|_| Error::invalid(what(), "it is at most 2147483647 us"))?;
         access.act("write", access.show(DEVICE), || device.write_all(&micros.to_le_bytes())).map_err(failed)?;
         ready().map_err(failed)?;
         loop {
@@ -113,7 +113,9 @@ fn holder(access: &Access) -> Result<Option<Held>, Error> {
 
 fn start(access: &Access, value: &str) -> Result<(), Error> {
     let what = format!("start the process that holds {value} us at {}", access.show(DEVICE));
-    let holder = access.holder().ok_or_else(|| Error::invalid(&what, "this program has no part that could hold it"))?;
+    let holder = access
+        .holder()
+        .ok_or_else(|| Error::invalid(&what, "this program cannot start the process that would hold it"))?;
     let mut command = Command::new(&holder.program);
     command.args(&holder.arguments).arg(value);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -150,7 +152,7 @@ fn stop(access: &Access, held: &Held) -> Result<(), Error> {
     }
     let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
     match poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&patience)).map_err(failed)? {
-        0 => Err(Error::System { what, why: "it does not end".into() }),
+        0 => Err(Error::System { what, why: "it does not exit".into() }),
         _ => Ok(()),
     }
 }
@@ -206,7 +208,7 @@ pub fn say_ready() -> io::Result<()> {
 pub fn hold_here(access: &Access, limit: Nanos) -> Result<File, Error> {
     let what = || format!("request {limit} at {}", access.show(DEVICE));
     let micros =
-        i32::try_from(limit.as_micros_floor()).map_err(|_| Error::invalid(what(), "is 2147483647 us at the most"))?;
+        i32::try_from(limit.as_micros_floor()).map_err(|_| Error::invalid(what(), "it is at most 2147483647 us"))?;
     let mut device = access.open(DEVICE, OFlags::RDWR, Mode::empty()).map_err(|e| Error::of(what(), &e))?;
     let written = access.act("write", access.show(DEVICE), || device.write_all(&micros.to_le_bytes()));
     written.map(|()| device).map_err(|e| Error::of(what(), &e))

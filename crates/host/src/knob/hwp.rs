@@ -93,7 +93,7 @@ impl Setting for HwpRequest {
                 if level.is_some_and(|level| !(lowest..=highest).contains(&level)) {
                     return refused(
                         format!("{name}={} is not within {lowest} to {highest} (MSR 0x771)", fields[name]),
-                        "choose a frequency that the processor can do",
+                        "choose a frequency that the processor supports",
                     );
                 }
             }

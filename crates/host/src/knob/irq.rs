@@ -71,12 +71,11 @@ impl IrqAffinity {
             _ => false,
         };
         if platform {
-            return Ok(Some("it belongs to the platform"));
+            return Ok(Some("it is a platform interrupt"));
         }
         let read_only =
             access.is_live() && access.mode(&self.file("smp_affinity_list"))?.is_some_and(|m| m & 0o222 == 0);
-        Ok(read_only
-            .then_some("its driver spreads its queues itself (a managed interrupt), or it belongs to the platform"))
+        Ok(read_only.then_some("it is a managed interrupt, whose CPUs its driver chooses, or a platform interrupt"))
     }
 
     /// Whether it is served by `cpus` alone, or by none.
@@ -112,10 +111,10 @@ impl Setting for IrqAffinity {
         if let Ok(cpus) = list.parse()
             && self.is_within(access, &cpus)?
         {
-            let why = format!("it cannot be moved, and stays within CPUs {cpus}");
+            let why = format!("it cannot be moved and stays on CPUs {cpus}");
             return Err(Error::NotThere { what: format!("move interrupt {}", self.irq), why });
         }
-        Err(self.refused(&format!("{why}: the kernel does not let it be moved")))
+        Err(self.refused(&format!("the kernel does not allow it: {why}")))
     }
 
     fn check(&self, access: &Access, value: &Value) -> Result<(), Error> {
@@ -162,7 +161,7 @@ impl Setting for IrqEffective {
     fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
         const PATIENCE: Duration = Duration::from_millis(20);
         let mask = IrqAffinity::new(self.irq);
-        let absent = || Error::NotThere { what: self.label(), why: "the interrupt is gone".into() };
+        let absent = || Error::NotThere { what: self.label(), why: "the interrupt no longer exists".into() };
         let before = mask.read(access)?.ok_or_else(absent)?;
         mask.write(access, value)?;
         let end = Instant::now() + PATIENCE;
@@ -207,7 +206,7 @@ fn actions(access: &Access, irq: u32) -> Result<Option<String>, Error> {
 
 impl Setting for IrqDefaultAffinity {
     fn label(&self) -> String {
-        "CPUs of interrupts to come".into()
+        "CPUs of future interrupts".into()
     }
 
     fn read(&self, access: &Access) -> Result<Option<Value>, Error> {

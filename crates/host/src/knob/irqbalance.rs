@@ -42,7 +42,7 @@ impl Setting for IrqbalanceBans {
     fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
         let path = file(access).ok_or_else(|| Error::NotThere {
             what: self.label(),
-            why: "irqbalance has no configuration file here".into(),
+            why: "this host has no configuration file of irqbalance".into(),
         })?;
         let wanted = text(&self.label(), value)?;
         let config = access.read(path)?.unwrap_or_default();

@@ -57,9 +57,9 @@ impl Setting for HugePages {
     fn explain(&self, _: &Access, wanted: &Value, now: &Value) -> Option<String> {
         let number = |value: &Value| value.as_text()?.parse::<u64>().ok();
         Some(if number(now)? < number(wanted)? {
-            "the kernel found no room for more: reserve them at boot (hugepagesz=, hugepages=)".into()
+            "the kernel found no free memory for more: reserve them at boot (hugepagesz=, hugepages=)".into()
         } else {
-            "the others are in use".into()
+            "the remaining pages are in use".into()
         })
     }
 

@@ -85,7 +85,7 @@ pub fn online(access: &Access) -> Result<Cpus, Error> {
         }
     }
     if cpus.is_empty() {
-        let why = "it shows no CPU: is this the root folder of a machine?".into();
+        let why = "it lists no CPU: is this the root folder of a host?".into();
         return Err(Error::NotThere { what: format!("read {}", access.show(FOLDER)), why });
     }
     Ok(cpus.into_iter().collect())
@@ -402,8 +402,8 @@ impl<S: Setting> Knob<S> {
         let why = self.0.overruled(access, wanted, now)?;
         Ok(why.map(|why| Error::Refused {
             what: format!("set {} to {wanted}", self.0.label()),
-            why: format!("it is so already, and {why}"),
-            fix: "see to the firmware's power limit, or ask for less".into(),
+            why: format!("it has this value already, but {why}"),
+            fix: "raise the power limit in the firmware, or choose a lower value".into(),
         }))
     }
 
@@ -442,7 +442,7 @@ impl<S: Setting> Knob<S> {
 
     /// The error of a setting that is not there.
     pub(crate) fn absent(&self) -> Error {
-        Error::NotThere { what: self.0.label(), why: "this machine has no such setting".into() }
+        Error::NotThere { what: self.0.label(), why: "this host has no such setting".into() }
     }
 
     /// A comparison of three: what was, what we made of it, what is.

@@ -32,7 +32,10 @@ pub(super) fn read(access: &Access, cpu: u32, address: u32) -> Result<Option<u64
 /// Sets a register whose scope is `cpus` (one CPU, or all of a die): one write on the running
 /// machine, through the first of them; the line of each of them below another root.
 pub(super) fn write(access: &Access, cpus: &Cpus, address: u32, to: u64) -> Result<(), Error> {
-    let cpu = cpus.iter().next().ok_or_else(|| Error::invalid(format!("register {address:#x}"), "names no CPU"))?;
+    let cpu = cpus
+        .iter()
+        .next()
+        .ok_or_else(|| Error::invalid(format!("register {address:#x}"), "the setting names no CPU"))?;
     let what = || format!("write {to:#x} to register {address:#x} of CPU {cpu}");
     if !access.is_live() {
         let path = recorded(address);
@@ -52,7 +55,7 @@ pub(super) fn write(access: &Access, cpus: &Cpus, address: u32, to: u64) -> Resu
     let written = access.act("write", what(), || file.write_at(&to.to_le_bytes(), address.into()));
     match written {
         Ok(8) => Ok(()),
-        Ok(_) => Err(Error::System { what: what(), why: "the kernel took a part of it".into() }),
+        Ok(_) => Err(Error::System { what: what(), why: "the kernel accepted only a part of it".into() }),
         Err(e) => Err(match Error::of(what(), &e) {
             Error::NotPermitted { what, why, .. } => Error::NotPermitted {
                 what,

@@ -45,7 +45,7 @@ impl NapiDeferral {
         let Self { defer_hard_irqs, gro_flush_timeout } = *self;
         let invalid = |why: &str| Err(Error::invalid("NAPI deferral", why));
         if (defer_hard_irqs == 0) != (gro_flush_timeout == Nanos::ZERO) {
-            return invalid("defer_hard_irqs and gro_flush_timeout act as a pair: set both, or both to 0");
+            return invalid("defer_hard_irqs and gro_flush_timeout work only together: set both above 0, or both to 0");
         }
         // The kernel takes both as signed 32-bit: Documentation/netlink/specs/netdev.yaml, "napi".
         if defer_hard_irqs > i32::MAX as u32 || gro_flush_timeout.as_nanos() > i32::MAX as u64 {
@@ -172,7 +172,10 @@ fn numbers(what: &str, value: &Value) -> Result<Vec<(&'static str, u32)>, Error>
     let number = |(name, text): (&String, &String)| {
         let known = FIELDS.into_iter().find(|field| field == name);
         known.zip(text.parse().ok()).ok_or_else(|| {
-            Error::invalid(what, format!("{name}={text}: there are {}, with whole numbers (ns)", FIELDS.join(", ")))
+            Error::invalid(
+                what,
+                format!("{name}={text}: expected one of {}, with a whole number (times in ns)", FIELDS.join(", ")),
+            )
         })
     };
     fields.iter().map(number).collect()
@@ -193,7 +196,7 @@ impl Setting for Napi {
 
     fn write(&self, access: &Access, value: &Value) -> Result<(), Error> {
         let what = format!("set {} to {value}", self.label());
-        let gone = || Error::NotThere { what: what.clone(), why: "the interface is down or gone".into() };
+        let gone = || Error::NotThere { what: what.clone(), why: "the interface is down or no longer exists".into() };
         let instance = self.instance()?.ok_or_else(gone)?;
         let mut request = netdev::Request::new().op_napi_set_do();
         let mut fields = request.encode().push_id(instance.id);
@@ -216,15 +219,15 @@ impl Setting for Napi {
         let wanted = numbers(&self.label(), value)?;
         // include/net/napi: the kernel keeps the count in an int (net/core/dev.h, napi_set_defer_hard_irqs).
         if wanted.iter().any(|(name, number)| *name == "defer-hard-irqs" && i32::try_from(*number).is_err()) {
-            return Err(Error::invalid(self.label(), "defer-hard-irqs is 2147483647 at the most"));
+            return Err(Error::invalid(self.label(), "defer-hard-irqs is at most 2147483647"));
         }
         if let Some(now) = self.read(access)?
             && let Some((name, _)) = wanted.iter().find(|(name, _)| now.field(name).is_none())
         {
             return Err(Error::Refused {
                 what: format!("set {name} of {}", self.label()),
-                why: "this kernel has no such setting per NAPI".into(),
-                fix: "a newer kernel has: 6.13 for the timeouts, 6.17 for threaded".into(),
+                why: "this kernel has no such setting per NAPI instance".into(),
+                fix: "use a newer kernel: 6.13 for the timeouts, 6.17 for threaded".into(),
             });
         }
         Ok(())

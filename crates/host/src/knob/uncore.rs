@@ -114,7 +114,7 @@ impl Setting for UncoreLimits {
             if value.parse::<u64>().is_ok_and(|n| !(least..=most).contains(&n)) {
                 return Err(Error::Refused {
                     what: format!("set {field}={value} kHz on the uncore of {}", self.domain),
-                    why: format!("the firmware allowed {least} to {most} kHz"),
+                    why: format!("the firmware allows {least} to {most} kHz"),
                     fix: "choose a frequency in between".into(),
                 });
             }

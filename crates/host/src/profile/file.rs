@@ -247,13 +247,13 @@ pub(super) const OF_MACHINE: [&str; 2] = ["isolated", "housekeeping"];
 pub(super) fn check_variable(name: &str, value: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if name.is_empty() || !name.chars().all(plain) {
-        return Err(format!("{name:?}: a variable's name has letters, digits, - and _"));
+        return Err(format!("{name:?}: the name of a variable consists of letters, digits, - and _"));
     }
     if OF_MACHINE.contains(&name) {
-        return Err(format!("{name} is what the machine has; use --isolated"));
+        return Err(format!("{name} comes from the host and cannot be set; use --isolated"));
     }
     if value.contains(['"', '\'', '\\', '{', '}']) || value.chars().any(char::is_control) {
-        return Err("the value of a variable has no quotes, backslashes, braces or control characters".into());
+        return Err("the value of a variable must not contain quotes, backslashes, braces or control characters".into());
     }
     Ok(())
 }

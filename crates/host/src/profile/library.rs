@@ -91,7 +91,7 @@ impl Library {
         if let Some(unknown) = self.variables.keys().find(|name| !loading.defined.contains(*name)) {
             let known: Vec<&str> = loading.defined.iter().map(String::as_str).collect();
             let known = if known.is_empty() { "no variables".into() } else { known.join(", ") };
-            return Err(Error { place: name, why: format!("there is no variable {unknown}; there are {known}") });
+            return Err(Error { place: name, why: format!("there is no variable {unknown}; known are {known}") });
         }
         Ok(Profile { name, summary, layers: loading.layers, notes: loading.notes })
     }
@@ -167,14 +167,14 @@ impl Library {
         let own = own.filter(|(_, id)| known.is_none() || !loading.chain.iter().any(|(open, _)| open == id));
         if let Some((text, id)) = own {
             if known.is_some() && !loading.done.contains(&id) {
-                let note = format!("{name} is {}, not the built-in profile of this name", path.display());
+                let note = format!("{name} is the file {}, not the built-in profile of this name", path.display());
                 loading.notes.push(note);
             }
             return Ok(Source { id, name: path.display().to_string(), folder: Some(self.folder.clone()), text });
         }
         let text = known.ok_or_else(|| {
             format!(
-                "there is no profile {name:?}; there are {}, files in {}, and others by their path: ./{name}.toml",
+                "there is no profile {name:?}; known are {} and the files in {}; give any other by its path, such as ./{name}.toml",
                 builtin::NAMES.join(", "),
                 self.folder.display()
             )
@@ -198,22 +198,22 @@ fn read(path: &Path, by_name: bool) -> io::Result<(String, Id)> {
     // A FIFO is looked at before it is opened for reading: opening one may already wake its writer.
     let kind = std::fs::metadata(path)?;
     if !kind.is_file() {
-        return refused("it is not an ordinary file".into());
+        return refused("it is not a regular file".into());
     }
     let file = File::options().read(true).custom_flags(flags).open(path)?;
     let found = file.metadata()?;
     if !found.is_file() {
-        return refused("it is not an ordinary file".into());
+        return refused("it is not a regular file".into());
     }
     let ours = found.uid() == 0 || found.uid() == rustix::process::geteuid().as_raw();
     let others_may_write = found.mode() & 0o002 != 0 || found.mode() & 0o020 != 0 && found.gid() != 0;
     if by_name && (!ours || others_may_write) {
-        return refused("others than root and this user can change it; chown it to root and chmod go-w".into());
+        return refused("users other than root and you can change it; chown it to root and chmod go-w".into());
     }
     let mut text = String::new();
     file.take(LONGEST + 1).read_to_string(&mut text)?;
     if text.len() as u64 > LONGEST {
-        return refused(format!("it is longer than a profile can be ({LONGEST} bytes)"));
+        return refused(format!("it is longer than the limit for a profile ({LONGEST} bytes)"));
     }
     Ok((text, Id::File { device: found.dev(), inode: found.ino() }))
 }
@@ -257,10 +257,10 @@ mod tests {
         }
         let start = Instant::now();
         for (path, part) in [
-            ("fifo.toml", "not an ordinary file"),
+            ("fifo.toml", "not a regular file"),
             ("includes.toml", "includes.toml:3"),
-            ("device.toml", "not an ordinary file"),
-            ("folder.toml", "not an ordinary file"),
+            ("device.toml", "not a regular file"),
+            ("folder.toml", "not a regular file"),
             ("loop.toml", "cannot read"),
             ("long.toml", "longer than"),
             ("binary.toml", "binary.toml:1"),

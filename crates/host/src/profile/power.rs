@@ -56,7 +56,9 @@ impl Power {
             let cpus = policy_cpus(access, policy)?;
             let others = cpus.without(&self.cpus);
             if !cpus.and(&self.cpus).is_empty() && !others.is_empty() {
-                notes.push(format!("CPU policy {policy} has CPUs {cpus}: the frequency of CPUs {others} changes too"));
+                notes.push(format!(
+                    "CPUs {cpus} share the frequency policy {policy}: the frequency of CPUs {others} changes too"
+                ));
             }
         }
         Ok(notes)
@@ -81,7 +83,7 @@ impl Power {
         }
         Err(Error::NotThere {
             what: format!("frequency policy of CPU {left}"),
-            why: "the machine has no cpufreq for it".into(),
+            why: "the host has no cpufreq for it".into(),
         })
     }
 
@@ -89,7 +91,7 @@ impl Power {
         if self.via == Via::Cpufreq {
             let domains = uncore_domains(access)?;
             if domains.is_empty() {
-                let why = "the driver intel_uncore_frequency is not loaded; --via hwp writes the register".into();
+                let why = "the driver intel_uncore_frequency is not loaded; use --via hwp to write the register".into();
                 return Err(Error::NotThere { what: "uncore frequency".into(), why });
             }
             let wanted = Limits::value(frequency, frequency);
@@ -108,7 +110,8 @@ impl Power {
 }
 
 fn level(frequency: Hertz) -> Result<u8, Error> {
-    let wrong =
-        || Error::invalid(format!("{} Hz", frequency.as_hertz()), "registers take multiples of 100 MHz up to 25.5 GHz");
+    let wrong = || {
+        Error::invalid(format!("{} Hz", frequency.as_hertz()), "the register takes multiples of 100 MHz up to 25.5 GHz")
+    };
     ratio(frequency).ok_or_else(wrong)
 }

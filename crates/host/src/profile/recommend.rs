@@ -69,7 +69,7 @@ impl Seen {
             Some(names) => names,
             // What is not known speaks for nothing; the isolated CPUs and a program's devices speak for themselves.
             None if isolated.is_empty() && user_space.is_empty() => {
-                let what = format!("see which network interfaces this machine has in {}", access.show(INTERFACES));
+                let what = format!("list the network interfaces in {}", access.show(INTERFACES));
                 let why = "no such folder; choose a profile yourself: apus tune plan".into();
                 return Err(Error::NotThere { what, why });
             }
@@ -126,12 +126,14 @@ impl Seen {
         if !self.user_space.is_empty() && profile == "poll" {
             reasons.push(format!("a program drives the network device {}", self.user_space.join(", ")));
             if self.isolated.is_empty() {
-                reasons.push("no CPU is isolated for that program yet: name some with --isolated".into());
+                reasons.push("no CPU is isolated for that program yet: choose some with --isolated".into());
             }
         }
         match (profile, &self.battery) {
-            ("powersave", Some(path)) => reasons.push(format!("it runs from a battery ({path})")),
-            ("powersave", None) => reasons.push("no network interface has a device (/sys/class/net/*/device)".into()),
+            ("powersave", Some(path)) => reasons.push(format!("it runs on battery power ({path})")),
+            ("powersave", None) => {
+                reasons.push("no network interface belongs to a device (/sys/class/net/*/device)".into())
+            }
             ("interrupt", _) => {
                 reasons.push("no CPU is isolated (/sys/devices/system/cpu/isolated is empty)".into());
                 reasons.push(format!("the kernel drives the interface {}", self.interfaces.join(", ")));
@@ -150,17 +152,17 @@ impl Seen {
     fn against(&self, profile: &str) -> String {
         let isolated = !self.isolated.is_empty();
         match profile {
-            "poll" if isolated => "virtual machines use the isolated CPUs".into(),
+            "poll" if isolated => "virtual machines run on the isolated CPUs".into(),
             "poll" => "no CPU is isolated for a program that polls, and no program drives a network device".into(),
             "kvm-host" if self.guests.is_none() => "no virtual machine runs".into(),
             "kvm-host" => "no CPU is isolated for virtual CPUs".into(),
-            "interrupt" if self.interfaces.is_empty() => "no kernel network interface has a device".into(),
-            "interrupt" if self.battery.is_some() => "it keeps all CPUs of a machine with a battery awake".into(),
+            "interrupt" if self.interfaces.is_empty() => "no network interface of the kernel belongs to a device".into(),
+            "interrupt" if self.battery.is_some() => "it keeps all CPUs awake, and the host runs on battery power".into(),
             "interrupt" => {
-                "it speeds up all CPUs, but here isolated CPUs or a program's own device do the latency-sensitive work"
+                "it speeds up all CPUs, but here the isolated CPUs or a program with its own device do the latency-sensitive work"
                     .into()
             }
-            _ => "packets wait for deep idle states and interrupt moderation: only for hosts without a latency goal"
+            _ => "packets wait for deep idle states and interrupt moderation, so it is only for hosts without a latency goal"
                 .into(),
         }
     }

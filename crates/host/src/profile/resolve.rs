@@ -90,10 +90,10 @@ impl Work<'_> {
         let Resolved { isolated, housekeeping, .. } = &self.resolved;
         let wrong = |why: String| Err(Error { place: name.to_owned(), why });
         if !isolated.within(&self.all) {
-            return wrong(format!("CPUs {} are not online; online are {}", isolated.without(&self.all), self.all));
+            return wrong(format!("CPUs {} are not online; CPUs {} are", isolated.without(&self.all), self.all));
         }
         if housekeeping.is_empty() {
-            return wrong(format!("all CPUs ({}) would be isolated: leave at least one for the rest", self.all));
+            return wrong(format!("all CPUs ({}) would be isolated: leave at least one for housekeeping", self.all));
         }
         Ok(())
     }
@@ -195,7 +195,7 @@ impl Work<'_> {
     fn cpus(&mut self, layer: &Layer, text: &Spanned<String>) -> Result<Option<Cpus>, Error> {
         let cpus = self.select(text.get_ref()).map_err(|why| layer.wrong(text, why))?;
         if cpus.is_empty() {
-            self.note(layer, text, "no CPU is isolated: name some with --isolated");
+            self.note(layer, text, "no CPU is isolated: choose some with --isolated");
             return Ok(None);
         }
         Ok(Some(cpus))
@@ -284,13 +284,15 @@ impl Work<'_> {
         let is_pattern = pattern::is_pattern(prefix);
         let start = if is_pattern { prefix.split(['*', '?']).next().unwrap_or_default() } else { prefix };
         if prefix.trim_matches(['*', '?']).is_empty() {
-            return Err(layer.wrong(any, "needs the beginning of a name, such as ksoftirqd/, or a pattern: *-mlx5*"));
+            return Err(
+                layer.wrong(any, "expected the beginning of a name, such as ksoftirqd/, or a pattern, such as *-mlx5*")
+            );
         }
         let found = if self.access.is_live() { threads(self.access, start) } else { Ok(Vec::new()) };
         let mut found = found.map_err(|e| layer.wrong(any, e))?;
         found.retain(|thread| !is_pattern || pattern::matches(prefix, &thread.name));
         if found.is_empty() {
-            self.note(layer, any, &format!("no thread's name is {prefix} or begins with it"));
+            self.note(layer, any, &format!("no thread has a name that starts with {prefix}"));
         }
         for thread in found {
             if let Some(text) = &section.cpus
@@ -314,11 +316,11 @@ impl Work<'_> {
         let Some(section) = &layer.file.cpuset else { return Ok(()) };
         let name = section.name.get_ref();
         if name.is_empty() || name.contains('/') || name.starts_with('.') {
-            return Err(layer.wrong(&section.name, format!("{name:?} is no name of a control group")));
+            return Err(layer.wrong(&section.name, format!("{name:?} is not the name of a control group")));
         }
         let Some(cpus) = self.cpus(layer, &section.cpus)? else { return Ok(()) };
         let Some(mount) = cpuset_mount(self.access).map_err(|e| layer.wrong(&section.name, e))? else {
-            self.note(layer, &section.name, "the machine has no cpuset controller mounted");
+            self.note(layer, &section.name, "the host has no cpuset controller mounted");
             return Ok(());
         };
         let folder = format!("{}/{name}", mount.path);
@@ -342,14 +344,14 @@ impl Work<'_> {
     fn argument(&mut self, layer: &Layer, argument: &Spanned<String>) -> Result<(), Error> {
         let text = argument.get_ref();
         if text.contains("{isolated}") && self.resolved.isolated.is_empty() {
-            self.note(layer, argument, "no CPU is isolated: name some with --isolated");
+            self.note(layer, argument, "no CPU is isolated: choose some with --isolated");
             return Ok(());
         }
         let text = self.fill(text);
         if text.split_whitespace().count() != 1 || text.contains(['{', '}']) {
             return Err(layer.wrong(
                 argument,
-                format!("{text:?}: expected one argument; {{isolated}} and {{housekeeping}} are filled in"),
+                format!("{text:?}: expected one argument, in which {{isolated}} and {{housekeeping}} are replaced by CPU lists"),
             ));
         }
         let key = |argument: &str| argument.split('=').next().unwrap_or_default().to_owned();

@@ -29,21 +29,21 @@ const RIVALS: [Rival; 6] = [
         name: "tuned",
         shows: Shows::Process("tuned"),
         touches: |setting| !matches!(setting, S::BootFragment(_) | S::CgroupFolder(_) | S::CgroupFile(_)),
-        does: "applies its own profile when it starts, when a device appears and when it is told to",
+        does: "applies its own profile when it starts, when a device appears and on request",
         remedy: "systemctl disable --now tuned; or let it apply this one: apus tune export PROFILE --format tuned",
     },
     Rival {
         name: "irqbalance",
         shows: Shows::Process("irqbalance"),
         touches: |setting| matches!(setting, S::IrqAffinity(_) | S::IrqDefaultAffinity(_)),
-        does: "moves interrupts every 10 s, and reads its list of banned CPUs only when it starts",
+        does: "moves interrupts every 10 s and reads its list of banned CPUs only when it starts",
         remedy: "systemctl restart irqbalance after applying a profile that bans CPUs; or systemctl disable --now irqbalance",
     },
     Rival {
         name: "TLP",
         shows: Shows::File("/run/tlp"),
         touches: frequencies,
-        does: "sets governors, energy preferences and turbo at each start and change of the power source",
+        does: "sets governors, energy preferences and turbo when it starts and when the power source changes",
         remedy: "systemctl disable --now tlp",
     },
     Rival {
@@ -64,7 +64,7 @@ const RIVALS: [Rival; 6] = [
         name: "ksmtuned",
         shows: Shows::Process("ksmtuned"),
         touches: |setting| matches!(setting, S::File(file) if file.path.starts_with("/sys/kernel/mm/ksm/")),
-        does: "starts and stops the merging of equal pages by the free memory",
+        does: "starts and stops the merging of identical pages as free memory changes",
         remedy: "systemctl disable --now ksmtuned",
     },
 ];
@@ -87,7 +87,9 @@ pub fn rivals(access: &Access, plan: &Plan) -> Result<Vec<String>, Error> {
         let with = active.as_ref().filter(|_| name == "tuned").map_or(String::new(), |on| format!(" (profile {on})"));
         match touched(rival) {
             0 => None,
-            n => Some(format!("{name} runs{with} and may undo {n} of these settings: it {does}; {remedy}")),
+            n => Some(format!(
+                "{name} is running{with} and may undo {n} of these settings, because it {does}. Fix: {remedy}"
+            )),
         }
     });
     Ok(told.collect())

@@ -22,7 +22,7 @@ pub enum Packing {
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// The name says no packing.
-    #[error("{}: name the file .tar, .tar.gz or .tar.zst", .0.display())]
+    #[error("{}: the file name must end in .tar, .tar.gz or .tar.zst", .0.display())]
     Name(PathBuf),
     /// The system refused.
     #[error("cannot write {}: {error}", path.display())]

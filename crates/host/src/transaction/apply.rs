@@ -370,8 +370,8 @@ impl From<KnobError> for Failure {
 fn otherwise(item: &Item, now: &Value, why: Option<String>) -> KnobError {
     KnobError::Refused {
         what: format!("set {} to {}", item.setting.label(), item.wanted),
-        why: format!("it became {now}{}", why.map_or(String::new(), |why| format!(": {why}"))),
-        fix: "ask for a value that can be had, or pass --keep-going".into(),
+        why: format!("it has the value {now}{}", why.map_or(String::new(), |why| format!(": {why}"))),
+        fix: "choose a value that the host supports, or pass --keep-going".into(),
     }
 }
 
@@ -379,10 +379,10 @@ fn unmoved(item: &Item, now: &Value, why: Option<String>) -> KnobError {
     KnobError::Refused {
         what: format!("set {} to {}", item.setting.label(), item.wanted),
         why: format!(
-            "the write was taken, and it still is {now}{}",
+            "the write succeeded, but the value is still {now}{}",
             why.map_or(String::new(), |why| format!(": {why}"))
         ),
-        fix: "the kernel, the driver or the firmware ignores it: leave this setting out".into(),
+        fix: "the kernel, the driver or the firmware ignores it: remove this setting from the profile".into(),
     }
 }
 

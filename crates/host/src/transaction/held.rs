@@ -115,8 +115,8 @@ impl Deferred {
         if found.is_empty() {
             return Err(Error::Knob(KnobError::Refused {
                 what: format!("defer the interrupts of {interface}"),
-                why: "it has no NAPI: it is down, or its driver has none in this XDP mode".into(),
-                fix: format!("ip link set dev {interface} up, use native XDP (on veth), or leave the deferral out"),
+                why: "it has no NAPI instance: it is down, or its driver has none in this XDP mode".into(),
+                fix: format!("ip link set dev {interface} up, use native XDP (on veth), or omit the deferral"),
             }));
         }
         let napis = found.iter().map(|(_, id)| *id).collect();
@@ -125,7 +125,7 @@ impl Deferred {
         if let Some((item, _)) = held.applied().items.iter().find(|(_, became)| !became.is_good()) {
             use crate::knob::Setting as _;
             let what = item.setting.label();
-            return Err(KnobError::NotThere { what, why: "it went while it was set".into() }.into());
+            return Err(KnobError::NotThere { what, why: "it disappeared while it was being set".into() }.into());
         }
         Ok(Self { held, napis })
     }

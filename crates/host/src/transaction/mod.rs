@@ -27,7 +27,7 @@ pub enum Error {
     #[error(transparent)]
     Knob(#[from] KnobError),
     /// A setting was refused, and everything that had been changed was taken back.
-    #[error("{setting}: everything is as before, because of it\n{why}{}", left.as_ref().map_or(String::new(), |left| format!("\n{left}")))]
+    #[error("{setting} failed, so all changes were rolled back\n{why}{}", left.as_ref().map_or(String::new(), |left| format!("\n{left}")))]
     RolledBack {
         /// The setting's name.
         setting: String,

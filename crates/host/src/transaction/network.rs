@@ -56,12 +56,12 @@ pub enum Whereabouts {
 impl fmt::Display for Whereabouts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Here => f.write_str("of this network namespace"),
-            Self::Elsewhere { name, doubt: None } => write!(f, "of the network namespace {name}"),
+            Self::Here => f.write_str("this network namespace"),
+            Self::Elsewhere { name, doubt: None } => write!(f, "the network namespace {name}"),
             Self::Elsewhere { name, doubt: Some(doubt) } => {
-                write!(f, "of the network namespace {name}, of which it is not known whether it still exists: {doubt}")
+                write!(f, "the network namespace {name} (which may no longer exist: {doubt})")
             }
-            Self::Gone { name } => write!(f, "of the network namespace {name}, which exists no more"),
+            Self::Gone { name } => write!(f, "the network namespace {name}, which no longer exists"),
         }
     }
 }
@@ -171,7 +171,7 @@ fn search(proc: &Path, name: &str) -> Search {
     let link = |path: PathBuf| std::fs::read_link(path).map(|link| link.to_string_lossy().into_owned());
     match link(proc.join("self/ns/pid")) {
         Ok(pid) if pid == FIRST_PID_NAMESPACE => {}
-        Ok(pid) => return Search::Doubtful(format!("processes outside of {pid} cannot be seen from here")),
+        Ok(pid) => return Search::Doubtful(format!("processes outside the PID namespace {pid} are not visible")),
         Err(e) => return Search::Doubtful(format!("read {}: {e}", proc.join("self/ns/pid").display())),
     }
     let names = |folder: &Path| -> Vec<PathBuf> {
@@ -205,7 +205,7 @@ fn search(proc: &Path, name: &str) -> Search {
     }
     match hidden {
         0 => Search::Nowhere,
-        n => Search::Doubtful(format!("{n} threads or tables of mounts may not be looked at: run as root")),
+        n => Search::Doubtful(format!("{n} threads or mount tables are not readable: run as root")),
     }
 }
 

@@ -74,7 +74,7 @@ pub enum Outcome {
     NamespaceGone,
     /// It ended with its thread, for good.
     Ended,
-    /// Its name belongs to another device now, which has settings of its own.
+    /// The name now belongs to another device, which has its own settings; nothing is restored.
     Another,
     /// What caused it is restored, and the effect is not: the interrupt stays on its CPU.
     Stayed {
@@ -100,15 +100,15 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Restored => f.write_str("restored"),
-            Self::Already => f.write_str("already as before"),
-            Self::Past => f.write_str("undone by the reboot"),
-            Self::Theirs { now } => write!(f, "kept: someone else set it to {now}"),
+            Self::Already => f.write_str("had its old value already"),
+            Self::Past => f.write_str("reset by the reboot"),
+            Self::Theirs { now } => write!(f, "kept: something else set it to {now}"),
             Self::Gone => f.write_str("gone"),
             Self::NamespaceGone => f.write_str("gone with its network namespace"),
-            Self::Ended => f.write_str("its thread has ended"),
-            Self::Another => f.write_str("belongs to another device now"),
+            Self::Ended => f.write_str("not needed: its thread has ended"),
+            Self::Another => f.write_str("kept: it belongs to another device now"),
             Self::Stayed { now } => {
-                write!(f, "not moved back: it stays {now} until the kernel has a reason to move it")
+                write!(f, "restored, but it stays at {now} until the kernel next moves it")
             }
             Self::Failed(error) => write!(f, "failed: {}", error.to_string().replace('\n', "; ")),
         }
@@ -455,9 +455,9 @@ pub(super) fn take_back(access: &Access, entry: &Entry, theirs: Theirs) -> Outco
             Restored::Gone => Outcome::Gone,
             Restored::Failed { now } if setting.is_effect() => Outcome::Stayed { now },
             Restored::Failed { now } => Outcome::Failed(KnobError::Refused {
-                what: format!("set {} back to {}", setting.label(), entry.intent.before),
-                why: format!("it is {now}"),
-                fix: "see what holds it, and try again".into(),
+                what: format!("restore {} to {}", setting.label(), entry.intent.before),
+                why: format!("it is still {now}"),
+                fix: "find what holds it, and try again".into(),
             }),
         })
     };
@@ -478,7 +478,7 @@ pub(super) fn take_back(access: &Access, entry: &Entry, theirs: Theirs) -> Outco
 }
 
 fn unknown(id: u32) -> Error {
-    KnobError::invalid(format!("transaction {id}"), "there is none; see apus tune status").into()
+    KnobError::invalid(format!("transaction {id}"), "there is no such transaction; apus tune status lists them").into()
 }
 
 /// Taking back what a later transaction changed again would leave neither's value.
@@ -490,8 +490,8 @@ fn not_below_another<'a>(one: &Transaction, known: impl Iterator<Item = &'a Tran
         if let Some(entry) = shared {
             return Err(Error::Knob(KnobError::Refused {
                 what: format!("roll back transaction {}", one.id),
-                why: format!("transaction {} changed {} after it", later.id, entry.intent.setting.label()),
-                fix: format!("roll back {} first, or all of them: apus tune rollback", later.id),
+                why: format!("the later transaction {} also changed {}", later.id, entry.intent.setting.label()),
+                fix: format!("roll back transaction {} first, or all: apus tune rollback", later.id),
             }));
         }
     }
@@ -507,12 +507,12 @@ fn reachable(access: &Access, transaction: &Transaction, forget: bool) -> Result
         Whereabouts::Elsewhere { name, doubt } if of_network => Err(Error::Knob(KnobError::Refused {
             what: format!("roll back transaction {}", transaction.id),
             why: format!(
-                "it was made in the network namespace {name}, and this is {}{}",
+                "it was made in the network namespace {name}, but this is {}{}",
                 super::network::network(access).map_or("a folder".into(), |now| now.name),
-                doubt.map_or(String::new(), |doubt| format!("; whether that still exists is not known: {doubt}"))
+                doubt.map_or(String::new(), |doubt| format!("; whether that namespace still exists is unknown: {doubt}"))
             ),
-            fix: "run it there: ip netns exec NAME apus tune rollback (lsns -t net shows who is there); if it is known to \
-                  be gone, but not to Apus: --forget"
+            fix: "run it in that namespace: ip netns exec NAME apus tune rollback (lsns -t net shows its processes); if you know \
+                  that the namespace no longer exists, add --forget"
                 .into(),
         })),
         place => Ok(place),

@@ -78,7 +78,7 @@ fn a_disk_that_fills_up_takes_all_back() {
     assert_ne!(before, before_with_more);
     let error = apply(&access, &long, &options()).unwrap_err();
     assert!(error.to_string().contains("No space left"), "{error}");
-    assert!(error.to_string().contains("everything is as before"), "{error}");
+    assert!(error.to_string().contains("all changes were rolled back"), "{error}");
     assert_eq!(snapshot(&root.0), before_with_more);
     disk.empty();
     assert!(transactions(&access).unwrap().is_empty());

@@ -79,7 +79,7 @@ impl AppConfig {
             let (start, end) = needed.into_inner();
             return Err(Error::Invalid {
                 what: format!("{} with {} port(s)", self.name(), ports.len()),
-                why: format!("it needs {}{start}; name as many", if start == end { "exactly " } else { "at least " }),
+                why: format!("it needs {}{start} port(s)", if start == end { "exactly " } else { "at least " }),
             });
         }
         let macs: Vec<Mac> = ports.iter().map(|port| port.mac).collect();
@@ -94,13 +94,13 @@ impl AppConfig {
                 if let Some(wrong) = addresses.iter().find(|a| a.is_multicast() || a.is_unspecified()) {
                     return Err(Error::Invalid {
                         what: format!("udp-echo address {wrong}"),
-                        why: "not the address of one host; give it a unicast address".into(),
+                        why: "not the address of a single host; give a unicast address".into(),
                     });
                 }
                 if addresses.is_empty() {
                     return Err(Error::Invalid {
                         what: "udp-echo".into(),
-                        why: "it has no address to answer for; give it at least one".into(),
+                        why: "it has no address to answer for; give at least one".into(),
                     });
                 }
                 AnyApp::UdpEcho(UdpEcho::new(&macs, addresses, *ports, *verify_checksum))

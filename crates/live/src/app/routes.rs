@@ -88,7 +88,7 @@ impl Table {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|error| Error::Invalid {
             what: name.clone(),
-            why: format!("{error}; name a readable file of routes in TOML"),
+            why: format!("{error}; give a readable TOML file with routes"),
         })?;
         Self::parse(&text, &name, ports)
     }
@@ -143,7 +143,7 @@ impl Table {
             }
             let hop = Hop::Via { port, destination: source.mac(&entry.mac)?, source: macs[port] };
             if table.insert(prefix, hop).is_some() {
-                let why = "this prefix is taken, by a route above or an address of a port; remove one of them";
+                let why = "a route above or the address of a port already has this prefix; remove one of them";
                 return Err(source.at(&entry.prefix, why));
             }
         }
@@ -174,17 +174,19 @@ impl Table {
     fn add_address(&mut self, network: IpNet) -> Result<(), &'static str> {
         let address = network.addr();
         if address.is_multicast() || address.is_unspecified() || address.is_loopback() {
-            return Err("not an address that a router's port can have; give it a unicast address");
+            return Err("not an address for the port of a router; give a unicast address");
         }
         if self.insert(address.into(), Hop::Local).is_some() {
-            return Err("this address is taken, by a port or as a network's broadcast address; choose another");
+            return Err(
+                "this address is already used by a port or as the broadcast address of a network; choose another",
+            );
         }
         // IPv6 has no broadcast, and networks of two or one addresses have none (RFC 3021 section 2.1).
         if let IpNet::V4(network) = network
             && network.prefix_len() < 31
             && self.v4.insert(network.broadcast().into(), Hop::Broadcast) == Some(Hop::Local)
         {
-            return Err("a port has this network's broadcast address; choose another");
+            return Err("a port has the broadcast address of this network; choose another");
         }
         Ok(())
     }
@@ -209,7 +211,7 @@ impl Source<'_> {
     fn port(&self, name: &Spanned<String>, ports: &[PortInfo]) -> Result<usize, Error> {
         ports.iter().position(|port| port.name == *name.get_ref()).ok_or_else(|| {
             let known: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
-            self.at(name, &format!("no such port; the ports of this run are {}", known.join(", ")))
+            self.at(name, &format!("there is no such port; the ports of this run are {}", known.join(", ")))
         })
     }
 
@@ -217,7 +219,7 @@ impl Source<'_> {
         let mac: headers::Mac =
             text.get_ref().parse().map_err(|_| self.at(text, "not a MAC address; write it as 02:00:00:00:00:01"))?;
         if mac.is_group() {
-            return Err(self.at(text, "a group address (its first octet is odd); name one station's"));
+            return Err(self.at(text, "a group address (its first byte is odd); give the address of a single station"));
         }
         Ok(mac)
     }
@@ -248,7 +250,7 @@ mod tests {
             (route("10.1.0.0/16", "eth9", mac), 3, "the ports of this run are p0, p1"),
             (route("10.1.0.0/16", "p1", "02:00"), 4, "02:00:00:00:00:01"),
             (route("10.1.0.0/16", "p1", "ff:ff:ff:ff:ff:ff"), 4, "group address"),
-            (format!("{ROUTE}{ROUTE}"), 6, "this prefix is taken"),
+            (format!("{ROUTE}{ROUTE}"), 6, "already has this prefix"),
             (format!("{ROUTE}metric = 1\n"), 5, "unknown field `metric`"),
             (format!("speed = 1\n{ROUTE}"), 1, "unknown field `speed`"),
             (format!("{ROUTE}oops\n"), 5, ""),

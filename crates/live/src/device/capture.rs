@@ -111,7 +111,7 @@ impl Spool {
         let invalid =
             |why: &str| Err(Error::Invalid { what: format!("capture to {}", config.path.display()), why: why.into() });
         if snap == 0 || snap > LONGEST_RECORD {
-            return invalid("keep from 1 to 262144 octets of a frame");
+            return invalid("the length to keep of each frame must be 1 to 262144 bytes");
         }
         if buffers < 2 || buffer_size < snap.min(2048) + RECORD_HEADER {
             return invalid("it needs at least 2 buffers, each with room for a frame");

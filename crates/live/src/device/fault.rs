@@ -218,7 +218,7 @@ fn check(direction: &str, rates: FaultRates) -> Result<(), Error> {
     let invalid = |why: String| Err(Error::Invalid { what: format!("fault plan, {direction}"), why });
     for ppm in [drop_ppm, duplicate_ppm, corrupt_ppm, truncate_ppm, delay_ppm, reorder_ppm] {
         if ppm > MILLION {
-            return invalid(format!("{ppm} ppm is more than all frames; give at most {MILLION}"));
+            return invalid(format!("{ppm} ppm is more than all frames; give at most {MILLION} ppm"));
         }
     }
     if hold_polls == 0 && (delay_ppm > 0 || reorder_ppm > 0) {

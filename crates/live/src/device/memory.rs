@@ -64,7 +64,7 @@ impl MemoryDevice {
     pub fn source(name: impl Into<String>, template: &[u8], len: u32) -> Result<Self, Error> {
         let name = name.into();
         if len == 0 {
-            return Err(Error::Invalid { what: name, why: "a frame needs at least one octet".into() });
+            return Err(Error::Invalid { what: name, why: "a frame needs at least one byte".into() });
         }
         let mut template = template.to_vec();
         template.resize(len as usize, 0);
@@ -309,7 +309,7 @@ impl Direction {
             return Err(Error::Invalid {
                 what: name.into(),
                 why: format!(
-                    "{queues} queues with rings of {ring} frames of {longest_frame} octets cannot be: each must be at least 1, and a ring below 2^32 frames"
+                    "{queues} queues with rings of {ring} frames of {longest_frame} bytes are impossible: each number must be at least 1, and a ring below 2^32 frames"
                 ),
             });
         };

@@ -27,16 +27,16 @@ pub fn place_this_thread(scheduling: Scheduling) -> Result<(), Error> {
     if let Some(cpu) = scheduling.cpu {
         let mut set = CpuSet::new();
         if cpu >= CpuSet::MAX_CPU {
-            return Err(no_such_cpu(cpu, "the number is beyond what the kernel's masks hold"));
+            return Err(no_such_cpu(cpu, "the kernel's CPU masks have no such number"));
         }
         set.set(cpu);
         rustix::thread::sched_setaffinity(None, &set).map_err(|e| no_such_cpu(cpu, &e.to_string()))?;
     }
     if let Some(priority) = scheduling.fifo {
         sys::set_fifo(priority).map_err(|e| Error::Lacking {
-            what: format!("run in SCHED_FIFO at priority {priority}"),
+            what: format!("run under SCHED_FIFO at priority {priority}"),
             why: e.to_string(),
-            fix: "run as root or with CAP_SYS_NICE, or ask for no real-time priority".into(),
+            fix: "run as root or with CAP_SYS_NICE, or omit the real-time priority".into(),
         })?;
     }
     rustix::thread::set_current_timer_slack(NonZeroU64::new(1))
@@ -55,18 +55,20 @@ pub fn allow_cpus(cpus: &[usize]) -> Result<(), Error> {
     let mut set = CpuSet::new();
     for cpu in cpus {
         if *cpu >= CpuSet::MAX_CPU {
-            return Err(no_such_cpu(*cpu, "the number is beyond what the kernel's masks hold"));
+            return Err(no_such_cpu(*cpu, "the kernel's CPU masks have no such number"));
         }
         set.set(*cpu);
     }
-    rustix::thread::sched_setaffinity(None, &set).map_err(|e| Error::system(format!("stay on the CPUs {cpus:?}"), e))
+    rustix::thread::sched_setaffinity(None, &set)
+        .map_err(|e| Error::system(format!("restrict the thread to the CPUs {cpus:?}"), e))
 }
 
 fn no_such_cpu(cpu: usize, why: &str) -> Error {
     Error::Lacking {
         what: format!("pin a worker to CPU {cpu}"),
         why: why.into(),
-        fix: "name CPUs that are online and in this process's cpuset: see /proc/self/status, Cpus_allowed_list".into(),
+        fix: "choose CPUs that are online and in the cpuset of this process (Cpus_allowed_list in /proc/self/status)"
+            .into(),
     }
 }
 
@@ -95,7 +97,7 @@ pub fn lasting_capabilities() -> CapabilitySet {
 /// Gives up, for the calling thread and for good, every other capability, and what a program that it starts could gain:
 /// whoever takes over this thread by a frame has the rights of an ordinary user's program, of user 0 if that started it.
 pub fn give_up_privileges() -> Result<(), Error> {
-    let failed = |e: rustix::io::Errno| Error::system("give up capabilities", e);
+    let failed = |e: rustix::io::Errno| Error::system("drop capabilities", e);
     let keep = lasting_capabilities() & capabilities(None).map_err(failed)?.permitted;
     let sets = CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
     set_capabilities(None, sets).map_err(failed)?;
@@ -117,9 +119,9 @@ pub struct InterfaceFacts {
 /// for the calling thread's network namespace, as /sys/class/net does not.
 pub fn interface_facts(name: &str) -> Result<InterfaceFacts, Error> {
     sys::interface_facts(name).map_err(|e| Error::Lacking {
-        what: format!("ask after interface {name}"),
+        what: format!("query interface {name}"),
         why: e.to_string(),
-        fix: "see ip link for the interfaces of this network namespace; choose another one with --netns".into(),
+        fix: "list the interfaces of this network namespace with ip link; choose another namespace with --netns".into(),
     })
 }
 

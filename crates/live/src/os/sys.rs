@@ -99,7 +99,7 @@ pub(super) fn interface_facts(name: &str) -> io::Result<InterfaceFacts> {
     // SAFETY: ifreq is plain data, for which all zeroes is a value.
     let mut request: libc::ifreq = unsafe { zeroed() };
     if name.is_empty() || name.len() >= libc::IFNAMSIZ {
-        return Err(io::Error::other("an interface's name has 1 to 15 octets"));
+        return Err(io::Error::other("an interface name has 1 to 15 bytes"));
     }
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;

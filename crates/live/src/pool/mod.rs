@@ -88,17 +88,17 @@ impl Pool {
         let PoolConfig { frames, frame_size, huge_pages } = config;
         if !frame_size.is_power_of_two() || !(2048..=65536).contains(&frame_size) || frames == 0 {
             return Err(Error::Invalid {
-                what: format!("a pool of {frames} frames of {frame_size} octets"),
+                what: format!("a pool of {frames} frames of {frame_size} bytes"),
                 why: "the frame size must be a power of two from 2048 to 65536, and there must be frames".into(),
             });
         }
         let area = Area::map(frames as usize * frame_size as usize, huge_pages).map_err(|e| Error::Lacking {
-            what: format!("map {frames} frames of {frame_size} octets"),
+            what: format!("map memory for {frames} frames of {frame_size} bytes"),
             why: e.to_string(),
             fix: if huge_pages {
                 "reserve huge pages: sysctl vm.nr_hugepages=128".into()
             } else {
-                "ask for fewer frames".into()
+                "use fewer frames".into()
             },
         })?;
         let free = (0..u64::from(frames)).rev().map(|i| i * u64::from(frame_size)).collect();

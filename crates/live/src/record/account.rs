@@ -38,13 +38,13 @@ pub struct Account {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NoAccount {
     /// No frame came.
-    #[error("no frame came")]
+    #[error("no frame arrived")]
     NoFrames,
     /// The loop does not know when frames came.
-    #[error("the device stamped no arrivals")]
+    #[error("the device recorded no arrival times")]
     NoStamps,
     /// No wait has a price.
-    #[error("the record holds no sleep or block whose cost was measured")]
+    #[error("the record contains no sleep or block whose cost was measured")]
     NoPrices,
 }
 

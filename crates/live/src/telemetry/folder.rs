@@ -89,7 +89,7 @@ impl Folder {
                 Self::open(path)?.ok_or(io::ErrorKind::NotFound)?.checked()
             }
             Some(refused) => refused,
-            None => Err(io::Error::new(io::ErrorKind::NotADirectory, "it is no folder, or a symbolic link")),
+            None => Err(io::Error::new(io::ErrorKind::NotADirectory, "it is not a folder, or it is a symbolic link")),
         }
     }
 
@@ -102,11 +102,13 @@ impl Folder {
     fn checked(self) -> io::Result<Self> {
         let refuse = |why: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         match self.owner {
-            owner if owner != me() => {
-                refuse(format!("{} belongs to user {owner}, and this is user {}", self.path.display(), me()))
-            }
+            owner if owner != me() => refuse(format!(
+                "{} belongs to user {owner}, but this process runs as user {}",
+                self.path.display(),
+                me()
+            )),
             _ if self.mode & 0o022 != 0 => {
-                refuse(format!("others may write to {} (mode {:o})", self.path.display(), self.mode & 0o7777))
+                refuse(format!("other users can write to {} (mode {:o})", self.path.display(), self.mode & 0o7777))
             }
             _ => Ok(self),
         }
@@ -127,7 +129,7 @@ impl Folder {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(e) => return Err(e.into()),
         }
-        let in_the_way = || io::Error::new(io::ErrorKind::PermissionDenied, "something else is in the way: remove it");
+        let in_the_way = || io::Error::new(io::ErrorKind::PermissionDenied, "something else has this name: remove it");
         match self.inner(name) {
             Ok(Some(folder)) => folder.checked(),
             Ok(None) => Err(in_the_way()),
@@ -194,7 +196,7 @@ impl Folder {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = File::from(rustix::fs::openat2(&self.fd, LOCK, flags, Mode::RUSR | Mode::WUSR, STRICT)?);
         if !file.metadata()?.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{LOCK} is no file: remove it")));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{LOCK} is not a file: remove it")));
         }
         let end = Instant::now() + patience;
         loop {
@@ -298,7 +300,7 @@ mod tests {
         // What is in the way of a worker of that name is cleared, as a file of another version would be.
         drop(Telemetry::create(&root.0, &identity("b", 0)).unwrap());
         fifo(&root.0.join("d"));
-        assert!(Telemetry::create(&root.0, &identity("d", 0)).unwrap_err().to_string().contains("in the way"));
+        assert!(Telemetry::create(&root.0, &identity("d", 0)).unwrap_err().to_string().contains("has this name"));
         fs::remove_file(root.0.join(".lock")).unwrap();
         fifo(&root.0.join(".lock"));
         assert!(Telemetry::create(&root.0, &identity("e", 0)).unwrap_err().to_string().contains("remove it"));
@@ -314,7 +316,7 @@ mod tests {
         fs::copy(dead.path(), &precious).unwrap();
         symlink(&elsewhere.0, root.0.join("a")).unwrap();
         let error = Telemetry::create(&root.0, &identity("a", 0)).unwrap_err();
-        assert!(error.to_string().contains("in the way"), "{error}");
+        assert!(error.to_string().contains("has this name"), "{error}");
         assert!(precious.exists());
         assert!(instances(&root.0).unwrap().0.is_empty());
         // Of a file only the link goes.
@@ -355,7 +357,7 @@ mod tests {
         let root = Root::new("others");
         fs::set_permissions(&root.0, fs::Permissions::from_mode(0o777)).unwrap();
         let error = Telemetry::create(&root.0, &identity("a", 0)).unwrap_err();
-        assert!(error.to_string().contains("others may write") && error.lacks(), "{error}");
+        assert!(error.to_string().contains("other users can write") && error.lacks(), "{error}");
         fs::set_permissions(&root.0, fs::Permissions::from_mode(0o755)).unwrap();
         fs::create_dir(root.0.join("a")).unwrap();
         fs::set_permissions(root.0.join("a"), fs::Permissions::from_mode(0o777)).unwrap();

@@ -201,13 +201,13 @@ impl Reader {
     fn of(file: File, path: &Path) -> Result<Self, Error> {
         let what = || format!("telemetry {}", path.display());
         let invalid = |why: String| Error::Invalid { what: what(), why };
-        let metadata = file.metadata().map_err(|e| Error::system(what(), e))?;
+        let metadata = file.metadata().map_err(|e| Error::system(format!("read {}", what()), e))?;
         let expected = size_of::<Page>() as u64;
         if !metadata.is_file() {
             return Err(invalid("not a file".to_owned()));
         }
         if metadata.len() < 64 {
-            return Err(invalid(format!("only {} bytes long: truncated, or not of Apus", metadata.len())));
+            return Err(invalid(format!("only {} bytes long: truncated, or not written by Apus", metadata.len())));
         }
         let (magic, version, size) = preamble(&file).map_err(|e| Error::system(format!("read {}", what()), e))?;
         if magic != MAGIC {
@@ -222,7 +222,7 @@ impl Reader {
         if metadata.len() != expected {
             return Err(invalid(format!("{} bytes long instead of {expected}: truncated", metadata.len())));
         }
-        let owner = owner_of(&file).map_err(|e| Error::system(what(), e))?;
+        let owner = owner_of(&file).map_err(|e| Error::system(format!("read the owner of {}", what()), e))?;
         let source = if owner == 0 || owner == me() {
             Source::Mapped(Mapping::read_only(&file).map_err(|e| Error::system(format!("map {}", what()), e))?)
         } else {
@@ -232,7 +232,7 @@ impl Reader {
             let header = &source.page().header;
             (header.pid.get(), header.process_start_ticks.get())
         };
-        let pid = u32::try_from(pid).map_err(|_| invalid("its pid is none".to_owned()))?;
+        let pid = u32::try_from(pid).map_err(|_| invalid("it contains no valid PID".to_owned()))?;
         Ok(Self { source, path: path.to_owned(), process: Process { pid, start_ticks }, owner, prefix: None })
     }
 
@@ -390,8 +390,10 @@ fn look_into(
         let names = directory.as_ref().map_or(Ok(Vec::new()), worker_files)?;
         opened += names.len();
         if opened > most {
-            let why =
-                format!("user {} has more than {most} folders and files there: the rest is not read", folder.owner());
+            let why = format!(
+                "user {} has more than {most} folders and files there; the others are not read",
+                folder.owner()
+            );
             leftovers.push(Leftover { path: folder.path().to_owned(), why });
             return Ok(());
         }
@@ -401,7 +403,7 @@ fn look_into(
             match Reader::within(&directory, &name) {
                 Ok(reader) if reader.is_alive() => found.push((shown.clone(), number, Reader { prefix, ..reader })),
                 Ok(reader) => {
-                    let why = format!("its process {} is gone", reader.process.pid);
+                    let why = format!("its process {} has ended", reader.process.pid);
                     leftovers.push(Leftover { path, why });
                 }
                 // A worker that ends while we look.
@@ -642,7 +644,7 @@ mod tests {
         let mut noise = good.clone();
         noise[24..].fill(0xff);
         fs::write(&file, &noise).unwrap();
-        assert!(Reader::open(&file).unwrap_err().to_string().contains("pid"));
+        assert!(Reader::open(&file).unwrap_err().to_string().contains("PID"));
         noise[32..40].copy_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]);
         fs::write(&file, &noise).unwrap();
         let reader = Reader::open(&file).unwrap();
@@ -665,7 +667,10 @@ mod tests {
             let (mut living, mut leftovers) = (Vec::new(), Vec::new());
             look_into(&folder, false, most, &mut living, &mut leftovers).unwrap();
             assert_eq!((living.len(), leftovers.len()), (shown, usize::from(shown < workers.len())), "{most}");
-            assert!(leftovers.iter().all(|one| one.path == root.0 && one.why.contains("is not read")), "{leftovers:?}");
+            assert!(
+                leftovers.iter().all(|one| one.path == root.0 && one.why.contains("are not read")),
+                "{leftovers:?}"
+            );
         }
     }
 

@@ -250,7 +250,7 @@ fn check(id: &Identity) -> Result<(), Error> {
         return invalid(&format!("{text:?} holds a zero byte"));
     }
     if id.ports.len() > PORTS {
-        return invalid(&format!("{} ports; a worker serves {PORTS} at the most", id.ports.len()));
+        return invalid(&format!("{} ports; a worker serves at most {PORTS}", id.ports.len()));
     }
     Ok(())
 }
@@ -266,7 +266,7 @@ fn clear_for(directory: &Folder, id: &Identity, me: Process) -> Result<(), Error
                 return Err(Error::Invalid {
                     what: format!("instance {:?}", id.instance),
                     why: format!(
-                        "worker {number} of that name runs already, as process {}; choose another name, or stop it: kill {0}",
+                        "worker {number} of that name is already running as process {}; choose another name, or stop it: kill {0}",
                         owner.pid
                     ),
                 });
@@ -342,9 +342,9 @@ fn shown(text: &str) -> String {
 fn lacking(path: &Path, error: &io::Error) -> Error {
     let fix = match error.kind() {
         ErrorKind::PermissionDenied => {
-            "run as the user who owns that directory, or name a folder of your own: --telemetry DIR".to_owned()
+            "run as the user who owns that directory, or choose your own folder: --telemetry DIR".to_owned()
         }
-        ErrorKind::StorageFull => "free space there: df -h /dev/shm".to_owned(),
+        ErrorKind::StorageFull => "free some space there (df -h /dev/shm)".to_owned(),
         _ => format!("check that {} is on a writable tmpfs", path.parent().unwrap_or(path).display()),
     };
     Error::Lacking { what: format!("create telemetry {}", path.display()), why: error.to_string(), fix }
@@ -431,7 +431,7 @@ mod tests {
         let first = Telemetry::create(&root.0, &identity("a", 0)).unwrap();
         let second = Telemetry::create(&root.0, &identity("a", 1)).unwrap();
         let again = Telemetry::create(&root.0, &identity("a", 0)).unwrap_err();
-        assert!(matches!(again, Error::Invalid { .. }) && again.to_string().contains("runs already"), "{again}");
+        assert!(matches!(again, Error::Invalid { .. }) && again.to_string().contains("is already running"), "{again}");
         assert_eq!(instances(&root.0).unwrap().0.len(), 2);
         drop((first, second));
         let left: Vec<_> = fs::read_dir(&root.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -454,7 +454,7 @@ mod tests {
         leave("a");
         leave("b");
         let (living, leftovers) = instances(&root.0).unwrap();
-        assert!(living.is_empty() && leftovers.len() == 2 && leftovers[0].why.contains("is gone"));
+        assert!(living.is_empty() && leftovers.len() == 2 && leftovers[0].why.contains("has ended"));
         let _worker = Telemetry::create(&root.0, &identity("a", 0)).unwrap();
         assert_eq!(instances(&root.0).unwrap().1.len(), 1);
         assert_eq!(remove_leftovers(&root.0).unwrap(), [root.0.join("b/worker-7")]);

@@ -7,20 +7,20 @@ use units::{Instant, Monotonic, Nanos};
 
 use super::{Cause, Charge};
 
-/// Kernel priorities from this on are of the normal class (include/linux/sched/prio.h, `MAX_RT_PRIO`).
+/// Lowest kernel priority of the normal class (include/linux/sched/prio.h, `MAX_RT_PRIO`).
 const NORMAL_CLASS: i32 = 100;
 
-/// Something that a CPU enters and leaves besides threads.
+/// Something other than a thread that a CPU enters and leaves.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// The handler of a device's interrupt.
+    /// The handler of a device interrupt.
     Interrupt {
-        /// Number.
+        /// Interrupt number.
         irq: u32,
-        /// Name; empty when it is left.
+        /// Name of the interrupt; empty when the handler ends.
         name: String,
     },
-    /// An interrupt of the CPU itself.
+    /// An interrupt of the CPU itself, such as its timer.
     Vector(Arc<str>),
     /// A softirq.
     Softirq(u32),
@@ -35,61 +35,61 @@ impl Source {
     }
 }
 
-/// A thread as sched_switch shows it.
+/// A thread, as sched_switch shows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Task {
-    /// Name.
+    /// Name of the thread.
     pub name: String,
-    /// Thread id in the initial namespace; 0 is the idle thread.
+    /// Thread identifier in the initial namespace; 0 is the idle thread.
     pub pid: i32,
-    /// The kernel's priority: below 100 real-time.
+    /// Kernel priority; below 100 is real-time.
     pub prio: i32,
 }
 
-/// What happened.
+/// What happened on a CPU.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum What {
     /// The CPU entered this.
     Enter(Source),
     /// The CPU left this.
     Leave(Source),
-    /// The CPU changed over to another thread.
+    /// The CPU switched to another thread.
     Switch {
-        /// From this one.
+        /// The thread that ran before.
         from: Task,
-        /// Which could have gone on.
+        /// Whether that thread could have continued.
         from_runnable: bool,
-        /// To this one.
+        /// The thread that runs now.
         to: Task,
     },
-    /// A handler of a non-maskable interrupt ended; it took so long.
+    /// A handler of a non-maskable interrupt ended, after this time.
     Nmi(Nanos),
 }
 
 /// An event on the CPU.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// When.
+    /// When it happened.
     pub at: Instant<Monotonic>,
-    /// What.
+    /// What happened.
     pub what: What,
 }
 
-/// What the CPU is doing, as far as the events say.
+/// What the CPU is doing, as far as the events show.
 #[derive(Clone, Debug)]
 enum Running {
     /// No switch has been seen yet.
     Unknown,
-    /// The measuring thread.
+    /// The measuring thread runs.
     Own,
     Other(Task),
 }
 
-/// Who had the CPU from `from` to `to`, the largest part first, and whether a thread of a lower class ran
+/// Finds what had the CPU from `from` to `to`, the largest part first, and whether a thread of a lower class ran
 /// although the measuring thread, called `own`, was ready.
 ///
-/// `events` are in order of time; those before `from` tell what the CPU was doing then. `running`: the
-/// measuring thread is known to have run at `from`, outside interrupts.
+/// `events` must be in order of time; those before `from` show what the CPU was doing then. `running`: the measuring
+/// thread is known to have run at `from`, outside interrupts.
 pub fn charge(
     own: &str,
     running: bool,
@@ -134,7 +134,7 @@ pub fn charge(
     (books.close(), throttled)
 }
 
-/// The charges so far.
+/// The time charged so far, by cause.
 struct Books<'a> {
     from: Instant<Monotonic>,
     cursor: Instant<Monotonic>,
@@ -143,7 +143,7 @@ struct Books<'a> {
 }
 
 impl Books<'_> {
-    /// Charges the time up to `at` to whoever is on top.
+    /// Charges the time up to `at` to whatever has the CPU.
     fn until(&mut self, at: Instant<Monotonic>, top: Option<&Source>, state: &Running) {
         let span = at.since(self.cursor).unwrap_or(Nanos::ZERO);
         if at > self.cursor {
@@ -165,7 +165,7 @@ impl Books<'_> {
         }
     }
 
-    /// Moves the time of a handler that ended at `at` to it, out of what was charged since `before`.
+    /// Charges a handler that ended at `at` with its time, taken from what was charged since `before`.
     fn nmi(
         &mut self,
         at: Instant<Monotonic>,
@@ -208,7 +208,7 @@ impl Books<'_> {
     }
 }
 
-/// The names of softirqs in /proc/softirqs and in the tracepoints: include/linux/interrupt.h, kernel/softirq.c.
+/// Names of softirqs in /proc/softirqs and in the tracepoints (include/linux/interrupt.h, kernel/softirq.c).
 fn softirq_name(vec: u32) -> String {
     const NAMES: [&str; 10] =
         ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];

@@ -11,17 +11,17 @@ use units::{Instant, Nanos};
 use super::{Cause, Charge};
 use crate::conditions::steal_ms;
 
-/// `MSR_SMI_COUNT`: system management interrupts since reset. Intel SDM volume 4, table 2-21 and others.
+/// `MSR_SMI_COUNT`: number of system management interrupts since reset. Intel SDM volume 4, table 2-21 and others.
 const SMI_COUNT: u64 = 0x34;
-/// What one interrupt takes at the most, by and large; what a run of softirqs takes. A run ends after
-/// two jiffies or ten rounds (kernel/softirq.c, MAX_SOFTIRQ_TIME, MAX_SOFTIRQ_RESTART), most far earlier.
+/// Usual maximum duration of one interrupt, and of a run of softirqs. A run ends after two jiffies or ten rounds
+/// (kernel/softirq.c, MAX_SOFTIRQ_TIME, MAX_SOFTIRQ_RESTART); most end far earlier.
 const INTERRUPT: Nanos = Nanos::from_micros(20);
 const SOFTIRQ: Nanos = Nanos::from_millis(2);
 
-/// The counters at one time. What cannot be read is left out, and then is no cause.
+/// The counters at one time. One that is not readable is left out, and then cannot be a cause.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Counters {
-    /// By the first word of the line, with the rest as its name.
+    /// Interrupt counts by the first word of the line, with the rest as name.
     interrupts: BTreeMap<String, (String, u64)>,
     softirqs: BTreeMap<String, u64>,
     steal_ms: Option<u64>,
@@ -30,7 +30,7 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Reads those of `cpu`, and of the thread `tid` of this process, below `root`.
+    /// Reads the counters of `cpu`, and of the thread `tid` of this process, below `root`.
     pub(super) fn read(root: &Path, cpu: usize, tid: Option<u32>) -> Self {
         let text = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
         let thread = tid.and_then(|tid| {
@@ -47,7 +47,7 @@ impl Counters {
         }
     }
 
-    /// Only what tells the hypervisor from the firmware: cheap, so it can be read often.
+    /// Reads only the counters that distinguish the hypervisor from the firmware: cheap, so it can be called often.
     pub(super) fn read_outside(root: &Path, cpu: usize) -> Self {
         Self {
             interrupts: BTreeMap::new(),
@@ -58,7 +58,7 @@ impl Counters {
         }
     }
 
-    /// The hypervisor or the firmware, if its counter moved until `later`.
+    /// The hypervisor or the firmware, if its counter increased until `later`.
     pub(super) fn outside(&self, later: &Self) -> Option<Cause> {
         let moved = |a: Option<u64>, b: Option<u64>| a.zip(b).is_some_and(|(a, b)| b > a);
         if moved(self.smis, later.smis) {
@@ -67,8 +67,8 @@ impl Counters {
         moved(self.steal_ms, later.steal_ms).then_some(Cause::Steal)
     }
 
-    /// The likely cause of `length` without the CPU between these readings and `later`, and all that moved.
-    /// `usual` is what moves in as much time otherwise.
+    /// The likely cause of `length` without the CPU between these readings and `later`, and all counters that
+    /// increased. `usual` is what increases in as much time otherwise.
     pub(super) fn likely(&self, later: &Self, usual: &Usual, length: Nanos) -> (Cause, Vec<Charge>) {
         let mut moved: Vec<(Cause, u64, Nanos)> = Vec::new();
         for (line, (name, after)) in &later.interrupts {
@@ -119,7 +119,7 @@ impl Counters {
         }
     }
 
-    /// What moved until `later`, by the name of the line.
+    /// The counters that increased until `later`, by the name of the line.
     pub(super) fn moved(&self, later: &Self) -> BTreeMap<String, u64> {
         let interrupts = later
             .interrupts
@@ -133,7 +133,7 @@ impl Counters {
     }
 }
 
-/// What moves in a quiet time: the highest seen between two readings with nothing to explain.
+/// What increases in quiet times: the largest increase seen between two readings with nothing to explain.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Usual(BTreeMap<String, u64>);
 
@@ -151,8 +151,8 @@ impl Usual {
     }
 }
 
-/// The column of `cpu` in /proc/interrupts or /proc/softirqs: by name of the line, what follows the
-/// columns, and the count. Columns are found by their heading: CPUs that are offline have none.
+/// The column of `cpu` in /proc/interrupts or /proc/softirqs: by name of the line, the text after the columns, and
+/// the count. Columns are found by their heading, because offline CPUs have none.
 fn table(text: &str, cpu: usize) -> BTreeMap<String, (String, u64)> {
     let mut lines = text.lines();
     let heading: Vec<&str> = lines.next().unwrap_or_default().split_ascii_whitespace().collect();
@@ -167,12 +167,12 @@ fn table(text: &str, cpu: usize) -> BTreeMap<String, (String, u64)> {
     lines.filter_map(row).collect()
 }
 
-/// A device interrupt's name is the last word, or words, after controller and trigger.
+/// The name of a device interrupt: the last word, or words, after controller and trigger.
 fn device(rest: &str) -> String {
     rest.split_ascii_whitespace().last().unwrap_or("?").to_owned()
 }
 
-/// The tracepoints' names of the lines that both have (arch/x86/kernel/irq.c, arch_show_interrupts).
+/// The tracepoint names of lines in /proc/interrupts (arch/x86/kernel/irq.c, arch_show_interrupts).
 fn vector(line: &str, rest: &str) -> String {
     match line {
         "LOC" => "local_timer".into(),

@@ -29,44 +29,44 @@ use units::Nanos;
 pub use charge::{Event, Source, Task, What, charge};
 pub use watcher::Watcher;
 
-/// Who had the CPU.
+/// What had the CPU.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// A device's interrupt.
+    /// The interrupt of a device.
     Interrupt {
-        /// Its number, as in /proc/interrupts.
+        /// Number in /proc/interrupts.
         irq: u32,
-        /// Its name there.
+        /// Name in /proc/interrupts.
         name: String,
     },
-    /// An interrupt of the CPU itself: `local_timer`, `reschedule`, `call_function_single`…
+    /// An interrupt of the CPU itself, such as `local_timer`, `reschedule` or `call_function_single`.
     Vector {
-        /// Its name, as the tracepoints have it.
+        /// Name, as in the tracepoints.
         name: String,
     },
     /// A non-maskable interrupt.
     Nmi,
-    /// A softirq, wherever it ran.
+    /// A softirq, in an interrupt or in its thread.
     Softirq {
-        /// `NET_RX`, `TIMER`…
+        /// Name of the softirq, such as `NET_RX` or `TIMER`.
         name: String,
     },
     /// Another thread.
     Thread {
-        /// Its name; `?` if only counters show that there was one.
+        /// Name of the thread; `?` if only counters show that there was one.
         name: String,
-        /// Its thread id in the initial namespace; null if only counters show that there was one.
+        /// Thread identifier in the initial namespace; null if only counters show that there was one.
         pid: Option<i32>,
     },
-    /// The CPU slept: what it took to wake it.
+    /// The CPU was idle, and had to wake up.
     Idle,
-    /// The hypervisor ran others.
+    /// The hypervisor ran something else.
     Steal,
     /// A system management interrupt: the firmware.
     Smi,
-    /// Nothing that the kernel reports: the hypervisor, the firmware or the hardware, or the way into an
-    /// interrupt and out of it.
+    /// Nothing that the kernel reports: the hypervisor, the firmware, the hardware, or the entry to and exit from an
+    /// interrupt.
     Unaccounted,
 }
 
@@ -87,27 +87,27 @@ impl fmt::Display for Cause {
     }
 }
 
-/// A part of a span of time, and who had the CPU in it.
+/// A part of a time span, and what had the CPU in it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Charge {
-    /// Who.
+    /// What had the CPU.
     pub cause: Cause,
-    /// For how long, without what interrupted it; 0 with evidence from counters.
+    /// Its time, without what interrupted it; 0 if the evidence is counters.
     pub ns: u64,
-    /// How often.
+    /// How often it had the CPU.
     pub times: u64,
 }
 
-/// What an explanation rests on.
+/// The evidence of an explanation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Evidence {
     /// Tracepoints: every event with its time.
     Trace,
-    /// Counters before and after, in a time around the span: the cause is likely, not certain.
+    /// Counters before and after: the cause is likely, not certain.
     Counters,
-    /// Nothing was looked at.
+    /// None: nothing was recorded.
     Nothing,
 }
 
@@ -115,28 +115,28 @@ pub enum Evidence {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Explanation {
-    /// How long it was.
+    /// Length of the time span.
     pub length_ns: u64,
     /// The main cause.
     pub cause: Cause,
-    /// Whether a thread of a lower class ran although ours was ready: the kernel throttles real-time
-    /// threads so that others are not starved.
+    /// Whether a thread of a lower class ran although the measuring thread was ready, because the kernel throttles
+    /// real-time threads so that others are not starved.
     pub throttled: bool,
-    /// All of it, the largest part first.
+    /// All causes, the largest first.
     pub charges: Vec<Charge>,
-    /// What it rests on.
+    /// The evidence that it rests on.
     pub evidence: Evidence,
-    /// Events that were lost meanwhile, so that what they were about is charged to others.
+    /// Number of lost events; what they were about is charged to others.
     pub events_lost: u64,
 }
 
-/// Time up to which what no event accounts for is taken for the way into an interrupt and out of it.
-/// On bare metal that is a microsecond; under a nested hypervisor, which has to be entered for it, 9 to 20 us
-/// (in storms of inter-processor interrupts on a 2-vCPU VM, Linux 6.18; some hours are slower than others).
+/// Unaccounted time up to this length is attributed to the entry to and exit from an interrupt. On bare metal that
+/// takes about a microsecond; under a nested hypervisor 9 to 20 us (in storms of inter-processor interrupts on a VM
+/// with 2 CPUs, Linux 6.18; it varies from hour to hour).
 const ENTRY_AND_EXIT: Nanos = Nanos::from_micros(25);
 
-/// The main cause of what `charges` make up: the largest named one, unless more than half is unaccounted
-/// for and that is more than the way into and out of the named events can take.
+/// The main cause: the largest named one, unless more than half is unaccounted for and that is more than the entries
+/// and exits of the named events can take.
 pub fn main_cause(charges: &[Charge]) -> Cause {
     let total: u64 = charges.iter().map(|charge| charge.ns).sum();
     let unaccounted: u64 = charges.iter().filter(|of| of.cause == Cause::Unaccounted).map(|of| of.ns).sum();
@@ -152,7 +152,7 @@ pub fn main_cause(charges: &[Charge]) -> Cause {
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.evidence {
-            Evidence::Nothing => return f.write_str("causes were not looked for"),
+            Evidence::Nothing => return f.write_str("causes were not recorded"),
             Evidence::Counters => write!(f, "likely {}", self.cause)?,
             // Counters say these also beside tracepoints, of the time since they were last read.
             Evidence::Trace if matches!(self.cause, Cause::Steal | Cause::Smi) => write!(f, "likely {}", self.cause)?,
@@ -164,7 +164,7 @@ impl fmt::Display for Explanation {
         for (at, charge) in self.charges.iter().take(5).enumerate() {
             f.write_str(match (at, self.evidence) {
                 (0, Evidence::Trace) => ". In it: ",
-                (0, _) => ". Since the counters were last read: ",
+                (0, _) => ". Since the last reading of the counters: ",
                 _ => "; ",
             })?;
             match self.evidence {
@@ -189,21 +189,21 @@ fn micros(ns: u64) -> String {
     format!("{:.1}us", ns as f64 / 1e3)
 }
 
-/// How causes are looked for.
+/// How to find causes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Causes {
-    /// With tracepoints, or with counters where there are none.
+    /// By tracepoints, or by counters where there are none.
     Auto,
-    /// With tracepoints, or not at all.
+    /// By tracepoints, or not at all.
     Trace,
-    /// With counters.
+    /// By counters.
     Counters,
     /// Not at all.
     None,
 }
 
 impl Causes {
-    /// All of them.
+    /// All ways, for help texts and errors.
     pub const ALL: [Self; 4] = [Self::Auto, Self::Trace, Self::Counters, Self::None];
 }
 

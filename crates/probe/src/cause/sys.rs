@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use units::{Instant, Monotonic};
 
-/// Pages of the ring's data to be had, a power of two: the first number that the kernel grants (root may
-/// have any, others share /proc/sys/kernel/perf_event_mlock_kb).
+/// Sizes to try for the ring, in pages, powers of two: the first that the kernel grants is used (root may have any,
+/// others share /proc/sys/kernel/perf_event_mlock_kb).
 const PAGES: [usize; 4] = [512, 128, 32, 8];
 
 // include/uapi/linux/perf_event.h
@@ -24,7 +24,7 @@ const PERF_EVENT_IOC_SET_OUTPUT: u64 = 0x2405;
 /// Bits of the flags word: disabled, watermark, use_clockid.
 const FLAGS: u64 = 1 | 1 << 14 | 1 << 25;
 
-/// `struct perf_event_attr` as far as `PERF_ATTR_SIZE_VER5`.
+/// `struct perf_event_attr` up to `PERF_ATTR_SIZE_VER5`.
 #[repr(C)]
 #[derive(Default)]
 struct PerfEventAttr {
@@ -55,21 +55,21 @@ const _: () = assert!(size_of::<PerfEventAttr>() == 112);
 const DATA_HEAD: usize = 1024;
 const DATA_TAIL: usize = 1032;
 
-/// What the ring holds.
+/// A record in the ring.
 pub(super) enum Record<'a> {
-    /// A tracepoint was passed at this time; its record.
+    /// A tracepoint was hit at this time, with its record.
     Sample(Instant<Monotonic>, &'a [u8]),
-    /// The ring was full: so many records are missing.
+    /// The ring was full: this many records are missing.
     Lost(u64),
 }
 
-/// The tracepoints of one CPU, in the order in which they were passed. They are closed on drop.
+/// The tracepoints of one CPU, in the order in which they were hit. Closed on drop.
 #[derive(Debug)]
 pub(super) struct PerfRing {
     base: NonNull<u8>,
     length: usize,
     page: usize,
-    /// A record that lies across the end of the ring, in one piece.
+    /// A record that wraps around the end of the ring, copied into one piece.
     joined: Vec<u8>,
     // After the mapping, which belongs to the first of them.
     _events: Vec<OwnedFd>,
@@ -98,7 +98,7 @@ impl PerfRing {
         Ok(ring)
     }
 
-    /// Takes all records that are there.
+    /// Takes all available records.
     pub(super) fn drain(&mut self, mut each: impl FnMut(Record<'_>)) {
         // perf_event_open(2), "MMAP layout": read the head, then the data; write the tail after it.
         let head = self.counter(DATA_HEAD).load(Ordering::Acquire);
@@ -133,7 +133,7 @@ impl PerfRing {
         unsafe { &*self.base.as_ptr().add(offset).cast::<AtomicU64>() }
     }
 
-    /// `size` octets of data from the position `from` on, joined where they lie across the end.
+    /// Copies `size` bytes from position `from`, joined if they wrap around the end.
     fn copy(&mut self, from: u64, size: usize) -> &[u8] {
         let data = self.length - self.page;
         let at = (from % data as u64) as usize;

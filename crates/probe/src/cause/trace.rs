@@ -14,7 +14,7 @@ use units::{Instant, Monotonic, Nanos};
 
 use super::charge::{Event, Source, Task, What};
 
-/// Where the tracing file system may be mounted.
+/// Folders where the tracing file system may be mounted.
 const MOUNTS: [&str; 2] = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
 
 /// What a record means.
@@ -30,21 +30,21 @@ enum Meaning {
     Nmi { delta_ns: Field },
 }
 
-/// Where a field lies in a record.
+/// Position of a field in a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Field {
     offset: usize,
     size: usize,
 }
 
-/// The tracepoints that this kernel has of those that matter, by number.
+/// The relevant tracepoints of this kernel, by number.
 #[derive(Clone, Debug)]
 pub(super) struct Tracepoints {
     points: HashMap<u64, Meaning>,
 }
 
 impl Tracepoints {
-    /// Reads them below `root`, or says why there are none.
+    /// Reads them below `root`, or returns why there are none.
     pub(super) fn read(root: &Path) -> Result<Self, String> {
         let mounted = MOUNTS.iter().map(|mount| root.join(mount).join("events")).find(|events| events.is_dir());
         if let Some(folder) = mounted {
@@ -58,7 +58,7 @@ impl Tracepoints {
         }
         // Mounted nowhere: only what holds the descriptor sees it, and it goes with that.
         let detached =
-            detached_tracefs().map_err(|error| why(format!(", and could not be read unmounted: {error}")))?;
+            detached_tracefs().map_err(|error| why(format!(", and reading it without mounting failed: {error}")))?;
         Self::in_folder(&Path::new("/proc/self/fd").join(detached.as_raw_fd().to_string()).join("events"))
     }
 
@@ -66,7 +66,7 @@ impl Tracepoints {
         let mut points = HashMap::new();
         let mut add = |path: PathBuf, meaning: &dyn Fn(&Format) -> Option<Meaning>| -> Result<(), String> {
             let id = read(&path.join("id"))?;
-            let id = id.trim().parse().map_err(|_| format!("{}: {id:?} is no number", path.join("id").display()))?;
+            let id = id.trim().parse().map_err(|_| format!("{}: {id:?} is not a number", path.join("id").display()))?;
             let format = Format::parse(&read(&path.join("format"))?);
             let meaning = meaning(&format).ok_or_else(|| format!("{} lacks a field", path.join("format").display()))?;
             points.insert(id, meaning);
@@ -104,14 +104,14 @@ impl Tracepoints {
         Ok(Self { points })
     }
 
-    /// Their numbers.
+    /// Numbers of the tracepoints.
     pub(super) fn ids(&self) -> Vec<u64> {
         let mut ids: Vec<u64> = self.points.keys().copied().collect();
         ids.sort_unstable();
         ids
     }
 
-    /// What the record `raw` says; `None` if it is too short, or of another tracepoint.
+    /// The meaning of the record `raw`; `None` if it is too short, or of another tracepoint.
     pub(super) fn event(&self, at: Instant<Monotonic>, raw: &[u8]) -> Option<Event> {
         // Each record begins with its tracepoint's number, 16 bits (include/linux/trace_events.h, struct trace_entry).
         let id = u16::from_ne_bytes(raw.get(..2)?.try_into().ok()?);
@@ -137,7 +137,7 @@ impl Tracepoints {
     }
 }
 
-/// The tracing file system without a place in the tree (fsopen(2), fsmount(2)).
+/// Opens the tracing file system without mounting it in the tree (fsopen(2), fsmount(2)).
 fn detached_tracefs() -> rustix::io::Result<OwnedFd> {
     let context = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(&context)?;
@@ -149,8 +149,8 @@ fn task([name, pid, prio]: &[Field; 3], raw: &[u8]) -> Option<Task> {
     Some(Task { name: name.text(raw)?, pid: pid.unsigned(raw)? as u32 as i32, prio: prio.unsigned(raw)? as u32 as i32 })
 }
 
-/// Only the low bits name a state in which a thread waits; above them stands that it was preempted
-/// (include/linux/sched.h, `TASK_REPORT` = 0x7f).
+/// Whether a switched-out thread could have continued. Only the low bits name a waiting state; higher bits say that
+/// it was preempted (include/linux/sched.h, `TASK_REPORT` = 0x7f).
 fn is_runnable(state: u64) -> bool {
     state & 0x7f == 0
 }
@@ -170,12 +170,12 @@ impl Field {
         })
     }
 
-    /// A text of fixed size, ended by a zero.
+    /// A text of fixed size, terminated by a zero.
     fn text(self, raw: &[u8]) -> Option<String> {
         self.bytes(raw).map(until_zero)
     }
 
-    /// `__data_loc`: the text's offset in the low half of a word, its length in the high half.
+    /// `__data_loc`: offset of the text in the low half of a word, its length in the high half.
     fn located(self, raw: &[u8]) -> Option<String> {
         let word = self.unsigned(raw)?;
         let (offset, length) = ((word & 0xffff) as usize, (word >> 16 & 0xffff) as usize);
@@ -192,7 +192,7 @@ fn until_zero(bytes: &[u8]) -> String {
 struct Format(HashMap<String, Field>);
 
 impl Format {
-    /// Of lines such as `field:char prev_comm[16]; offset:8; size:16; signed:0;` (with tabs between).
+    /// Parses lines such as `field:char prev_comm[16]; offset:8; size:16; signed:0;` (separated by tabs).
     fn parse(text: &str) -> Self {
         let field = |line: &str| {
             let mut parts = line.trim().strip_prefix("field:")?.split(';').map(str::trim);

@@ -12,12 +12,12 @@ use super::sys::{PerfRing, Record};
 use super::trace::Tracepoints;
 use super::{Cause, Causes, Charge, Evidence, Explanation, main_cause};
 
-/// Events kept: at 100,000 a second, two seconds of them.
+/// Number of events kept: two seconds at 100,000 per second.
 const HISTORY: usize = 200_000;
-/// How often the counters are read when nothing has to be explained.
+/// Time between two readings of the counters when nothing has to be explained.
 const READ: Duration = Duration::from_millis(100);
 
-/// Collects what happens on one CPU. Not on that CPU's time: call [`poll`](Self::poll) from another.
+/// Collects what happens on one CPU, without using its time: call [`poll`](Self::poll) from another CPU.
 #[derive(Debug)]
 pub struct Watcher {
     root: PathBuf,
@@ -34,7 +34,7 @@ struct Tracing {
     ring: PerfRing,
     points: Tracepoints,
     history: VecDeque<Event>,
-    /// The newest event that was forgotten.
+    /// The newest discarded event.
     forgotten: Option<Instant<Monotonic>>,
     lost: u64,
 }
@@ -47,9 +47,9 @@ struct Counting {
 }
 
 impl Watcher {
-    /// Begins to watch `cpu`, where the thread `own` (its name) measures. `root` is `/`, or what stands for it.
+    /// Starts watching `cpu`, where the thread `own` (its name) measures. `root` is `/`, or what stands for it.
     ///
-    /// Without tracepoints it goes on with counters where `causes` allows it; [`Self::not_traced`] says why.
+    /// Without tracepoints it uses counters if `causes` allows it; [`Self::not_traced`] gives the reason.
     pub fn start(root: &Path, cpu: usize, own: &str, causes: Causes) -> Self {
         let tracing = match causes {
             Causes::Auto | Causes::Trace => Some(Tracing::open(root, cpu)),
@@ -70,7 +70,7 @@ impl Watcher {
         Self { root: root.to_path_buf(), cpu, own: comm(own), tid: None, tracing, counting, not_traced }
     }
 
-    /// What explanations will rest on.
+    /// The evidence that explanations will rest on.
     pub fn evidence(&self) -> Evidence {
         match (&self.tracing, &self.counting) {
             (Some(_), _) => Evidence::Trace,
@@ -79,31 +79,31 @@ impl Watcher {
         }
     }
 
-    /// Why there are no tracepoints although they were asked for.
+    /// Why there are no tracepoints although they were requested; `None` if there are.
     pub fn not_traced(&self) -> Option<&str> {
         self.not_traced.as_deref()
     }
 
-    /// The measuring thread's name, where it is not the one that the watch began with.
+    /// Sets the name of the measuring thread, if it differs from the first one.
     pub fn own_is(&mut self, own: &str) {
         self.own = comm(own);
     }
 
-    /// The measuring thread's id, as soon as it is known: its own counters tell threads from interrupts.
+    /// Sets the identifier of the measuring thread, whose own counters distinguish threads from interrupts.
     pub fn thread_is(&mut self, tid: u32) {
         self.tid = Some(tid);
         self.count();
     }
 
-    /// Takes the events that have come.
+    /// Fetches new events.
     pub fn collect(&mut self) {
         if let Some(tracing) = &mut self.tracing {
             tracing.collect();
         }
     }
 
-    /// Takes the events that have come, and looks after the counters now and then. To be called a hundred
-    /// times a second or so, when nothing is waiting to be explained.
+    /// Fetches new events, and reads the counters from time to time. Call it about a hundred times per second while
+    /// nothing is waiting to be explained.
     pub fn poll(&mut self) {
         self.collect();
         let Some(counting) = &mut self.counting else { return };
@@ -114,9 +114,9 @@ impl Watcher {
         }
     }
 
-    /// Who had the CPU from `from` to `to`, both before the last [`collect`](Self::collect). `running`: the
-    /// measuring thread is known to have run at `from`. `present`: for how long it ran in between; that is
-    /// no part of the explanation.
+    /// Finds what had the CPU from `from` to `to`, both before the last [`collect`](Self::collect). `running`: the
+    /// measuring thread is known to have run at `from`. `present`: how long it ran in between, which is not part of
+    /// the explanation.
     pub fn explain(
         &mut self,
         (from, to): (Instant<Monotonic>, Instant<Monotonic>),
@@ -156,7 +156,7 @@ impl Watcher {
         explanation
     }
 
-    /// Forgets events before `before`: nothing will be asked of that time.
+    /// Discards events before `before`, which no explanation will need.
     pub fn forget(&mut self, before: Instant<Monotonic>) {
         if let Some(tracing) = &mut self.tracing {
             let keep = tracing.history.partition_point(|event| event.at < before);
@@ -172,12 +172,12 @@ impl Watcher {
     }
 }
 
-/// A thread's name as the kernel cuts it off: TASK_COMM_LEN is 16 with the ending zero (include/linux/sched.h).
+/// A thread name as the kernel truncates it: TASK_COMM_LEN is 16 with the terminating zero (include/linux/sched.h).
 fn comm(name: &str) -> String {
     name.chars().take(15).collect()
 }
 
-/// Takes the measuring thread's own time out of what nothing accounts for: no event says when its loop came round.
+/// Subtracts the measuring thread's own time from the unaccounted time: no event shows when its loop ran.
 fn without(charges: &mut Vec<Charge>, present: Nanos) {
     if let Some(unaccounted) = charges.iter_mut().find(|charge| charge.cause == Cause::Unaccounted) {
         unaccounted.ns = unaccounted.ns.saturating_sub(present.as_nanos());
@@ -230,7 +230,7 @@ mod tests {
         watcher.poll();
         let explanation = watcher.explain((Instant::from_nanos(5), Instant::from_nanos(9)), true, Nanos::ZERO);
         assert_eq!((explanation.length_ns, &explanation.cause), (4, &Cause::Unaccounted));
-        assert_eq!(explanation.to_string(), "causes were not looked for");
+        assert_eq!(explanation.to_string(), "causes were not recorded");
     }
 
     #[test]

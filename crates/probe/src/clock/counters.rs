@@ -19,10 +19,9 @@ use crate::Error;
 use crate::place::Place;
 use crate::record::Recorder;
 
-/// Ways there and back in one comparison.
+/// Round trips in one comparison.
 const ROUNDS: u64 = 3_000;
-/// A side that waits for longer, in counter ticks, gives its CPU away for a moment: the other one may be
-/// waiting for it.
+/// Counter ticks after which a waiting side yields its CPU for a moment, because the other may be waiting for it.
 const PATIENCE: u64 = 1_000_000;
 
 /// One comparison of two counters.
@@ -30,11 +29,11 @@ const PATIENCE: u64 = 1_000_000;
 pub(super) struct Comparison {
     pub from: usize,
     pub to: usize,
-    /// (t1, t2, t3) of each way.
+    /// The readings (t1, t2, t3) of each round trip.
     rounds: Vec<[u64; 3]>,
 }
 
-/// Compares the counter of each CPU with that of the first; nothing where there is no counter.
+/// Compares the counter of each CPU with that of the first; empty on an architecture without a counter.
 pub(super) fn compare(cpus: &[usize], priority: Option<u8>) -> Result<Vec<Comparison>, Error> {
     if tsc().is_none() {
         return Ok(Vec::new());
@@ -84,7 +83,7 @@ fn pair(from: usize, to: usize, priority: Option<u8>) -> Result<Comparison, Erro
     Ok(Comparison { from, to, rounds })
 }
 
-/// Spins until `done`; says false if the other side has gone.
+/// Loops until `done`; returns false if the other side has gone.
 fn until(done: impl Fn() -> bool, gone: &AtomicBool) -> bool {
     let mut began = tsc().unwrap_or(0);
     while !done() {
@@ -102,19 +101,19 @@ fn until(done: impl Fn() -> bool, gone: &AtomicBool) -> bool {
 }
 
 impl Comparison {
-    /// (ahead, bound) in ticks, from the shortest way.
+    /// Offset and its bound in ticks, from the shortest round trip.
     fn offset(&self) -> Option<(i64, u64)> {
         let shortest = self.rounds.iter().filter(|[t1, _, t3]| t3 > t1).min_by_key(|[t1, _, t3]| t3 - t1)?;
         let [t1, t2, t3] = shortest.map(i128::from);
         Some(((t2 - (t1 + t3) / 2) as i64, ((t3 - t1) / 2) as u64))
     }
 
-    /// Ways on which a counter was read earlier than one that had been read before it.
+    /// Number of readings that were earlier than one taken before on the other CPU.
     fn warps(&self) -> u64 {
         self.rounds.iter().filter(|[t1, t2, t3]| t2 < t1 || t3 < t2).count() as u64
     }
 
-    /// Half of each way there and back.
+    /// Half of each round trip.
     pub(super) fn ways(&self, hz: u64) -> Recorder {
         let mut ways = Recorder::new();
         for [t1, _, t3] in &self.rounds {
@@ -124,21 +123,21 @@ impl Comparison {
     }
 }
 
-/// The time-stamp counters of two CPUs.
+/// The time stamp counters of two CPUs.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TscPair {
     /// The CPU that the other is compared with.
     pub from: usize,
-    /// The other one.
+    /// The other CPU.
     pub to: usize,
-    /// By how much the other's counter is ahead, at the end of the run.
+    /// How far the other's counter is ahead, at the end of the run.
     pub ahead_ns: Reading<f64>,
-    /// To within this.
+    /// Error bound of `ahead_ns`.
     pub bound_ns: Reading<f64>,
-    /// By how much it got further ahead during the run.
+    /// How much further ahead it got during the run.
     pub drift_ns: Reading<f64>,
-    /// Readings in the wrong order: 0 where the counters agree.
+    /// Number of readings in the wrong order; 0 if the counters agree.
     pub warps: u64,
 }
 
@@ -146,7 +145,7 @@ impl TscPair {
     pub(super) fn new(first: &Comparison, second: &Comparison, hz: Option<u64>) -> Self {
         let ns = |ticks: f64| hz.map(|hz| ticks * 1e9 / hz as f64);
         let end = second.offset();
-        let known = |value: Option<f64>| Reading::or_unknown(value, "no way there and back was complete");
+        let known = |value: Option<f64>| Reading::or_unknown(value, "no complete round trip was measured");
         let drift = first.offset().zip(end).and_then(|((a, _), (b, _))| ns((b - a) as f64));
         Self {
             from: second.from,
@@ -159,14 +158,14 @@ impl TscPair {
     }
 }
 
-/// Ticks a second between two readings of counter and clock.
+/// Ticks per second between two readings of counter and clock.
 pub(super) fn rate(from: (Option<u64>, i128), to: (Option<u64>, i128)) -> Reading<u64> {
     let (Some(a), Some(b)) = (from.0, to.0) else {
-        return Reading::unknown("this architecture has no time-stamp counter that user space reads");
+        return Reading::unknown("this architecture has no time stamp counter that user space can read");
     };
     match u128::try_from(to.1 - from.1) {
         Ok(span @ 1_000_000..) => Reading::known((u128::from(b.saturating_sub(a)) * 1_000_000_000 / span) as u64),
-        _ => Reading::unknown("less than a millisecond was measured"),
+        _ => Reading::unknown("the measurement lasted less than a millisecond"),
     }
 }
 

@@ -28,16 +28,16 @@ use crate::{Control, Error, Probe};
 
 pub use counters::TscPair;
 
-/// The measuring thread's name.
+/// Name of the measuring thread.
 const THREAD: &str = "apus-clock";
-/// Readings that one sample is the mean of: the clock that times them costs as much as one of them.
+/// Readings averaged in one sample: the clock that times them costs as much as one of them.
 const BATCH: u64 = 100;
-/// Batches of each clock.
+/// Batches measured for each clock.
 const BATCHES: u64 = 500;
-/// How often a stop is looked for while waiting.
+/// Time between two checks for a stop while waiting.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The clocks of clock_gettime(2), but for those that need a capability or a device.
+/// The clocks of clock_gettime(2), except those that need a capability or a device.
 const CLOCKS: [(&str, ClockId); 9] = [
     ("CLOCK_MONOTONIC", ClockId::Monotonic),
     ("CLOCK_MONOTONIC_RAW", ClockId::MonotonicRaw),
@@ -50,50 +50,50 @@ const CLOCKS: [(&str, ClockId); 9] = [
     ("CLOCK_REALTIME_ALARM", ClockId::RealtimeAlarm),
 ];
 
-/// The probe `clock`, and its settings.
+/// The probe `clock` and its settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Clock {
-    /// The CPUs whose counters are compared, each with the first; the clocks are read on the first.
+    /// CPUs whose counters are compared, each with the first; the clocks are read on the first.
     pub cpus: Vec<usize>,
-    /// `SCHED_FIFO` at this priority; `None`: the normal class.
+    /// SCHED_FIFO priority; `None` for the normal class.
     pub priority: Option<u8>,
-    /// From the first comparison of the counters to the second, in which they may drift apart.
+    /// Time from the first comparison of the counters to the second, in which they may drift apart.
     pub duration: Nanos,
-    /// The load meanwhile, for the conditions.
+    /// Name of the load that runs meanwhile, for the conditions.
     pub load: String,
 }
 
-/// What only the probe `clock` knows.
+/// Results of the probe `clock` that are not distributions.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClockDetail {
     /// The clocks.
     pub clocks: Vec<ClockFacts>,
-    /// Ticks of the time-stamp counter a second, by `CLOCK_MONOTONIC_RAW`.
+    /// Ticks of the time stamp counter per second of `CLOCK_MONOTONIC_RAW`.
     pub tsc_hz: Reading<u64>,
-    /// Whether the processor says that the counter keeps its rate at every frequency and in every sleep
-    /// state: the flags constant_tsc and nonstop_tsc.
+    /// Whether the processor reports that the counter has the same rate at every frequency and in every sleep state
+    /// (flags constant_tsc and nonstop_tsc).
     pub tsc_invariant: Reading<bool>,
-    /// The counters of other CPUs against the first one's; none with one CPU.
+    /// The counter of each other CPU compared with that of the first; empty with one CPU.
     pub tsc_pairs: Vec<TscPair>,
 }
 
-/// A clock's facts; what reading it costs is a term.
+/// Properties of a clock; the cost of reading it is a term.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClockFacts {
-    /// Its name.
+    /// Name of the clock.
     pub name: String,
-    /// What clock_getres(2) says.
+    /// Resolution according to clock_getres(2).
     pub resolution_ns: u64,
-    /// The least step between two readings, one after the other; null if it never moved.
+    /// Smallest step between two consecutive readings; null if it never changed.
     pub smallest_step_ns: Option<u64>,
-    /// Readings earlier than the one before.
+    /// Number of readings earlier than the one before.
     pub backwards: u64,
 }
 
 impl Clock {
-    /// On `cpus`, normal class, a second.
+    /// Measures on `cpus` in the normal class, with 1 s between the comparisons.
     pub fn new(cpus: Vec<usize>) -> Self {
         Self { cpus, priority: None, duration: Nanos::from_secs(1), load: "none".into() }
     }
@@ -103,14 +103,13 @@ impl Probe for Clock {
     fn counter(&self) -> Counter {
         Counter {
             counts: format!(
-                "the mean of {BATCH} readings of a clock, one after the other, timed with CLOCK_MONOTONIC; and the \
-                 way of a cache line from one CPU to another and back, halved, timed with the time-stamp counter"
+                "the mean of {BATCH} consecutive readings of a clock, timed with CLOCK_MONOTONIC; and half the round trip of a cache line between two CPUs, timed with the time stamp counter"
             ),
             resolution_ns: 1,
             highest_ns: HIGHEST_NS,
             blind_spots: vec![
-                "readings one after the other find the clock's data in the cache; a single one may not".into(),
-                "counters are compared to within half of the way there and back, no closer".into(),
+                "consecutive readings find the clock's data in the cache, which a single reading may not".into(),
+                "counters are compared only to within half a round trip of a cache line".into(),
             ],
         }
     }
@@ -172,11 +171,11 @@ impl Probe for Clock {
         let tsc_pairs: Vec<TscPair> =
             first.iter().zip(&second).map(|(first, second)| TscPair::new(first, second, hz.value)).collect();
         if tsc_pairs.iter().any(|pair| pair.warps > 0) {
-            let text = "a counter on one CPU was read earlier than one on another that had been read before it";
+            let text = "the time stamp counter of one CPU was behind that of another CPU that had been read earlier";
             marks.push(Mark::new(MarkKind::Suspect, text));
         }
         if self.cpus.len() < 2 {
-            marks.push(Mark::new(MarkKind::NotAvailable, "one CPU: there is no other counter to compare with"));
+            marks.push(Mark::new(MarkKind::NotAvailable, "only one CPU, so there is no other counter to compare with"));
         }
         Ok(Measured {
             probe: Name::Clock,
@@ -210,7 +209,7 @@ impl Clock {
     }
 }
 
-/// What the timing of a batch adds to each of its readings.
+/// What timing a batch adds to each of its readings.
 fn reading_cost() -> Overhead {
     let mut cost = Recorder::new();
     for _ in 0..BATCHES {
@@ -226,15 +225,15 @@ fn reading_cost() -> Overhead {
     }
 }
 
-/// The first batch whose readings took longer than they may.
+/// The first batch whose readings took longer than the threshold.
 struct Over {
     from: Instant<Monotonic>,
     to: Instant<Monotonic>,
-    /// The mean of its readings.
+    /// Mean cost of its readings.
     sample: Nanos,
 }
 
-/// What reading each clock costs, and the first cost that ends the run: the clocks after it are not read.
+/// Measures the cost of reading each clock; the first cost above the threshold ends it, without the remaining clocks.
 fn read_all(control: &Control) -> (Vec<(Recorder, ClockFacts)>, Option<Over>) {
     let mut over = None;
     let read = CLOCKS
@@ -285,7 +284,7 @@ fn raw() -> i128 {
     nanos(ClockId::MonotonicRaw)
 }
 
-/// Ticks of the time-stamp counter a second, measured over 20 ms the first time; `None` without a counter.
+/// Ticks of the time stamp counter per second, measured over 20 ms on the first call; `None` without a counter.
 pub(crate) fn tsc_hz() -> Option<u64> {
     static HZ: std::sync::OnceLock<Option<u64>> = std::sync::OnceLock::new();
     *HZ.get_or_init(|| {

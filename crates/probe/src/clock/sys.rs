@@ -1,7 +1,7 @@
 //! The processor's time-stamp counter.
 #![allow(unsafe_code)]
 
-/// The counter, read after everything before it; `None` on an architecture whose counter is not read so.
+/// The time stamp counter, read after all earlier instructions; `None` on an architecture without one.
 #[inline]
 pub(super) fn tsc() -> Option<u64> {
     #[cfg(target_arch = "x86_64")]

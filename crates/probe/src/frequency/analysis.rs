@@ -15,50 +15,50 @@
 
 use units::{Instant, Monotonic, Nanos};
 
-/// A unit of work.
+/// One work item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unit {
-    /// When it began.
+    /// When it started.
     pub start: Instant<Monotonic>,
     /// How long it took.
     pub took: Nanos,
 }
 
-/// A request: when the call began and ended.
+/// A frequency request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// Before the call.
+    /// Time before the call.
     pub at: Instant<Monotonic>,
-    /// After it.
+    /// Time after the call.
     pub done: Instant<Monotonic>,
 }
 
-/// What came of a request.
+/// The effect of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Transition {
-    /// A unit's median before.
+    /// Median duration of a work item before it.
     pub before: Nanos,
-    /// A unit's median after.
+    /// Median duration of a work item after it.
     pub after: Nanos,
-    /// From the request to the beginning of the first unit at the new speed; `None` if the speed did not change.
+    /// Time from the request to the start of the first item at the new speed; `None` if the speed did not change.
     pub effect: Option<Nanos>,
-    /// By how much the longest unit around the change exceeded both medians; zero if none did.
+    /// How far the longest item around the change exceeded both medians; zero if none did.
     pub stall: Nanos,
 }
 
-/// So many units in a row must lie in the new band: a single one may have been lucky, or interrupted.
+/// Consecutive items considered for the new speed: a single one may have been lucky, or interrupted.
 const STAY: usize = 8;
-/// Of these, so many: an interrupt may fall among them.
+/// How many of these must have the new speed: an interrupt may disturb some.
 const OF_THEM: usize = 6;
-/// Medians closer than this, in hundredths, are no change of speed: P-states are 100 MHz apart, 3 % and more.
+/// Medians closer than this percentage are no change of speed: P-states are 100 MHz apart, 3 % and more.
 const LEAST_CHANGE_PERCENT: u64 = 2;
-/// A change of speed is more than so many times what comes without one.
+/// A change of speed must exceed the variation without one by this factor.
 const UNREST: u64 = 3;
-/// How far behind the effect a unit still counts as part of the change.
+/// Number of items after the effect that still count as part of the change.
 const BEHIND: usize = 3;
 
-/// What became of the request at `request`, given all units, in order, and when the next request is (or the end).
-/// `None` without units before it and after it.
+/// Finds the effect of the request at `request`, given all items in order, and the time of the next request or of the
+/// end. `None` without items before and after it.
 pub fn transition(
     units: &[Unit],
     previous: Instant<Monotonic>,
@@ -96,8 +96,8 @@ fn changed(before: Nanos, after: Nanos, unrest: Nanos) -> bool {
     difference.as_nanos() * 100 > low.as_nanos() * LEAST_CHANGE_PERCENT && difference > unrest * UNREST
 }
 
-/// How far the medians of both halves lie apart although nothing was asked for meanwhile: a busy neighbour makes units
-/// longer for a while, too.
+/// How far the medians of both halves differ without a request in between: a busy neighbor also lengthens items for a
+/// while.
 fn unrest(units: &[Unit]) -> Nanos {
     let (first, second) = units.split_at(units.len() / 2);
     match (median(first), median(second)) {
@@ -106,7 +106,7 @@ fn unrest(units: &[Unit]) -> Nanos {
     }
 }
 
-/// The first unit from which on units lie closer to `after` than to `before`, and stay there.
+/// The first item from which items stay closer to `after` than to `before`.
 fn settled(units: &[Unit], before: Nanos, after: Nanos) -> Option<usize> {
     let distance = |a: Nanos, b: Nanos| a.as_nanos().abs_diff(b.as_nanos());
     let is_new = |unit: &Unit| distance(unit.took, after) < distance(unit.took, before);
@@ -116,20 +116,20 @@ fn settled(units: &[Unit], before: Nanos, after: Nanos) -> Option<usize> {
     })
 }
 
-/// The units that began from `from` on and before `to`; none where `to` is earlier, as after a request that came late.
+/// The items that started at or after `from` and before `to`; none if `to` is earlier, as after a late request.
 pub fn between(units: &[Unit], from: Instant<Monotonic>, to: Instant<Monotonic>) -> &[Unit] {
     let index = |at: Instant<Monotonic>| units.partition_point(|unit| unit.start < at);
     &units[index(from).min(index(to))..index(to)]
 }
 
-/// The middle of them; `None` without any.
+/// The median of the items; `None` without any.
 pub fn median(units: &[Unit]) -> Option<Nanos> {
     let mut spans: Vec<Nanos> = units.iter().map(|unit| unit.took).collect();
     let middle = spans.len() / 2;
     (!spans.is_empty()).then(|| *spans.select_nth_unstable(middle).1)
 }
 
-/// The longest unit of each `size` in a row, with the time at which the row began.
+/// The longest item of each batch of `size`, with the start time of the batch.
 pub fn batches(units: &[Unit], size: usize) -> Vec<Unit> {
     let longest = |row: &[Unit]| Unit {
         start: row[0].start,

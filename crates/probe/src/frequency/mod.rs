@@ -39,38 +39,38 @@ pub use request::Via;
 use request::{Way, performance_counters};
 use work::Work;
 
-/// The shortest time between two requests: some of it must be long after the slowest effect, half a millisecond.
+/// Shortest time between two requests: part of it must be long after the slowest effect, half a millisecond.
 pub const SHORTEST_PERIOD: Nanos = Nanos::from_millis(4);
-/// Of the batches so many are kept for a figure.
+/// Maximum number of batches kept for a figure.
 const DRAWN: usize = 4_000;
-/// Units are recorded in 16 octets each; no run needs more than this.
+/// Maximum number of work items; each needs 16 bytes of memory.
 const MOST_UNITS: usize = 40_000_000;
 
-/// The probe `frequency`, and its settings.
+/// The probe `frequency` and its settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frequency {
-    /// The CPU that works and is changed.
+    /// CPU that runs the work and changes its frequency.
     pub cpu: usize,
-    /// `SCHED_FIFO` at this priority; `None`: the normal class.
+    /// SCHED_FIFO priority; `None` for the normal class.
     pub priority: Option<u8>,
-    /// How frequencies are asked for.
+    /// How frequencies are requested.
     pub via: Via,
-    /// The levels, asked for in turn; empty: the lowest and the highest of the hardware.
+    /// Frequencies to request in turn; empty means the lowest and the highest of the hardware.
     pub levels: Vec<Hertz>,
-    /// How long a unit of work takes, at the frequency that is there at the start.
+    /// Duration of a work item at the frequency at the start.
     pub work: Nanos,
-    /// From one request to the next.
+    /// Time from one request to the next.
     pub period: Nanos,
-    /// Requests.
+    /// Number of requests.
     pub changes: u32,
-    /// Units of which the longest makes a point of the figure.
+    /// Work items per plotted point; the point is the slowest of them.
     pub batch: usize,
-    /// The load meanwhile, for the conditions.
+    /// Name of the load that runs meanwhile, for the conditions.
     pub load: String,
 }
 
 impl Frequency {
-    /// On `cpu`: 40 changes, 50 ms apart, of 10 us of work.
+    /// Measures on `cpu`: 40 requests, 50 ms apart, with work items of 10 us.
     pub fn new(cpu: usize) -> Self {
         Self {
             cpu,
@@ -85,7 +85,7 @@ impl Frequency {
         }
     }
 
-    /// How long it takes.
+    /// Duration of the measurement.
     pub fn duration(&self) -> Nanos {
         self.period * (u64::from(self.changes) + 1)
     }
@@ -98,22 +98,22 @@ impl Frequency {
 
     fn check(&self) -> Result<(), Error> {
         if self.period < SHORTEST_PERIOD {
-            let why = format!("expected {SHORTEST_PERIOD} or more: an effect may take half a millisecond");
-            return Err(Error::invalid(format!("requests each {}", self.period), why));
+            let why = format!("expected at least {SHORTEST_PERIOD}, because an effect may take half a millisecond");
+            return Err(Error::invalid(format!("one request every {}", self.period), why));
         }
         if self.work < Nanos::from_micros(1) || self.work * 50 > self.period {
-            let why = "expected 1us or more, and at least 50 units between two requests";
-            return Err(Error::invalid(format!("units of {}", self.work), why));
+            let why = "expected at least 1us, and at least 50 work items between two requests";
+            return Err(Error::invalid(format!("work items of {}", self.work), why));
         }
         if self.changes == 0 || self.room() > MOST_UNITS {
-            let why = format!("expected at least one, and no more than make {MOST_UNITS} units");
+            let why = format!("expected at least one, and at most as many as make {MOST_UNITS} work items");
             return Err(Error::invalid(format!("{} changes", self.changes), why));
         }
         if self.batch == 0 {
-            return Err(Error::invalid("batches of 0 units", "expected at least one"));
+            return Err(Error::invalid("batches of 0 work items", "expected at least one"));
         }
         if self.levels.len() == 1 {
-            return Err(Error::invalid("one level", "a change needs two"));
+            return Err(Error::invalid("one frequency", "a change needs two"));
         }
         Ok(())
     }
@@ -136,24 +136,24 @@ impl Frequency {
     }
 }
 
-/// What only the probe `frequency` knows.
+/// Results of the probe `frequency` that are not distributions.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FrequencyDetail {
-    /// How frequencies were asked for.
+    /// How frequencies were requested.
     pub via: String,
-    /// The levels, in turn.
+    /// Requested frequencies, repeated in this order.
     pub levels_hz: Vec<u64>,
-    /// Units of work.
+    /// Number of work items.
     pub units: u64,
-    /// Units of which the longest makes a batch's maximum.
+    /// Work items per batch.
     pub batch_units: u64,
     /// The requests.
     pub changes: Vec<FrequencyChange>,
-    /// Requests after which the work went no faster and no slower.
+    /// Number of requests after which the speed of the work did not change.
     pub without_effect: u64,
-    /// For a figure: the time from the start and the longest unit of each batch, in order; thinned where there are
-    /// very many, the longest kept.
+    /// For a figure: start time and longest item of each batch, in order; if there are very many, neighbors are
+    /// merged and the longest is kept.
     pub batches_ns: Vec<(u64, u64)>,
 }
 
@@ -161,21 +161,21 @@ pub struct FrequencyDetail {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FrequencyChange {
-    /// When, from the start.
+    /// Time of the request, from the start of the run.
     pub at_ns: u64,
-    /// What was asked for.
+    /// Requested frequency.
     pub to_hz: u64,
-    /// How long the call took that asked.
+    /// Duration of the requesting call.
     pub call_ns: u64,
-    /// A unit's median before.
+    /// Median duration of a work item before the request.
     pub unit_before_ns: u64,
-    /// A unit's median after.
+    /// Median duration of a work item after the request.
     pub unit_after_ns: u64,
-    /// From the request to the first unit at the new speed; null if the speed did not change.
+    /// Time from the request to the first item at the new speed; null if the speed did not change.
     pub effect_ns: Option<u64>,
-    /// By how much the longest unit around the change exceeded both medians.
+    /// How far the longest item around the change exceeded both medians.
     pub stall_ns: u64,
-    /// The effective frequency afterwards, from APERF, MPERF and the time-stamp counter.
+    /// Effective frequency afterwards, from APERF, MPERF and the time stamp counter.
     pub effective_hz: Reading<u64>,
 }
 
@@ -190,19 +190,16 @@ impl Probe for Frequency {
     fn counter(&self) -> Counter {
         Counter {
             counts: format!(
-                "how long a chain of dependent multiplications takes, {} at the start, each timed from the end of the \
-                 one before; effect: from the clock reading before the request to the start of the first unit at the \
-                 new speed; stall: the longest unit around it above both speeds' medians; CLOCK_MONOTONIC",
+                "the duration of a chain of dependent multiplications (a work item), {} at the start, each timed from the end of the one before; effect: from the clock reading before the request to the start of the first item at the new speed; stall: how far the longest item around the request exceeds the medians at both speeds; CLOCK_MONOTONIC",
                 self.work
             ),
             resolution_ns: self.work.as_nanos(),
             highest_ns: HIGHEST_NS,
             blind_spots: vec![
-                "an effect is seen to within a unit of work".into(),
-                "interrupts and a hypervisor make units longer too: compare the stalls with the longest units of quiet \
-                 batches"
+                "the time of an effect is known to within one work item".into(),
+                "interrupts and a hypervisor also lengthen work items: compare the stalls with the longest items of quiet batches"
                     .into(),
-                "a request that another CPU of the same clock domain overrides has no effect to be seen".into(),
+                "a request has no visible effect if another CPU of the same clock domain overrides it".into(),
             ],
         }
     }
@@ -239,13 +236,17 @@ impl Probe for Frequency {
         })?;
         // What was read after taking the setting over is what the journal knows as ours.
         let back = way.request(&access, &held, levels[0]);
-        let released = held.release().map_err(|e| Error::lacking("put the frequency back", e, "apus tune rollback"))?;
+        let released =
+            held.release().map_err(|e| Error::lacking("roll the frequency back", e, "apus tune rollback"))?;
         let asked = asked?;
         back?;
         let mut seen = observation.end(&mut conditions);
         if let Some(left) = released.filter(|back| !back.closed) {
             let texts: Vec<String> = left.entries.iter().map(|(_, outcome)| outcome.to_string()).collect();
-            seen.marks.push(Mark::new(MarkKind::NotAvailable, format!("not all was put back: {}", texts.join("; "))));
+            seen.marks.push(Mark::new(
+                MarkKind::NotAvailable,
+                format!("not everything was rolled back: {}", texts.join("; ")),
+            ));
         }
         Ok(self.measured(control, conditions, seen, (&way, &levels), (began, &units, &asked)))
     }
@@ -258,11 +259,14 @@ impl Frequency {
         }
         let found = way.extremes(access, cpu)?.filter(|[min, max]| min < max);
         found.map(Vec::from).ok_or_else(|| {
-            Error::invalid("the levels to change between", "the host does not tell its limits; name two with --levels")
+            Error::invalid(
+                "the frequencies to change between",
+                "the host does not report its limits; give two frequencies with --levels",
+            )
         })
     }
 
-    /// Makes the requests, one each period.
+    /// Makes one request per period.
     fn ask(
         &self,
         control: &Control,
@@ -334,7 +338,7 @@ impl Frequency {
         let mut marks = seen.marks;
         if changes.len() < asked.len() {
             let text = format!(
-                "{} of {} requests cannot be judged: hardly a unit of work ran before or after them, as others had the CPU",
+                "{} of {} requests cannot be judged: almost no work ran before or after them, because other threads had the CPU",
                 asked.len() - changes.len(),
                 asked.len()
             );
@@ -342,8 +346,7 @@ impl Frequency {
         }
         if without_effect > 0 {
             let text = format!(
-                "{without_effect} of {} requests changed nothing that the work could tell: the host, the hypervisor or \
-                 the firmware did not follow",
+                "{without_effect} of {} requests had no visible effect on the work: the host, the hypervisor or the firmware did not follow them",
                 changes.len()
             );
             marks.push(Mark::new(MarkKind::NotAvailable, text));
@@ -377,21 +380,23 @@ impl Frequency {
     }
 }
 
-/// The batches, at most [`DRAWN`] of them: neighbours are joined, and the longer one stays.
+/// The batches, at most [`DRAWN`]: neighbors are merged, and the longer one is kept.
 fn drawn(units: &[Unit], batch: usize, began: Instant<Monotonic>) -> Vec<(u64, u64)> {
     let size = batch.max(units.len().div_ceil(DRAWN));
     let point = |row: &Unit| (row.start.since(began).unwrap_or(Nanos::ZERO).as_nanos(), row.took.as_nanos());
     batches(units, size).iter().map(point).collect()
 }
 
-/// Cycles done against cycles that could have been done at the counter's rate (Intel SDM volume 3, "Hardware
-/// Feedback", APERF and MPERF): the time-stamp counter's frequency times the ratio.
+/// Effective frequency: that of the time stamp counter, times APERF / MPERF (Intel SDM volume 3, "Hardware
+/// Feedback").
 fn effective(a: Option<(u64, u64)>, b: Option<(u64, u64)>) -> Reading<u64> {
     let (Some((aperf_a, mperf_a)), Some((aperf_b, mperf_b))) = (a, b) else {
-        return Reading::unknown("APERF and MPERF cannot be read (module msr, root; a guest has none as a rule)");
+        return Reading::unknown(
+            "APERF and MPERF are not readable (this needs root and the module msr; guests usually have neither register)",
+        );
     };
     let Some(hz) = clock::tsc_hz() else {
-        return Reading::unknown("there is no time-stamp counter to scale them by");
+        return Reading::unknown("there is no time stamp counter to scale them by");
     };
     match (aperf_b.checked_sub(aperf_a), mperf_b.checked_sub(mperf_a)) {
         (Some(done), Some(could @ 1..)) => {

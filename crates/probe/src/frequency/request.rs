@@ -16,13 +16,12 @@ use crate::Error;
 const MPERF: u32 = 0xe7;
 const APERF: u32 = 0xe8;
 
-/// The way to ask.
+/// How to request a frequency.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Via {
-    /// The userspace governor's set speed, or the policy's limits where there is no such governor, or the HWP
-    /// request: the first that the host has.
+    /// The first that the host has of: the userspace governor's set speed, the policy's limits, the HWP request.
     Auto,
-    /// The userspace governor and its set speed.
+    /// The set speed of the userspace governor.
     Governor,
     /// Both limits of the frequency policy.
     Limits,
@@ -31,7 +30,7 @@ pub enum Via {
 }
 
 impl Via {
-    /// All of them.
+    /// All ways, for help texts and errors.
     pub const ALL: [Self; 4] = [Self::Auto, Self::Governor, Self::Limits, Self::Hwp];
 }
 
@@ -63,7 +62,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// The one that was asked for, or what is missing for it.
+    /// The requested way, or an error that says what it lacks.
     pub(super) fn find(access: &Access, cpu: u32, via: Via) -> Result<Self, Error> {
         let policy = policy_of(access, cpu)?;
         let governor = || {
@@ -102,14 +101,14 @@ impl Way {
         })
     }
 
-    /// The lowest and the highest frequency of the hardware, where it is told.
+    /// Lowest and highest frequency of the hardware; `None` if not reported.
     pub(super) fn extremes(&self, access: &Access, cpu: u32) -> Result<Option<[Hertz; 2]>, Error> {
         let Some(policy) = policy_of(access, cpu)? else { return Ok(None) };
         let limits = Limits::new(policy).hardware(access).map_err(of_host)?;
         Ok(limits.map(|(min, max)| [Hertz::new(min * 1_000), Hertz::new(max * 1_000)]))
     }
 
-    /// Takes the setting over, through the journal: from now until what is returned is released it is ours.
+    /// Takes the setting over, through the journal, until the returned value is released.
     pub(super) fn hold(&self, access: &Access, level: Hertz) -> Result<Held, Error> {
         let plan = Plan::new("probe frequency");
         let value = self.value(level)?;
@@ -118,12 +117,12 @@ impl Way {
             Self::Limits(setting) => plan.with(setting.clone(), value),
             Self::Hwp(setting) => plan.with(setting.clone(), value),
         };
-        let what = format!("ask for a frequency by the {}", self.name());
+        let what = format!("request a frequency through the {}", self.name());
         Held::new(access, &plan, "apus probe frequency", env!("CARGO_PKG_VERSION"))
             .map_err(|e| Error::lacking(what, e, "see apus tune status"))
     }
 
-    /// Asks for a level. Only while it is held: then the journal has what to put back.
+    /// Requests a frequency. Only valid while the setting is held, so that the journal can restore it.
     pub(super) fn request(&self, access: &Access, _held: &Held, level: Hertz) -> Result<(), Error> {
         let value = self.value(level)?;
         let written = match self {
@@ -148,29 +147,28 @@ fn policy_of(access: &Access, cpu: u32) -> Result<Option<u32>, Error> {
 fn missing(access: &Access, cpu: u32, via: Via, policy: Option<u32>) -> Error {
     let mut why = match policy {
         None => format!("{} has no policy of this CPU", access.show("/sys/devices/system/cpu/cpufreq")),
-        Some(policy) if via == Via::Hwp => format!("policy {policy} is there, and --via {} would use it", Via::Limits),
+        Some(policy) if via == Via::Hwp => format!("policy {policy} exists, and --via {} would use it", Via::Limits),
         Some(policy) => format!("policy {policy} has no userspace governor"),
     };
     if via == Via::Hwp || via == Via::Auto {
-        why += &format!("; {} cannot be read", access.show(&format!("/dev/cpu/{cpu}/msr")));
+        why += &format!("; {} is not readable", access.show(&format!("/dev/cpu/{cpu}/msr")));
     }
     Error::lacking(
-        format!("ask for a frequency of CPU {cpu} ({via})"),
+        format!("request a frequency for CPU {cpu} ({via})"),
         why,
-        "a guest has no such control as a rule: ask the host; on bare metal load acpi_cpufreq, intel_pstate or \
-         amd_pstate, and for --via hwp the module msr",
+        "a guest usually has no frequency control: measure on its host; on bare metal load acpi_cpufreq, intel_pstate or amd_pstate, and for --via hwp the module msr",
     )
 }
 
 pub(super) fn of_host(error: host::knob::Error) -> Error {
     if error.lacks() {
-        Error::lacking("ask for a frequency", error, "see the text; root is needed")
+        Error::lacking("request a frequency", error, "run as root")
     } else {
         Error::invalid("a frequency", error.to_string())
     }
 }
 
-/// The counters of effective frequency: (APERF, MPERF) of a CPU; `None` where they cannot be read.
+/// APERF and MPERF of a CPU; `None` where they are not readable.
 pub(super) fn performance_counters(root: &Path, cpu: usize) -> Option<(u64, u64)> {
     Some((register(root, cpu, APERF)?, register(root, cpu, MPERF)?))
 }

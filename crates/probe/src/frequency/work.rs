@@ -8,18 +8,18 @@ use units::{Instant, Monotonic, Nanos};
 
 use super::analysis::Unit;
 
-/// So many steps of a chain in which each needs the one before: no cache, no memory, nothing to run in parallel, so
-/// its time is a number of cycles, whatever the frequency.
+/// A fixed number of steps, each of which needs the result of the one before. It uses no cache, no memory and no
+/// parallelism, so its time is a number of cycles, whatever the frequency.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Work {
     steps: u64,
 }
 
-/// Units measured to find out how many steps make the wanted time.
+/// Work items measured to find the number of steps for the wanted time.
 const CALIBRATION: usize = 200;
 
 impl Work {
-    /// As much as takes `wanted` now, on the calling thread's CPU.
+    /// Work that takes `wanted` at the current speed of the calling thread's CPU.
     pub(super) fn taking(wanted: Nanos) -> Self {
         const TRIAL: u64 = 10_000;
         let trial = Self { steps: TRIAL };
@@ -30,7 +30,7 @@ impl Work {
         Self { steps: (TRIAL * wanted.as_nanos() / one).max(1) }
     }
 
-    /// Does it, from `start` on.
+    /// Does the work once, starting from `start`.
     #[inline(never)]
     pub(super) fn once(self, start: Instant<Monotonic>) -> Unit {
         let mut x = 1u64;
@@ -42,7 +42,7 @@ impl Work {
         Unit { start, took: LinuxCpu.now().since(start).unwrap_or(Nanos::ZERO) }
     }
 
-    /// Repeats it until `stop`, at most `room` times: each unit begins where the last one ended, so no time is
+    /// Repeats the work until `stop`, at most `room` times. Each item starts where the last one ended, so no time is
     /// missing.
     pub(super) fn repeat(self, room: usize, stop: &AtomicBool) -> Vec<Unit> {
         let mut units = Vec::with_capacity(room);

@@ -41,7 +41,7 @@ use crate::{Control, Error, Probe};
 
 pub use detail::{HaltPolling, IdleCase, IdleDetail, IdleFacts};
 
-/// Idle times in a guest, by which the host's halt polling shows: from below its usual limit (200 us, arch/x86/kvm
+/// Idle times in a guest that reveal the halt polling of its host: from below its usual limit (200 us, arch/x86/kvm
 /// KVM_HALT_POLL_NS_DEFAULT) to far above it.
 const LADDER: [Nanos; 5] = [
     Nanos::from_micros(50),
@@ -50,15 +50,15 @@ const LADDER: [Nanos; 5] = [
     Nanos::from_millis(1),
     Nanos::from_millis(10),
 ];
-/// A state is slept in for at least this long: less is no sleep.
+/// Least time to sleep in a state.
 const SHORTEST: Nanos = Nanos::from_micros(200);
 
-/// How one state is had.
+/// How to enter each idle state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum How {
-    /// All others are disabled.
+    /// All other states are disabled.
     Alone,
-    /// The exit latency is limited to the state's (PM QoS): shallower ones stay allowed.
+    /// The exit latency is limited to that of the state (PM QoS); shallower states stay allowed.
     PmQos,
 }
 
@@ -84,16 +84,16 @@ impl FromStr for How {
 /// What ends the sleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// A timer of the sleeping CPU's own.
+    /// A timer of the sleeping CPU.
     Timer,
     /// Another CPU, through an eventfd.
     Cpu,
-    /// A frame, over veth from another CPU.
+    /// A frame, over a veth pair from another CPU.
     Frame,
 }
 
 impl Source {
-    /// All of them.
+    /// All sources, for help texts and errors.
     pub const ALL: [Self; 3] = [Self::Timer, Self::Cpu, Self::Frame];
 }
 
@@ -115,30 +115,30 @@ impl FromStr for Source {
     }
 }
 
-/// The probe `idle`, and its settings.
+/// The probe `idle` and its settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Idle {
-    /// The CPU that sleeps.
+    /// CPU that sleeps.
     pub cpu: usize,
-    /// The CPU that wakes it; `None`: timers only.
+    /// CPU that wakes it; `None` allows timers only.
     pub peer: Option<usize>,
-    /// How one state is had.
+    /// How to enter each idle state.
     pub how: How,
     /// What ends the sleep.
     pub sources: Vec<Source>,
-    /// For how long it sleeps; empty: for each state twice its target residency, at least 200 us; in a guest that
-    /// halts (no states, or the driver haltpoll) 50 us to 10 ms.
+    /// Times to sleep; empty means twice the target residency of each state, at least 200 us; in a guest that halts
+    /// (no states, or the driver haltpoll) 50 us to 10 ms.
     pub sleeps: Vec<Nanos>,
-    /// `SCHED_FIFO` at this priority; `None`: the normal class.
+    /// SCHED_FIFO priority; `None` for the normal class.
     pub priority: Option<u8>,
-    /// How long each case is measured.
+    /// Duration of each case.
     pub duration: Nanos,
-    /// The load meanwhile, for the conditions.
+    /// Name of the load that runs meanwhile, for the conditions.
     pub load: String,
 }
 
 impl Idle {
-    /// `cpu` woken by a timer and by `peer`, each state alone, a second for each case.
+    /// Measures `cpu`, woken by a timer and by `peer`, in each state alone, for one second per case.
     pub fn new(cpu: usize, peer: Option<usize>) -> Self {
         let sources = if peer.is_some() { vec![Source::Timer, Source::Cpu] } else { vec![Source::Timer] };
         Self {
@@ -159,18 +159,18 @@ impl Idle {
 
     fn check(&self) -> Result<(), Error> {
         if self.peer == Some(self.cpu) {
-            let why = "it sleeps; another one has to wake it";
+            let why = "it sleeps, so another CPU must wake it";
             return Err(Error::invalid(format!("CPU {} as its own waker", self.cpu), why));
         }
         if self.peer.is_none() && self.sources.iter().any(|source| *source != Source::Timer) {
             return Err(Error::lacking(
-                "wake a CPU by another one",
+                "wake one CPU from another",
                 "this process may use one CPU only",
-                "give it a second one, or measure --source timer alone",
+                "allow it a second CPU, or use --source timer",
             ));
         }
         if self.sources.is_empty() {
-            return Err(Error::invalid("no source of wake-ups", "name timer, cpu or frame"));
+            return Err(Error::invalid("no source of wake-ups", "give timer, cpu or frame"));
         }
         Ok(())
     }
@@ -216,18 +216,16 @@ impl Probe for Idle {
     fn counter(&self) -> Counter {
         Counter {
             counts:
-                "timer: from the time that was asked for; cpu: from the waking CPU's clock reading before its call; \
-                     frame: from the XDP stamp; each to the first clock reading of the woken thread; CLOCK_MONOTONIC"
+                "to the first clock reading of the woken thread, from (timer) the requested time, (cpu) the clock reading of the waking CPU before its call, or (frame) the XDP time stamp; CLOCK_MONOTONIC"
                     .into(),
             resolution_ns: 1,
             highest_ns: HIGHEST_NS,
             blind_spots: vec![
-                "a state is asked for, not achieved: the hardware may enter a shallower or a deeper one (C1E, package \
-                 states); the count of requests is the kernel's"
+                "a state is requested, but the hardware may enter a shallower or deeper one (C1E, package states); requests are counted by the kernel"
                     .into(),
-                "interrupt delivery, wake-up and switch are in every figure: take the shallowest state's for these"
+                "every figure includes interrupt delivery, wake-up and context switch, about as much as the shallowest state shows"
                     .into(),
-                "what caches lose in a deep state is paid later, by the code that runs".into(),
+                "caches that a deep state flushes slow down the code that runs later; that is not included".into(),
             ],
         }
     }
@@ -258,8 +256,7 @@ impl Probe for Idle {
         let mut marks = seen.marks;
         marks.extend(found);
         if states.is_empty() {
-            let text = "no idle states: a guest's CPU halts, and the host decides what that means; the steps along the \
-                        idle times are the host's halt polling";
+            let text = "no idle states: the CPU of a guest halts, and its host decides what that means; steps along the idle times come from the halt polling of the host";
             marks.push(Mark::new(MarkKind::Note, text));
         }
         let mut terms = Vec::new();
@@ -286,7 +283,7 @@ impl Probe for Idle {
     }
 }
 
-/// What a case brought.
+/// The result of a case.
 #[derive(Clone, Debug)]
 struct Done {
     name: String,
@@ -294,7 +291,7 @@ struct Done {
     sleep: Nanos,
     source: Source,
     samples: Recorder,
-    /// How often the state was asked for meanwhile.
+    /// How often the state was requested meanwhile.
     entered: Reading<u64>,
 }
 
@@ -309,7 +306,7 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// One state: allowed, measured in every way, and all settings taken back.
+    /// Measures one state in every way, and rolls its settings back.
     fn state(&mut self, cpu: u32, state: &State, all: &[State]) -> Result<(), Error> {
         if self.control.stopped() {
             return Ok(());
@@ -324,20 +321,24 @@ impl Work<'_> {
                 Plan::new("probe idle").with(CpuLatency::new(cpu), limit.value())
             }
             (How::PmQos, None) => {
-                let text = format!("{}: the driver gives no exit latency to limit it by", name(state));
+                let text = format!("{}: the driver reports no exit latency to limit it by", name(state));
                 self.marks.push(Mark::new(MarkKind::NotAvailable, text));
                 return Ok(());
             }
         };
         let held = Held::new(self.access, &plan, "apus probe idle", env!("CARGO_PKG_VERSION"));
-        let held =
-            held.map_err(|e| Error::lacking(format!("allow {} on CPU {cpu}", name(state)), e, "see apus tune status"))?;
+        let held = held.map_err(|e| {
+            Error::lacking(format!("enter {} on CPU {cpu}", name(state)), e, "look at apus tune status")
+        })?;
         let measured = self.all(Some(state));
-        let left = held.release().map_err(|e| Error::lacking("take the idle states back", e, "apus tune rollback"))?;
+        let left = held.release().map_err(|e| Error::lacking("roll the idle states back", e, "apus tune rollback"))?;
         if let Some(back) = left.filter(|back| !back.closed) {
             let texts: Vec<String> =
                 back.entries.iter().map(|(entry, outcome)| format!("{:?}: {outcome}", entry.intent.setting)).collect();
-            self.marks.push(Mark::new(MarkKind::NotAvailable, format!("not all was taken back: {}", texts.join("; "))));
+            self.marks.push(Mark::new(
+                MarkKind::NotAvailable,
+                format!("not everything was rolled back: {}", texts.join("; ")),
+            ));
         }
         measured
     }
@@ -393,7 +394,7 @@ impl Work<'_> {
             && entered * 2 < samples.len()
         {
             let text = format!(
-                "{}: the kernel asked for the state {entered} times in {} sleeps, so the figures are hardly its own",
+                "{}: the kernel requested the state only {entered} times in {} sleeps, so the figures hardly describe it",
                 case.term(),
                 samples.len()
             );
@@ -411,7 +412,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// The probe `interrupt`, a frame each `sleep`.
+    /// Measures wake-ups by frames, one every `sleep`, with the probe `interrupt`.
     fn by_frame(&self, peer: usize, sleep: Nanos) -> Result<Recorder, Error> {
         let interrupt = Interrupt {
             priority: self.idle.priority,
@@ -425,7 +426,7 @@ impl Work<'_> {
     }
 }
 
-/// What is missing, where.
+/// The error for a CPU without idle states.
 fn no_states(root: &Path, cpu: usize) -> Error {
     let driver = std::fs::read_to_string(root.join("sys/devices/system/cpu/cpuidle/current_driver"));
     let driver =
@@ -436,13 +437,13 @@ fn no_states(root: &Path, cpu: usize) -> Error {
             "{driver}, and {} has no state",
             root.join(format!("sys/devices/system/cpu/cpu{cpu}/cpuidle")).display()
         ),
-        "boot without idle=poll and intel_idle.max_cstate=0, with CONFIG_CPU_IDLE; a machine without idle states has no exit latency",
+        "boot a kernel with CONFIG_CPU_IDLE, without idle=poll and intel_idle.max_cstate=0; a host without idle states has no exit latency",
     )
 }
 
 fn of_host(error: host::knob::Error) -> Error {
     if error.lacks() {
-        Error::lacking("read the idle states", error, "see the path; root may be needed")
+        Error::lacking("read the idle states", error, "check the path; it may need root")
     } else {
         Error::invalid("the idle states", error.to_string())
     }

@@ -13,9 +13,10 @@ use crate::switch::Via;
 use crate::switch::way::Way;
 use crate::{Control, Error};
 
-/// By how much a sleep varies, in hundredths: one in step with the kernel's tick would always, or never, meet it.
+/// Variation of the sleeps in percent: a constant sleep in step with the kernel's tick would always, or never, meet
+/// it.
 const VARIES_PERCENT: u64 = 20;
-/// The first wake-ups, not counted.
+/// First wake-ups that are not counted.
 const WARM_UP: u64 = 3;
 
 /// The sleeps of a case: around `sleep`, the same for all sources.
@@ -38,7 +39,7 @@ fn place(idle: &Idle, cpu: usize) -> Place {
     Place { cpu, priority: idle.priority, slack: Nanos::from_nanos(1) }
 }
 
-/// Lateness of timers on `idle.cpu`, which sleeps until each.
+/// Measures the lateness of timers on `idle.cpu`, which sleeps until each.
 pub(super) fn by_timer(idle: &Idle, sleep: Nanos, control: &Control) -> Result<Recorder, Error> {
     std::thread::scope(|scope| {
         let body = || -> Result<Recorder, Error> {
@@ -63,25 +64,25 @@ pub(super) fn by_timer(idle: &Idle, sleep: Nanos, control: &Control) -> Result<R
     })
 }
 
-/// The clock reading before the first waking call that was not served yet; 0: none.
+/// Clock reading before the first waking call that is not yet served; 0 if there is none.
 #[derive(Debug, Default)]
 struct Stamp(AtomicU64);
 
 impl Stamp {
-    /// A waking call follows. While an earlier one is not served its time stands: a sleeper that was kept from
-    /// running is late since then, not since the last call.
+    /// Records that a waking call follows. If an earlier one is not yet served, its time stays: a sleeper that was
+    /// kept from running is late since then.
     fn wakes(&self, now: Instant<Monotonic>) {
         // Who finds a time there leaves it.
         let _ = self.0.compare_exchange(0, now.as_nanos(), Ordering::AcqRel, Ordering::Relaxed);
     }
-    /// The sleeper runs at `now`: how late, or `None` if that is served already.
+    /// Records that the sleeper runs at `now`; returns how late it is, or `None` if no call is waiting.
     fn woke(&self, now: Instant<Monotonic>) -> Option<Nanos> {
         let from = self.0.swap(0, Ordering::AcqRel);
         now.since(Instant::from_nanos(from)).filter(|_| from != 0)
     }
 }
 
-/// From the reading of the clock before the waking call on `peer` to the first one on `idle.cpu`.
+/// Measures from the clock reading before the waking call on `peer` to the first one on `idle.cpu`.
 pub(super) fn by_cpu(idle: &Idle, peer: usize, sleep: Nanos, control: &Control) -> Result<Recorder, Error> {
     let (way, stamp, end) = (Way::new(Via::Eventfd)?, Stamp::default(), AtomicBool::new(false));
     let (way, stamp, end) = (&way, &stamp, &end);

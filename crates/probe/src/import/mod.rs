@@ -27,24 +27,24 @@ use crate::record::Recorder;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ImportDetail {
-    /// The tool, with its version where the file has it.
+    /// The tool, with its version if the file has it.
     pub tool: String,
-    /// What was typed; null where the file does not say.
+    /// The command line; null if not in the file.
     pub command: Option<String>,
-    /// How coarse its values are.
+    /// Width of a bucket of its histogram.
     pub bucket_ns: u64,
 }
 
-/// A result, and what its file says of the host.
+/// A result, and what its file says about the host.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Imported {
     /// The host, as far as it is known.
     pub host: HostState,
-    /// The result.
+    /// The result of the measurement.
     pub measured: Measured,
 }
 
-/// Reads a result. `name` is the file's, for messages.
+/// Reads a result. `name` is the name of the file, for messages.
 pub fn read(name: &str, text: &str) -> Result<Imported, Error> {
     let begins = text.trim_start();
     if begins.starts_with('{') {
@@ -54,18 +54,18 @@ pub fn read(name: &str, text: &str) -> Result<Imported, Error> {
     } else {
         Err(Error::invalid(
             name,
-            "it is neither JSON of cyclictest or oslat (--json) nor a histogram of rtla timerlat hist or rtla osnoise hist",
+            "it is neither JSON of cyclictest or oslat (--json) nor output of rtla timerlat hist or rtla osnoise hist",
         ))
     }
 }
 
-/// One series of a file: values in buckets, and what lies above them.
+/// One series of a file: values in buckets, and those above them.
 #[derive(Clone, Debug, Default)]
 struct Column {
     name: String,
-    /// (lowest value in ns, count)
+    /// Pairs of the lowest value of a bucket in ns and its count.
     buckets: Vec<(u64, u64)>,
-    /// Samples above the buckets.
+    /// Number of samples above the buckets.
     above: u64,
     min_ns: Option<u64>,
     max_ns: Option<u64>,
@@ -94,13 +94,12 @@ impl Column {
         Term::new(self.name.clone(), series, None, None)
     }
 
-    /// A refusal for want of values, not of samples, is the file's doing: says so.
+    /// Rewords a refusal that comes from values missing in the file, not from too few samples.
     fn say_what_was_lost(&self, quantile: &mut QuantileEstimate, n: u64) {
         let enough = quantile.quantile.parse().is_ok_and(|q| n >= minimum_samples(q));
         if self.above > 0 && enough && quantile.refused_because.is_some() {
             let why = format!(
-                "{} or its confidence interval reaches the {} largest of {n} samples, whose values the file does not \
-                 have",
+                "{} or its confidence interval lies among the {} largest of {n} samples, which the file does not contain",
                 quantile.quantile, self.above
             );
             quantile.refused_because = Some(why);
@@ -108,7 +107,7 @@ impl Column {
     }
 }
 
-/// A file's columns and what stands around them.
+/// The columns of a file, and the lines around them.
 struct Found {
     tool: String,
     command: Option<String>,
@@ -124,7 +123,7 @@ struct Found {
 
 impl Found {
     fn imported(self) -> Imported {
-        let why = "the file does not say";
+        let why = "not in the file";
         let host = HostState {
             cpu_model: Reading::unknown(why),
             cpus_online: Reading::unknown(why),
@@ -199,7 +198,7 @@ mod tests {
             let found = term.raw.quantiles.iter().find(|of| of.quantile == name).unwrap();
             found.refused_because.clone().unwrap()
         };
-        assert!(why("p99").contains("reaches the 50 largest of 1000 samples"), "{}", why("p99"));
+        assert!(why("p99").contains("among the 50 largest of 1000 samples"), "{}", why("p99"));
         assert_eq!(why("p99.9"), "1000 samples; p99.9 needs 3688");
     }
 }

@@ -10,7 +10,7 @@ use super::{Column, Found, Imported};
 use crate::Error;
 use crate::measured::{Mark, MarkKind};
 
-/// The keys that matter; others may come.
+/// The keys that matter; others are ignored.
 #[derive(Deserialize)]
 struct File {
     file_version: u32,
@@ -19,7 +19,7 @@ struct File {
     #[serde(rename = "rt_test_version:")]
     version: Option<String>,
     sysinfo: Option<Sysinfo>,
-    /// 1: values are nanoseconds (cyclictest -N); else microseconds.
+    /// 1 if values are in ns (cyclictest -N), otherwise they are in us.
     #[serde(default)]
     resolution_in_ns: u32,
     thread: BTreeMap<String, Thread>,
@@ -34,9 +34,9 @@ struct Sysinfo {
 struct Thread {
     #[serde(default)]
     histogram: BTreeMap<String, u64>,
-    /// Of cyclictest.
+    /// Number of cycles, written by cyclictest.
     cycles: Option<u64>,
-    /// Of oslat, in seconds.
+    /// Duration in seconds, written by oslat.
     duration: Option<f64>,
     min: Option<u64>,
     max: Option<u64>,
@@ -51,7 +51,7 @@ pub(super) fn read(name: &str, text: &str) -> Result<Imported, Error> {
         return Err(Error::invalid(name, format!("its file_version is {}; version 1 is read", file.file_version)));
     }
     if file.thread.is_empty() {
-        return Err(Error::invalid(name, "there is no thread in it"));
+        return Err(Error::invalid(name, "it contains no thread"));
     }
     // cyclictest counts cycles, oslat states how long it ran.
     let is_oslat = file.thread.values().all(|thread| thread.duration.is_some());
@@ -69,13 +69,13 @@ pub(super) fn read(name: &str, text: &str) -> Result<Imported, Error> {
     let longest = file.thread.values().filter_map(|thread| thread.duration).fold(0.0, f64::max);
     let (counts, blind_spot) = if is_oslat {
         (
-            "gaps in a spinning loop, by its time-stamp counter; every round is a sample",
+            "gaps in a busy loop, by the time stamp counter; every pass is a sample",
             "which thread or interrupt caused a gap",
         )
     } else {
         (
             "lateness of a periodic timer; CLOCK_MONOTONIC",
-            "periods that a late wake-up swallowed: they are skipped and not counted",
+            "periods that a late wake-up covers: they are skipped and not counted",
         )
     };
     let found = Found {
@@ -87,7 +87,7 @@ pub(super) fn read(name: &str, text: &str) -> Result<Imported, Error> {
         bucket_ns: unit,
         duration_ns: (longest * 1e9) as u64,
         columns,
-        kernel: Reading::or_unknown(file.sysinfo.and_then(|info| info.release), "the file does not say"),
+        kernel: Reading::or_unknown(file.sysinfo.and_then(|info| info.release), "not in the file"),
         marks,
     };
     Ok(found.imported())
@@ -102,7 +102,7 @@ fn column(
 ) -> Result<(Column, Option<Mark>), Error> {
     let bucket = |(value, count): (&String, &u64)| {
         let value = value.parse::<u64>().ok().and_then(|value| value.checked_mul(unit));
-        let wrong = || Error::invalid(name, format!("thread {number}: a bucket of the histogram is no number"));
+        let wrong = || Error::invalid(name, format!("thread {number}: a bucket of the histogram is not a number"));
         value.map(|value| (value, *count)).ok_or_else(wrong)
     };
     let mut buckets = thread.histogram.iter().map(bucket).collect::<Result<Vec<_>, _>>()?;
@@ -118,7 +118,7 @@ fn column(
         {
             buckets.pop();
             above = count;
-            mark = Some(format!("{label}: {count} gaps are of {top} ns or more; the file does not say how long"));
+            mark = Some(format!("{label}: {count} gaps are of {top} ns or more; not in the file how long"));
         }
     } else if let Some(cycles) = thread.cycles
         && cycles > counted
@@ -129,7 +129,9 @@ fn column(
                 "{label}: the file has no sample in a histogram, so there are no quantiles: cyclictest ran without -h, \
                  or all {cycles} samples were above it"
             ),
-            _ => format!("{label}: {above} of {cycles} samples were above the histogram, and are missing in the file"),
+            _ => format!(
+                "{label}: {above} of {cycles} samples were above the range of the histogram and are missing in the file"
+            ),
         });
     }
     let column = Column {

@@ -6,7 +6,7 @@ use tester::host::Reading;
 use super::{Column, Found, Imported};
 use crate::Error;
 
-/// Whether a line is the first of such a text.
+/// Whether a line is the first of rtla's output.
 pub(super) fn is_heading(line: &str) -> bool {
     line.starts_with("# RTLA timerlat histogram") || line.starts_with("# RTLA osnoise histogram")
 }
@@ -51,8 +51,9 @@ pub(super) fn read(name: &str, text: &str) -> Result<Imported, Error> {
                     "max:" => column.max_ns = scaled,
                     _ => {
                         let at = first.parse::<u64>().ok().and_then(|at| at.checked_mul(unit));
-                        let at = at.ok_or_else(|| wrong(number, format!("{first:?} is no value of the histogram")))?;
-                        let count = value.ok_or_else(|| wrong(number, "a count is no number".into()))?;
+                        let at =
+                            at.ok_or_else(|| wrong(number, format!("{first:?} is not a value of the histogram")))?;
+                        let count = value.ok_or_else(|| wrong(number, "a count is not a number".into()))?;
                         column.buckets.push((at, count));
                     }
                 }
@@ -60,29 +61,31 @@ pub(super) fn read(name: &str, text: &str) -> Result<Imported, Error> {
         }
     }
     if columns.is_empty() {
-        return Err(Error::invalid(name, "it has no line of column names (\"Index …\"): leave out --no-header"));
+        return Err(Error::invalid(
+            name,
+            "it has no line with column names (\"Index …\"): run rtla without --no-header",
+        ));
     }
     let found = Found {
         counts: if tool == "timerlat" {
-            "lateness of a periodic timer: IRQ, of its interrupt's handler; Thr, of the thread that it wakes; Usr, of the \
-             return to user space"
+            "lateness of a periodic timer at three points: its interrupt handler (IRQ), the woken thread (Thr) and the return to user space (Usr)"
         } else {
-            "noise of each spinning loop's round, net of what it was interrupted by"
+            "noise in each pass of a busy loop, without nested interruptions"
         },
-        blind_spots: vec!["periods that a late wake-up swallowed: they are skipped and not counted".into()],
+        blind_spots: vec!["periods that a late wake-up covers: they are skipped and not counted".into()],
         tool: format!("rtla {tool}"),
         command: None,
         cpus,
         bucket_ns: unit.unwrap_or(1_000),
         duration_ns,
         columns,
-        kernel: Reading::unknown("the file does not say"),
+        kernel: Reading::unknown("not in the file"),
         marks: Vec::new(),
     };
     Ok(found.imported())
 }
 
-/// `0 00:10:01`: days, hours, minutes, seconds.
+/// Parses `0 00:10:01`: days, hours, minutes, seconds.
 fn duration(text: &str) -> Option<u64> {
     let (days, time) = text.trim().split_once(' ')?;
     let mut seconds = days.parse::<u64>().ok()?;

@@ -7,7 +7,7 @@ use super::udp::UdpEnd;
 use super::xsk::XskEnd;
 use crate::Error;
 
-/// Where the frames leave and arrive.
+/// One end of the path: where frames leave and arrive.
 pub(super) enum End {
     /// An AF_XDP socket; frames go to this address.
     Xsk(Box<XskEnd>, [u8; 6]),
@@ -23,7 +23,7 @@ pub(super) struct Back {
 }
 
 impl End {
-    /// Sends frame `sequence`; returns whether it was taken.
+    /// Sends frame `sequence`; returns whether the device accepted it.
     pub(super) fn send(&mut self, sequence: u32) -> bool {
         let stamps = Stamps { sequence, ..Stamps::default() };
         match self {
@@ -32,7 +32,7 @@ impl End {
         }
     }
 
-    /// Waits until `until` for frame `sequence` to come back. Others that come are thrown away: they are late.
+    /// Waits until `until` for frame `sequence` to come back. Other frames are late, and discarded.
     pub(super) fn back(&mut self, sequence: u32, until: Instant<Monotonic>) -> Result<Option<Back>, Error> {
         loop {
             let mut found = None;
@@ -60,7 +60,7 @@ impl End {
         }
     }
 
-    /// Sends back what comes until `until`.
+    /// Returns what arrives until `until`.
     pub(super) fn serve(&mut self, until: Instant<Monotonic>) -> Result<(), Error> {
         match self {
             Self::Xsk(end, _) => {
@@ -76,8 +76,8 @@ impl End {
         Ok(())
     }
 
-    /// Whether kernel busy polling, or interrupt suspension, can have an effect; `None` if that was not asked for,
-    /// or nothing has come yet.
+    /// Whether kernel busy polling or IRQ suspension can take effect; `None` if not requested, or if nothing has
+    /// arrived yet.
     pub(super) fn polls_driver(&self) -> Option<bool> {
         match self {
             Self::Xsk(end, _) => end.busy_poll(),
@@ -85,7 +85,7 @@ impl End {
         }
     }
 
-    /// The interface's address; for UDP there is none to be had, and none needed.
+    /// MAC address of the interface; a UDP socket needs none.
     pub(super) fn mac(&self) -> Option<[u8; 6]> {
         match self {
             Self::Xsk(end, _) => Some(end.mac()),

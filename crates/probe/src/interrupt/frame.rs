@@ -5,15 +5,15 @@
 //! ```
 //! Times are nanoseconds of `CLOCK_MONOTONIC`, big endian; 0 is unknown.
 
-/// Octets of the Ethernet header.
+/// Bytes of the Ethernet header.
 const ETHERNET: usize = 14;
 const MAGIC: [u8; 2] = *b"Aq";
-/// Octets after the Ethernet header.
+/// Bytes after the Ethernet header that carry the stamps.
 pub(super) const PAYLOAD: usize = 38;
-/// Octets of the whole frame as a device is given it: the shortest of Ethernet, 64 with its check sequence.
+/// Bytes of the whole frame as a device gets it: the shortest Ethernet frame, 64 with its check sequence.
 pub(super) const FRAME: usize = 60;
 
-/// The times that one frame was stamped with.
+/// The time stamps of one frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Stamps {
     pub sequence: u32,
@@ -24,7 +24,7 @@ pub(super) struct Stamps {
 }
 
 impl Stamps {
-    /// Into a payload of at least [`PAYLOAD`] octets.
+    /// Writes the stamps to a payload of at least [`PAYLOAD`] bytes.
     pub(super) fn write(&self, payload: &mut [u8]) {
         payload[..2].copy_from_slice(&MAGIC);
         payload[2..6].copy_from_slice(&self.sequence.to_be_bytes());
@@ -33,7 +33,7 @@ impl Stamps {
         }
     }
 
-    /// Out of a payload; `None` if it is none of ours.
+    /// Reads the stamps of a payload; `None` if it is not a frame of the probe.
     pub(super) fn read(payload: &[u8]) -> Option<Self> {
         let payload = payload.get(..PAYLOAD)?;
         if payload[..2] != MAGIC {
@@ -56,7 +56,7 @@ impl Stamps {
     }
 }
 
-/// Writes the Ethernet header and zeroes the rest of a frame.
+/// Writes the Ethernet header, and clears the rest of a frame.
 pub(super) fn lay_out(frame: &mut [u8], destination: [u8; 6], source: [u8; 6], ethertype: u16) {
     frame.fill(0);
     frame[..6].copy_from_slice(&destination);
@@ -69,12 +69,12 @@ pub(super) fn payload(frame: &[u8]) -> &[u8] {
     frame.get(ETHERNET..).unwrap_or_default()
 }
 
-/// The same, to be changed.
+/// The payload of a frame, for writing.
 pub(super) fn payload_mut(frame: &mut [u8]) -> &mut [u8] {
     frame.get_mut(ETHERNET..).unwrap_or_default()
 }
 
-/// Sends a frame back to where it came from.
+/// Swaps the addresses of a frame, to return it.
 pub(super) fn turn_round(frame: &mut [u8]) {
     if let Some((destination, rest)) = frame.split_at_mut_checked(6)
         && let Some(source) = rest.get_mut(..6)

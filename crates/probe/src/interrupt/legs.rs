@@ -6,7 +6,7 @@ use super::frame::Stamps;
 use crate::measured::Term;
 use crate::record::Recorder;
 
-/// Samples of each part.
+/// Samples of each part of the path.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Legs {
     out_arrival: Recorder,
@@ -15,12 +15,13 @@ pub(super) struct Legs {
     back_arrival: Recorder,
     back_pickup: Recorder,
     round_trip: Recorder,
-    /// Frames with a stamp that is missing, or before the one that it should follow.
+    /// Frames whose stamps are missing or in the wrong order.
     pub unusable: u64,
 }
 
 impl Legs {
-    /// A frame that came back: its stamps, its arrival (0 is unknown) and its pick-up. Returns the round trip.
+    /// Records a frame that came back: its stamps, its arrival (0 if unknown) and its pick-up. Returns the round
+    /// trip.
     pub(super) fn back(&mut self, stamps: &Stamps, arrived: u64, picked: u64) -> Option<Nanos> {
         let between = |from: u64, to: u64| {
             let known = from != 0 && to != 0;
@@ -59,18 +60,18 @@ impl Legs {
         round_trip
     }
 
-    /// Frames counted.
+    /// Number of counted frames.
     pub(super) fn len(&self) -> u64 {
         self.round_trip.len()
     }
 
-    /// The median of a part called so in the terms.
+    /// Sum of the medians of the parts.
     pub(super) fn sum_of_medians(&self) -> Option<Nanos> {
         let parts = [&self.out_arrival, &self.out_pickup, &self.turnaround, &self.back_arrival, &self.back_pickup];
         parts.into_iter().filter(|part| !part.is_empty()).map(Recorder::median).sum::<Option<Sum>>().map(|sum| sum.0)
     }
 
-    /// The terms. `stamp` names the place of the stamp on arrival: XDP, or the kernel's stack.
+    /// Converts the samples to terms. `stamp` names where the arrival was stamped: XDP, or the kernel's stack.
     pub(super) fn terms(&self, stamp: &str, refused: Option<&str>) -> Vec<Term> {
         [
             (format!("send to {stamp}"), &self.out_arrival),
@@ -87,7 +88,7 @@ impl Legs {
     }
 }
 
-/// `Nanos` has no sum of its own.
+/// Adds up `Nanos`, which has no sum of its own.
 struct Sum(Nanos);
 impl std::iter::Sum<Nanos> for Sum {
     fn sum<I: Iterator<Item = Nanos>>(parts: I) -> Self {

@@ -51,15 +51,15 @@ use legs::Legs;
 use udp::UdpEnd;
 use xsk::XskEnd;
 
-/// The shortest interval: about as long as a frame takes on its way.
+/// Shortest interval: about the time that a frame is under way.
 pub const SHORTEST_INTERVAL: Nanos = Nanos::from_micros(1);
 /// Frames that are sent first and not counted.
 const WARM_UP: u32 = 32;
-/// How long a frame may take to come back.
+/// Time after which a frame counts as lost.
 const LOST_AFTER: Nanos = Nanos::from_millis(100);
-/// The longest that an end waits without looking whether it is over.
+/// Longest wait of an end before it checks whether the run is over.
 const LOOK: Nanos = Nanos::from_millis(20);
-/// The longest that opening an end may take: attaching XDP, and binding after an earlier socket.
+/// Longest time to open an end: attaching XDP, and binding after an earlier socket.
 const OPEN_WITHIN: Duration = Duration::from_secs(10);
 /// Addresses in the lab.
 const NEAR: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), 5077);
@@ -68,18 +68,18 @@ const FAR: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 2), 5077);
 /// How the receiver waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wait {
-    /// poll(2) on an AF_XDP socket: an interrupt and a wake-up for each frame.
+    /// poll(2) on an AF_XDP socket: one interrupt and one wake-up per frame.
     Block,
-    /// Looking at the AF_XDP socket's ring again and again.
+    /// Polling the ring of the AF_XDP socket without rest.
     Spin,
-    /// Kernel busy polling (`SO_PREFER_BUSY_POLL`): each look runs the driver. In the lab on a UDP socket.
+    /// Kernel busy polling (`SO_PREFER_BUSY_POLL`): each poll runs the driver. In the lab, on a UDP socket.
     Busy,
-    /// Interrupt suspension: epoll_wait with `prefer_busy_poll` and `irq-suspend-timeout`. In the lab, on a UDP socket.
+    /// IRQ suspension: epoll_wait with `prefer_busy_poll` and `irq-suspend-timeout`. In the lab, on a UDP socket.
     Suspend,
 }
 
 impl Wait {
-    /// All of them.
+    /// All ways of waiting, for help texts and errors.
     pub const ALL: [Self; 4] = [Self::Block, Self::Spin, Self::Busy, Self::Suspend];
 
     fn never_sleeps(self) -> bool {
@@ -109,73 +109,73 @@ impl FromStr for Wait {
 /// Where the frames travel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Bed {
-    /// A veth pair, made for the run.
+    /// Over a veth pair, created for the run.
     Lab,
-    /// An interface whose frames come back by themselves.
+    /// Through an interface whose frames come back.
     Port {
-        /// Its name.
+        /// Name of the interface.
         interface: String,
-        /// The receive queue on which they come back.
+        /// Receive queue on which the frames come back.
         queue: u32,
-        /// Its network namespace, as `ip netns list` shows it; `None`: the one of the process.
+        /// Network namespace of the interface, as `ip netns list` shows it; `None` for that of the process.
         namespace: Option<String>,
-        /// Where frames are sent to.
+        /// Destination MAC address of the frames.
         destination: [u8; 6],
     },
 }
 
-/// The probe `interrupt`, and its settings.
+/// The probe `interrupt` and its settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Interrupt {
     /// Where the frames travel.
     pub bed: Bed,
     /// How the receiver waits.
     pub wait: Wait,
-    /// The receiver's CPU.
+    /// CPU of the receiver.
     pub cpu: usize,
-    /// The sender's CPU. With a port, sender and receiver are one thread, on `cpu`.
+    /// CPU of the sender. With a port, sender and receiver are one thread on `cpu`.
     pub sender: usize,
-    /// `SCHED_FIFO` at this priority; `None`: the normal class.
+    /// SCHED_FIFO priority; `None` for the normal class.
     pub priority: Option<u8>,
-    /// From one frame to the next.
+    /// Time from one frame to the next.
     pub interval: Nanos,
-    /// How long.
+    /// Duration of the measurement.
     pub duration: Nanos,
-    /// The load meanwhile, for the conditions.
+    /// Name of the load that runs meanwhile, for the conditions.
     pub load: String,
 }
 
-/// What only the probe `interrupt` knows.
+/// Results of the probe `interrupt` that are not distributions.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InterruptDetail {
-    /// `lab`, or the port.
+    /// `lab`, or the name of the port.
     pub bed: String,
     /// How the receiver waited.
     pub wait: String,
     /// What stamped the arrival: `XDP`, or the kernel's `stack` (for UDP sockets).
     pub stamped_by: String,
-    /// The sender's CPU, where on veth the receiver's NAPI runs too.
+    /// CPU of the sender, which on veth also runs the receiver's NAPI.
     pub sender_cpu: usize,
-    /// The receiver's CPU.
+    /// CPU of the receiver.
     pub receiver_cpu: usize,
-    /// Frames sent, those of the warm-up left out.
+    /// Frames sent, without those of the warm-up.
     pub sent: u64,
-    /// Frames of these that came back in time.
+    /// Number of these that came back in time.
     pub received: u64,
-    /// Frames of these that did not.
+    /// Number of these that did not come back in time.
     pub lost: u64,
-    /// Times at which a frame was due while an earlier one was still under way: not sent.
+    /// Frames not sent because an earlier one was still under way when they were due.
     pub missed: u64,
-    /// Frames whose stamps were incomplete or in the wrong order: not counted.
+    /// Frames not counted because stamps were missing or in the wrong order.
     pub unusable: u64,
-    /// The sum of the parts' medians; null without samples.
+    /// Sum of the medians of the parts; null without samples.
     pub sum_of_medians_ns: Option<u64>,
-    /// Whether polling reached the driver, where that was asked for.
+    /// Whether polling ran the driver, if that was requested.
     pub polls_driver: Reading<bool>,
 }
 
-/// What the threads bring home.
+/// Results of the threads.
 struct Ran {
     legs: Legs,
     sent: u64,
@@ -198,10 +198,9 @@ impl Probe for Interrupt {
             resolution_ns: 1,
             highest_ns: HIGHEST_NS,
             blind_spots: vec![
-                "the next frame is sent after the last one came back or was given up: a time at which one was due \
-                 meanwhile is counted as missed, and has no sample"
+                "the next frame is sent only after the last one came back or was given up; frames due in the meantime count as skipped and have no sample"
                     .into(),
-                "veth has no hardware: what a NIC adds (moderation, DMA, the interrupt's way) is not in it".into(),
+                "veth has no hardware, so the delays of a NIC (moderation, DMA, interrupt delivery) are not included".into(),
             ],
         }
     }
@@ -242,7 +241,7 @@ impl Probe for Interrupt {
     }
 }
 
-/// What both threads know.
+/// What both threads share.
 #[derive(Clone, Copy)]
 struct Shared<'a> {
     control: &'a Control,
@@ -251,7 +250,7 @@ struct Shared<'a> {
 }
 
 impl Shared<'_> {
-    /// Runs one thread's part, and says that it is over when that ends, well or not.
+    /// Runs one thread's part, and signals the end when it returns or panics.
     fn ending<T>(self, part: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let result = part();
         self.over.store(true, Ordering::Relaxed);
@@ -262,12 +261,12 @@ impl Shared<'_> {
     }
 }
 
-/// The receiver's name, by which its switches are known.
+/// Name of the receiving thread, by which its switches are recognized.
 const FAR_NAME: &str = "apus-irq-far";
 
 impl Interrupt {
-    /// In the lab, on `cpu`, from `sender`; normal class, a frame each 350 us (as in the interrupt-mode DPDK
-    /// slides, 2017), a second.
+    /// Measures in the lab on `cpu`, with frames from `sender`: normal class, one frame every 350 us (as in the
+    /// interrupt-mode DPDK slides, 2017), for one second.
     pub fn new(wait: Wait, cpu: usize, sender: usize) -> Self {
         Self {
             bed: Bed::Lab,
@@ -281,8 +280,8 @@ impl Interrupt {
         }
     }
 
-    /// The far end alone, in the network namespace `namespace` with an interface `dut0`, for another tester at the
-    /// near end: sends back what comes until `control` says stop. `opened` gets its address when it is ready.
+    /// Runs only the far end, in the network namespace `namespace` with an interface `dut0`, for another tester at
+    /// the near end: returns what arrives until `control` stops it. `opened` gets its address when it is ready.
     pub fn reflect(
         &self,
         control: &Control,
@@ -290,7 +289,7 @@ impl Interrupt {
         opened: &mpsc::Sender<Option<[u8; 6]>>,
     ) -> Result<(), Error> {
         self.check()?;
-        let memory_locked = Reading::unknown("not this thread's business");
+        let memory_locked = Reading::unknown("handled by another thread");
         let shared = Shared { control, over: &AtomicBool::new(false), memory_locked: &memory_locked };
         self.far(shared, namespace, opened).map(drop)
     }
@@ -298,19 +297,19 @@ impl Interrupt {
     fn check(&self) -> Result<(), Error> {
         if self.bed == Bed::Lab && self.wait.never_sleeps() && self.cpu == self.sender {
             return Err(Error::invalid(
-                format!("a receiver that waits by {} on the sender's CPU {}", self.wait, self.cpu),
+                format!("a receiver that waits by {} on the CPU of the sender, {}", self.wait, self.cpu),
                 "it would keep the sender from running; give them different CPUs",
             ));
         }
         if self.interval < SHORTEST_INTERVAL {
-            let why = format!("expected {SHORTEST_INTERVAL} or more");
+            let why = format!("expected at least {SHORTEST_INTERVAL}");
             return Err(Error::invalid(format!("an interval of {}", self.interval), why));
         }
         if self.wait == Wait::Suspend && self.bed != Bed::Lab {
             return Err(Error::lacking(
                 "suspend interrupts on a port",
-                "an AF_XDP socket in copy mode does not know its NAPI instance, and a UDP socket has no address there",
-                "measure it in the lab, or measure block and busy on the port",
+                "an AF_XDP socket in copy mode does not know its NAPI instance, and a UDP socket has no address on the port",
+                "omit --port to measure it in the lab, or use --wait block or busy on the port",
             ));
         }
         Ok(())
@@ -339,7 +338,7 @@ impl Interrupt {
         }
     }
 
-    /// The lab, if one is needed.
+    /// Creates the lab, if one is needed.
     fn bed_up(&self) -> Result<Option<Guard>, Error> {
         if self.bed != Bed::Lab {
             return Ok(None);
@@ -353,7 +352,7 @@ impl Interrupt {
         Ok(Some(lab.up()?))
     }
 
-    /// The far end's thread: says its address when it is open, and then sends back what comes.
+    /// The thread of the far end: reports its address when open, and then returns what arrives.
     fn far(
         &self,
         shared: Shared<'_>,
@@ -376,7 +375,7 @@ impl Interrupt {
         Ok((conditions, end.polls_driver()))
     }
 
-    /// The near end's thread: sends, waits for the answer, and keeps the samples.
+    /// The thread of the near end: sends, waits for the answer, and keeps the samples.
     fn near(
         &self,
         shared: Shared<'_>,
@@ -476,22 +475,20 @@ impl Interrupt {
         marks.extend(terms.iter().filter_map(|term| suspicion(&term.name, &term.raw)));
         let asked = matches!(self.wait, Wait::Busy | Wait::Suspend);
         let polls_driver = match polls {
-            _ if !asked => Reading::unknown("not asked for"),
+            _ if !asked => Reading::unknown("not requested"),
             Some(effect) => Reading::known(effect),
-            None => Reading::unknown("too few frames came to tell"),
+            None => Reading::unknown("too few frames arrived to judge"),
         };
         if asked && polls != Some(true) {
             let text = format!(
-                "{}: the socket does not know its NAPI instance, so polling it does not run the driver; the figures are \
-                 those of the deferral without it",
+                "{}: the socket does not know its NAPI instance, so polling it does not run the driver; the figures show deferral without busy polling",
                 self.variant()
             );
             marks.push(Mark::new(MarkKind::NotAvailable, text));
         }
         if ran.legs.len() == 0 {
             let (sent, warm_up) = (ran.sent, ran.warm_up);
-            let text =
-                format!("{}: no frame came back of {sent} that were sent after {warm_up} to warm up", self.variant());
+            let text = format!("{}: none of {sent} frames came back after a warm-up of {warm_up}", self.variant());
             marks.push(Mark::new(MarkKind::Suspect, text));
         }
         if let Some(why) = watcher.not_traced() {

@@ -18,40 +18,41 @@ use super::frame::{PAYLOAD, Stamps};
 use super::sys;
 use crate::Error;
 
-/// Frames that one poll of the driver takes.
+/// Frames per poll of the driver.
 const BUDGET: u16 = 64;
-/// How long a blocking call would poll; ours do not block, but 0 would switch it off.
+/// Time that a blocking call would poll. Calls here do not block, but 0 would disable busy polling.
 const BUSY_US: i32 = 50;
-/// For interrupt suspension: the settings of the series that brought it ("Suspend IRQs during application busy
-/// periods", v9): defer 100, suspend for 20 ms at the most; flush after 20 us, its lowest but one.
+/// Settings for IRQ suspension from the patch series that added it ("Suspend IRQs during application busy periods",
+/// v9): defer 100, suspend for at most 20 ms, flush after 20 us, its second lowest value.
 const SUSPEND: [(&str, u64); 3] =
     [("defer-hard-irqs", 100), ("gro-flush-timeout", 20_000), ("irq-suspend-timeout", 20_000_000)];
-/// For busy polling: what keeps the interrupt masked from poll to poll.
+/// Settings that keep the interrupt masked from one busy poll to the next.
 const BUSY: [(&str, u64); 2] = [("defer-hard-irqs", 2), ("gro-flush-timeout", 200_000)];
 
-/// One socket.
+/// A UDP socket at one end.
 pub(super) struct UdpEnd {
     socket: UdpSocket,
     wait: Wait,
     epoll: OwnedFd,
-    /// What to take off `CLOCK_REALTIME` for `CLOCK_MONOTONIC`.
+    /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC` in ns.
     offset: i128,
 }
 
-/// A datagram that was received.
+/// A received datagram.
 pub(super) struct Datagram {
     octets: [u8; PAYLOAD],
     pub arrived: u64,
 }
 
 impl UdpEnd {
-    /// From `own` to `peer` in the network namespace of the calling thread; it receives from queue 0 of `interface`.
+    /// Opens a socket from `own` to `peer` in the network namespace of the calling thread; it receives from queue 0
+    /// of `interface`.
     pub(super) fn open(interface: &str, own: SocketAddrV4, peer: SocketAddrV4, wait: Wait) -> Result<Self, Error> {
         let failed = |what: &str, e: std::io::Error| Error::system(format!("{what} for UDP on {interface}"), e);
         let socket = UdpSocket::bind(own).map_err(|e| failed("bind a socket", e))?;
         socket.connect(peer).map_err(|e| failed("connect a socket", e))?;
         socket.set_nonblocking(true).map_err(|e| failed("make a socket non-blocking", e))?;
-        sys::stamp_arrivals(&socket).map_err(|e| failed("ask for time stamps", e))?;
+        sys::stamp_arrivals(&socket).map_err(|e| failed("enable time stamps", e))?;
         let instance = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| failed("open an epoll", e.into()))?;
         match wait {
             Wait::Block | Wait::Spin => {}
@@ -62,16 +63,16 @@ impl UdpEnd {
                     (sys::SO_BUSY_POLL, BUSY_US),
                     (sys::SO_BUSY_POLL_BUDGET, BUDGET.into()),
                 ] {
-                    sys::set_int(&socket, option, value).map_err(|e| failed("switch busy polling on", e))?;
+                    sys::set_int(&socket, option, value).map_err(|e| failed("enable busy polling", e))?;
                 }
             }
             Wait::Suspend => {
                 defer(interface, &SUSPEND)?;
                 sys::epoll_busy_poll(&instance, 0, BUDGET, true).map_err(|e| {
                     Error::lacking(
-                        "have an epoll suspend interrupts",
+                        "suspend interrupts through epoll",
                         e,
-                        "Linux 6.13 or newer has it (CONFIG_NET_RX_BUSY_POLL); it needs CAP_NET_ADMIN",
+                        "use Linux 6.13 or later with CONFIG_NET_RX_BUSY_POLL, and run with CAP_NET_ADMIN",
                     )
                 })?;
             }
@@ -87,7 +88,7 @@ impl UdpEnd {
         sys::get_int(&self.socket, sys::SO_INCOMING_NAPI_ID).is_ok_and(|id| id > 0)
     }
 
-    /// Sends a datagram with `stamps`, stamped as late as can be; returns the stamp.
+    /// Sends a datagram with `stamps`, stamped as late as possible; returns the stamp.
     pub(super) fn send(&self, mut stamps: Stamps) -> Option<u64> {
         let mut octets = [0; PAYLOAD];
         stamps.sent = LinuxCpu.now().as_nanos();
@@ -95,7 +96,7 @@ impl UdpEnd {
         self.socket.send(&octets).is_ok().then_some(stamps.sent)
     }
 
-    /// Sends a datagram back with the far end's stamps.
+    /// Returns a datagram with the stamps of the far end.
     pub(super) fn answer(&self, received: &Datagram, picked: u64) {
         let Some(stamps) = self.stamps(received) else { return };
         let mut octets = [0; PAYLOAD];
@@ -105,7 +106,7 @@ impl UdpEnd {
         let _ = self.socket.send(&octets);
     }
 
-    /// Waits for a datagram until `until`, in the way of this end; returns it with the time of pick-up.
+    /// Waits for a datagram until `until`; returns it with the time of pick-up.
     pub(super) fn receive(&mut self, until: Instant<Monotonic>) -> Result<Option<(Datagram, u64)>, Error> {
         loop {
             if let Some(received) = self.take()? {
@@ -140,17 +141,19 @@ impl UdpEnd {
         Ok(Some((Datagram { octets, arrived }, picked)))
     }
 
-    /// The stamps that a datagram carries.
+    /// The stamps of a datagram.
     pub(super) fn stamps(&self, received: &Datagram) -> Option<Stamps> {
         Stamps::read(&received.octets)
     }
 }
 
-/// Sets the NAPI instance of queue 0 of an interface of our own lab: it goes with the lab, so there is nothing to
-/// take back, and no journal.
+/// Sets the NAPI instance of queue 0 of an interface in the lab. It disappears with the lab, so it needs no journal
+/// and no rollback.
 fn defer(interface: &str, fields: &[(&str, u64)]) -> Result<(), Error> {
     let what = || format!("set the NAPI of {interface}");
-    let of_host = |error: host::knob::Error| Error::lacking(what(), error, "see ip link, and the kernel's version");
+    let of_host = |error: host::knob::Error| {
+        Error::lacking(what(), error, "check the interface with ip link, and the version of the kernel")
+    };
     let access = Access::live().map_err(of_host)?;
     let knob = Knob(Napi::new(interface, 0));
     let wanted = Value::fields(fields.iter().copied());
@@ -160,10 +163,10 @@ fn defer(interface: &str, fields: &[(&str, u64)]) -> Result<(), Error> {
     if verdict.is_good() {
         return Ok(());
     }
-    Err(Error::lacking(what(), format!("wanted {wanted}, found {:?}", verdict.now()), "a newer kernel may have it"))
+    Err(Error::lacking(what(), format!("wanted {wanted}, found {:?}", verdict.now()), "try a newer kernel"))
 }
 
-/// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC`, from the closest of some tries.
+/// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC`, from the closest of several attempts.
 fn offset() -> i128 {
     let now = |clock| {
         let time = clock_gettime(clock);

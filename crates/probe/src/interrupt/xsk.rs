@@ -18,15 +18,15 @@ use crate::Error;
 
 /// Frames taken from the ring at a time.
 const BATCH: usize = 64;
-/// Slots beyond what the rings hold.
+/// Slots of the pool beyond those that fill the rings.
 const SPARE: u32 = 256;
-/// Kernel busy polling: the budget and the deferral that the kernel documentation (networking/napi, "Busy
-/// polling") and DPDK's net_af_xdp have by default.
+/// Budget and deferral of kernel busy polling: the defaults of the kernel documentation (networking/napi, "Busy
+/// polling") and of DPDK's net_af_xdp.
 const BUSY_BUDGET: u16 = 64;
 const BUSY_DEFERRAL: NapiDeferral =
     NapiDeferral { defer_hard_irqs: 2, gro_flush_timeout: units::Nanos::from_micros(200) };
 
-/// Sets [`BUSY_DEFERRAL`], by the machine's journal.
+/// Sets [`BUSY_DEFERRAL`], through the journal.
 fn defer(interface: &str, queue: u32) -> Result<Deferred, Error> {
     // An error of the host's brings a remedy of its own.
     let of_host = |error: String| {
@@ -42,9 +42,10 @@ fn defer(interface: &str, queue: u32) -> Result<Deferred, Error> {
     })
 }
 
-/// One socket on one queue.
+/// An AF_XDP socket on one queue.
 pub(super) struct XskEnd {
-    /// What busy polling needs of the port; taken back before the XDP program goes, and on veth the NAPI with it.
+    /// Settings for busy polling. Dropped (rolled back) before the XDP program, because on veth the NAPI instance
+    /// ends with it.
     _deferred: Option<Deferred>,
     device: AfXdpDevice,
     pool: Pool,
@@ -53,14 +54,14 @@ pub(super) struct XskEnd {
     wait: Wait,
 }
 
-/// A frame that was received: still in its slot.
+/// A received frame, still in its slot.
 pub(super) struct Received {
     frame: Frame,
     pub arrived: u64,
 }
 
 impl XskEnd {
-    /// On queue `queue` of `interface`, in the network namespace of the calling thread.
+    /// Opens a socket on queue `queue` of `interface`, in the network namespace of the calling thread.
     pub(super) fn open(interface: &str, queue: u32, wait: Wait) -> Result<Self, Error> {
         let busy = wait == Wait::Busy;
         let attached = Interface::attach(&InterfaceConfig {
@@ -78,17 +79,17 @@ impl XskEnd {
         Ok(Self { device, pool, batch: Vec::with_capacity(BATCH), mac, wait, _deferred: deferred })
     }
 
-    /// The interface's address.
+    /// MAC address of the interface.
     pub(super) fn mac(&self) -> [u8; 6] {
         self.mac
     }
 
-    /// Whether kernel busy polling has an effect; `None` as long as that is not known.
+    /// Whether kernel busy polling has an effect; `None` while unknown.
     pub(super) fn busy_poll(&self) -> Option<bool> {
         self.device.capabilities().busy_poll
     }
 
-    /// Sends a frame with `stamps`, stamped as late as can be; returns the stamp, or `None` if it was not taken.
+    /// Sends a frame with `stamps`, stamped as late as possible; returns the stamp, or `None` if it was not accepted.
     pub(super) fn send(&mut self, destination: [u8; 6], mut stamps: Stamps) -> Option<u64> {
         let mut frame = self.pool.take()?;
         if !self.pool.set_len(&mut frame, FRAME) {
@@ -103,7 +104,7 @@ impl XskEnd {
         self.flush().then_some(stamps.sent)
     }
 
-    /// Sends a frame back, with the far end's stamps if it is one of ours.
+    /// Returns a frame, with the stamps of the far end if it is a frame of the probe.
     pub(super) fn answer(&mut self, received: Received, picked: u64) {
         let Received { mut frame, arrived } = received;
         let octets = self.pool.bytes_mut(&mut frame);
@@ -117,7 +118,7 @@ impl XskEnd {
         self.flush();
     }
 
-    /// Whether all of the batch was taken; what was not is given up.
+    /// Whether the whole batch was accepted; the rest is discarded.
     fn flush(&mut self) -> bool {
         let all = self.batch.len();
         let sent = self.device.tx(0, &mut self.pool, &mut self.batch);
@@ -126,7 +127,7 @@ impl XskEnd {
         sent == all
     }
 
-    /// Waits for frames until `until`, in the way of this end, and returns them with the time of pick-up.
+    /// Waits for frames until `until`; returns them with the time of pick-up.
     pub(super) fn receive(&mut self, until: Instant<Monotonic>) -> Result<(Vec<Received>, u64), Error> {
         loop {
             if let Some(received) = self.take() {
@@ -160,12 +161,12 @@ impl XskEnd {
         Some((frames.collect(), picked))
     }
 
-    /// The stamps that a frame carries.
+    /// The stamps of a frame.
     pub(super) fn stamps(&self, received: &Received) -> Option<Stamps> {
         Stamps::read(payload(self.pool.bytes(&received.frame)))
     }
 
-    /// Gives a frame's slot back.
+    /// Returns the slot of a frame to the pool.
     pub(super) fn done(&mut self, received: Received) {
         self.pool.give(received.frame);
     }

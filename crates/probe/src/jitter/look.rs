@@ -11,17 +11,17 @@ use crate::Control;
 use crate::cause::{Cause, Evidence, Explanation, Watcher};
 use crate::ring::Ring;
 
-/// Disturbances on their way to be explained.
+/// Disturbances that may wait to be explained.
 const PENDING: usize = 1 << 14;
-/// Disturbances that are reported one by one.
+/// Disturbances that are reported individually.
 const REPORTED: usize = 32;
 
-/// Between the measuring thread of one CPU and the one that looks on.
+/// Connects the measuring thread of one CPU with the observer.
 #[derive(Debug)]
 pub(super) struct Channel {
-    /// Disturbances.
+    /// Disturbances to be explained.
     pub disturbances: Ring<4>,
-    /// The measuring thread's id; 0 until it is known.
+    /// Identifier of the measuring thread; 0 until it is known.
     pub tid: AtomicU32,
 }
 
@@ -47,7 +47,7 @@ impl Looker {
         Self { watcher, totals: HashMap::new(), largest: Vec::new(), unexplained: 0, named: false }
     }
 
-    /// Takes what has come since the last time.
+    /// Takes what has arrived since the last call.
     pub(super) fn fetch(&mut self, channel: &Channel, control: &Control) {
         let tid = channel.tid.load(Ordering::Relaxed);
         if tid != 0 && !self.named {
@@ -91,12 +91,12 @@ impl Looker {
         }
     }
 
-    /// The explanation of the disturbance with the gap that began at `from`, if it is among the largest.
+    /// The explanation of the disturbance whose gap began at `from`, if it is among the largest.
     pub(super) fn explanation(&self, from: Instant<Monotonic>) -> Option<&Explanation> {
         self.largest.iter().find(|(of, _)| of.from <= from && from < of.to).map(|(_, explanation)| explanation)
     }
 
-    /// The main causes, and the largest disturbances of a run that began at `begin`.
+    /// The main causes and the largest disturbances of a run that began at `begin`.
     pub(super) fn result(self, begin: Instant<Monotonic>) -> (Vec<CauseTotal>, Vec<Explained>) {
         let mut causes: Vec<CauseTotal> = self.totals.into_values().collect();
         causes.sort_by(|a, b| b.away_ns.cmp(&a.away_ns).then_with(|| a.cause.cmp(&b.cause)));
@@ -111,8 +111,8 @@ impl Looker {
     }
 }
 
-/// By this name the measuring thread is known in sched_switch: pids there are those of the initial
-/// namespace, which a container does not know.
+/// Name of the measuring thread, by which sched_switch identifies it: its pids are those of the initial namespace,
+/// which a container does not know.
 pub(super) fn thread_name(cpu: usize) -> String {
     format!("apus-jitter-{cpu}")
 }

@@ -45,39 +45,39 @@ use look::{Channel, Looker, thread_name};
 pub use packets::{Packets, Traffic};
 use spin::{Look, Spun, spin};
 
-/// The longest round that may be asked to be no gap: there is a counter for each nanosecond below.
+/// Longest value of `gap_over`: each nanosecond below it has a counter.
 pub const LONGEST_ROUND: Nanos = Nanos::from_micros(100);
-/// Arrivals that the back-filled series supposes: one each microsecond.
+/// Interval of the hypothetical arrivals in the back-filled series.
 const ARRIVALS: Nanos = Nanos::from_micros(1);
-/// How often events and gaps are fetched.
+/// Time between two fetches of events and gaps.
 const FETCH: Duration = Duration::from_millis(5);
-/// How long the loop is run to know its own cost.
+/// Time to measure the loop's own cost.
 const OWN_COST: Nanos = Nanos::from_millis(20);
 
-/// The probe `jitter`, and its settings.
+/// The probe `jitter` and its settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Jitter {
-    /// The CPUs to spin on, one thread each, all at the same time.
+    /// CPUs on which to busy-loop, one thread each, at the same time.
     pub cpus: Vec<usize>,
-    /// `SCHED_FIFO` at this priority; `None`: the normal class.
+    /// SCHED_FIFO priority; `None` for the normal class.
     pub priority: Option<u8>,
-    /// How long.
+    /// Duration of the measurement.
     pub duration: Nanos,
-    /// Rounds longer than this are gaps; at most [`LONGEST_ROUND`].
+    /// Passes of the loop longer than this are gaps; at most [`LONGEST_ROUND`].
     pub gap_over: Nanos,
-    /// Disturbances longer than this are explained: gaps, those with less than 5 us between them taken
-    /// together, since in a storm of interrupts no single gap is long.
+    /// Disturbances longer than this are explained. Gaps less than 5 us apart are one disturbance, because in a storm
+    /// of interrupts no single gap is long.
     pub explain_over: Nanos,
-    /// How causes are looked for.
+    /// How causes are found.
     pub causes: Causes,
-    /// Whom the gaps are reckoned for.
+    /// Traffic for which lost packets are computed.
     pub traffic: Traffic,
-    /// The load meanwhile, for the conditions.
+    /// Name of the load that runs meanwhile, for the conditions.
     pub load: String,
 }
 
 impl Jitter {
-    /// On `cpu`, normal class, 10 s; gaps from 1 us on, explained from 10 us on.
+    /// Measures on `cpu` in the normal class for 10 s; gaps from 1 us, explained from 10 us.
     pub fn new(cpu: usize) -> Self {
         Self {
             cpus: vec![cpu],
@@ -94,11 +94,11 @@ impl Jitter {
     fn check(&self) -> Result<(), Error> {
         if self.gap_over == Nanos::ZERO || self.gap_over > LONGEST_ROUND {
             let why = format!("expected 1ns to {LONGEST_ROUND}");
-            return Err(Error::invalid(format!("gaps from {} on", self.gap_over), why));
+            return Err(Error::invalid(format!("--gap-over {}", self.gap_over), why));
         }
         if self.explain_over < self.gap_over {
-            let why = format!("only gaps can be explained, and they begin at {}", self.gap_over);
-            return Err(Error::invalid(format!("explaining what is above {}", self.explain_over), why));
+            let why = format!("only gaps can be explained, and they start at {}", self.gap_over);
+            return Err(Error::invalid(format!("--explain-over {}", self.explain_over), why));
         }
         self.traffic.check()
     }
@@ -120,51 +120,51 @@ impl Jitter {
     }
 }
 
-/// What only the probe `jitter` knows.
+/// Results of the probe `jitter` that are not distributions.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JitterDetail {
-    /// Rounds longer than this are gaps.
+    /// Passes of the loop longer than this are gaps.
     pub gap_over_ns: u64,
     /// Disturbances longer than this are explained.
     pub explain_over_ns: u64,
-    /// By CPU.
+    /// Results by CPU.
     pub cpus: Vec<JitterCpu>,
 }
 
-/// One CPU's gaps. Work and gaps add up to the run.
+/// The gaps of one CPU. Work and gaps add up to the run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JitterCpu {
-    /// The CPU.
+    /// Number of the CPU.
     pub cpu: usize,
-    /// From the first reading of the clock to the last.
+    /// Time from the first reading of the clock to the last.
     pub run_ns: u64,
-    /// Rounds that were no gaps.
+    /// Passes of the loop that were not gaps.
     pub rounds: u64,
-    /// Time in them.
+    /// Time in these passes.
     pub work_ns: u64,
-    /// The median of them: how finely the loop looks; null without any.
+    /// Their median, which is the resolution of the measurement; null without any.
     pub round_median_ns: Option<u64>,
-    /// Gaps.
+    /// Number of gaps.
     pub gaps: u64,
-    /// Time in them.
+    /// Time in gaps.
     pub gaps_ns: u64,
-    /// Gaps longer than `explain_over_ns`.
+    /// Number of gaps longer than `explain_over_ns`.
     pub large_gaps: u64,
-    /// Time in them.
+    /// Time in these gaps.
     pub large_gaps_ns: u64,
-    /// Disturbances without an explanation, because too many came at once or no one looked.
+    /// Disturbances without an explanation, because too many came at once or nothing was recorded.
     pub unexplained: u64,
     /// Readings of the clock that were earlier than the one before.
     pub backwards: u64,
-    /// What the explanations rest on.
+    /// The evidence of the explanations.
     pub evidence: Evidence,
-    /// The main causes of the disturbances, the one with most time first.
+    /// The main causes of the disturbances, that with the most time first.
     pub causes: Vec<CauseTotal>,
     /// The largest disturbances, the longest first.
     pub largest: Vec<Explained>,
-    /// What the gaps would have meant for packets.
+    /// Effect of the gaps on packets.
     pub packets: Packets,
 }
 
@@ -174,25 +174,25 @@ pub struct JitterCpu {
 pub struct CauseTotal {
     /// The cause.
     pub cause: Cause,
-    /// Disturbances of which it is the main cause.
+    /// Number of disturbances with this main cause.
     pub disturbances: u64,
-    /// The sum of their gaps.
+    /// Total length of their gaps.
     pub away_ns: u64,
-    /// The longest of them, without the time that the loop ran in between.
+    /// Longest of them, without the time that the loop ran in between.
     pub largest_ns: u64,
 }
 
-/// A disturbance, explained: one gap, or several with less than 5 us between them.
+/// An explained disturbance: one gap, or several less than 5 us apart.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Explained {
     /// When it began, from the start of the run.
     pub at_ns: u64,
-    /// From its beginning to its end; the sum of its gaps is the explanation's length.
+    /// Time from its beginning to its end; the length of the explanation is the sum of its gaps.
     pub span_ns: u64,
-    /// Its gaps.
+    /// Number of gaps.
     pub gaps: u64,
-    /// Its cause.
+    /// Its explanation.
     pub explanation: Explanation,
 }
 
@@ -200,17 +200,15 @@ impl Probe for Jitter {
     fn counter(&self) -> Counter {
         Counter {
             counts: format!(
-                "from one reading of CLOCK_MONOTONIC to the next in a loop that does nothing else; longer than {} \
-                 is a gap; back-filled: what an arrival each {ARRIVALS} waits until the loop looks",
+                "from one reading of CLOCK_MONOTONIC to the next in a loop that does nothing else; longer than {} is a gap; back-filled: the wait of a packet every {ARRIVALS} until the loop polls",
                 self.gap_over
             ),
             resolution_ns: 1,
             highest_ns: HIGHEST_NS,
             blind_spots: vec![
-                "nothing hides between rounds; but the loop touches little memory, so caches that others empty \
-                 cost it less than they cost a loop that works"
+                "no gap is missed, but the loop touches little memory: caches flushed by others cost it less than they cost a real worker"
                     .into(),
-                "the loop keeps its CPU awake and at speed: what a sleep or a low frequency costs is not in it".into(),
+                "the loop keeps its CPU awake and at full speed: the costs of sleeping or of a low frequency are not included".into(),
             ],
         }
     }
@@ -222,8 +220,8 @@ impl Probe for Jitter {
         if self.causes == Causes::Trace
             && let Some(why) = lookers.iter().find_map(|looker| looker.watcher.not_traced())
         {
-            let fix = "run as root, or look for causes by counters (--causes counters)";
-            return Err(Error::lacking("look for causes with tracepoints alone", why, fix));
+            let fix = "run as root, or find causes by counters (--causes counters)";
+            return Err(Error::lacking("find causes by tracepoints", why, fix));
         }
         let channels: Vec<Channel> = self.cpus.iter().map(|_| Channel::new()).collect();
         let ended = AtomicBool::new(false);
@@ -268,7 +266,7 @@ impl Probe for Jitter {
     }
 }
 
-/// What a measuring thread brings home.
+/// Results of a measuring thread.
 struct Ran {
     cpu: usize,
     conditions: Conditions,
@@ -277,7 +275,7 @@ struct Ran {
 }
 
 impl Jitter {
-    /// One CPU's thread.
+    /// Measures on one CPU, in its own thread.
     fn measure(
         &self,
         cpu: usize,
@@ -309,7 +307,7 @@ impl Jitter {
             marks.push(Mark::new(MarkKind::NotAvailable, format!("no tracepoints: {why}")));
         }
         if lookers.iter().any(|looker| looker.watcher.evidence() == Evidence::Trace) {
-            let text = "tracepoints were on: each event cost the measured CPU some hundred nanoseconds more";
+            let text = "tracepoints were on: each event cost the measured CPU some hundred nanoseconds";
             marks.push(Mark::new(MarkKind::Note, text));
         }
         marks
@@ -339,7 +337,7 @@ impl Jitter {
             marks.extend(suspicion(&name, &term.raw));
             terms.push(term);
             if let (None, Some((from, gap))) = (&exceeded, of.spun.over) {
-                let unknown = || "its disturbance was not among those that were explained".to_owned();
+                let unknown = || "its disturbance was not among the explained ones".to_owned();
                 exceeded = Some(Exceeded {
                     threshold_ns: control.fail_over.unwrap_or(Nanos::ZERO).as_nanos(),
                     sample_ns: gap.as_nanos(),
@@ -355,7 +353,7 @@ impl Jitter {
             settings: self.settings(),
             counter: self.counter(),
             overhead: vec![Overhead {
-                what: "one round of the loop: reading the clock and counting the round before; no shorter gap shows"
+                what: "one pass of the loop: reading the clock and counting the previous pass; shorter gaps cannot be seen"
                     .into(),
                 median_ns: own_cost.median().unwrap_or(Nanos::ZERO).as_nanos(),
                 in_samples: true,
@@ -384,8 +382,8 @@ fn term(name: &str, spun: &Spun, run: Nanos, refused: Option<&str>) -> Term {
     Term::new(name, spun.gaps.series(refused), Some(arrivals(spun).series(refused)), Some(blocked))
 }
 
-/// What arrivals, one each [`ARRIVALS`], wait until the loop looks: in a gap of length g those of g, g - 1 us,
-/// g - 2 us…; outside gaps half a round.
+/// Waits of hypothetical arrivals, one every [`ARRIVALS`], until the loop polls: in a gap of length g they are g, g -
+/// 1 us, g - 2 us and so on; outside gaps half a pass.
 fn arrivals(spun: &Spun) -> Recorder {
     let mut waits = Recorder::new();
     let round = spun.work.median().unwrap_or(Nanos::ZERO) / 2;

@@ -6,22 +6,22 @@ use units::{Nanos, PacketRate};
 
 use crate::Error;
 
-/// Packets are counted in billionths, so that a rate times nanoseconds is a whole number of them.
+/// Unit in which packets are counted: billionths, so that rate times nanoseconds is a whole number.
 const PARTS: u128 = 1_000_000_000;
 
-/// The traffic and the ring that gaps are reckoned for.
+/// Traffic and ring for which the effect of gaps is computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Traffic {
-    /// Packets arriving, evenly spaced. `None`: only the highest loss-free rate is reckoned.
+    /// Rate of evenly spaced packets; `None` computes only the highest rate without loss.
     pub rate: Option<PacketRate>,
-    /// Descriptors of the ring.
+    /// Descriptors in the ring.
     pub ring: u32,
-    /// What the reader can take a second; `None`: it empties the ring at once, the best case.
+    /// Packets per second that the reader can process; `None` means that it empties the ring at once, the best case.
     pub capacity: Option<PacketRate>,
 }
 
 impl Default for Traffic {
-    /// A ring of 1024 descriptors, which is what the examples of DPDK and many drivers have.
+    /// A ring of 1024 descriptors, as in the examples of DPDK and in many drivers.
     fn default() -> Self {
         Self { rate: None, ring: 1024, capacity: None }
     }
@@ -30,11 +30,11 @@ impl Default for Traffic {
 impl Traffic {
     pub(crate) fn check(&self) -> Result<(), Error> {
         match (self.rate, self.capacity) {
-            _ if self.ring == 0 => Err(Error::invalid("a ring of 0 descriptors", "it must have at least one")),
-            (None, Some(_)) => Err(Error::invalid("a capacity without a rate", "say how many packets arrive")),
+            _ if self.ring == 0 => Err(Error::invalid("a ring of 0 descriptors", "the ring must have at least one")),
+            (None, Some(_)) => Err(Error::invalid("--capacity without --rate", "give the arrival rate with --rate")),
             (Some(rate), Some(capacity)) if capacity <= rate => Err(Error::invalid(
                 format!("a reader that takes {capacity} of {rate}"),
-                "it would lose packets without any gap; its capacity must be above the rate",
+                "it would lose packets even without a gap; --capacity must be above --rate",
             )),
             _ => Ok(()),
         }
@@ -64,7 +64,7 @@ impl Backlog {
         Self { traffic, level: 0, highest: 0, lost: 0, away: zero, longest: zero, passed: zero }
     }
 
-    /// The reader was there for `present`, and then away for `gap`.
+    /// Records that the reader was present for `present`, and then away for `gap`.
     pub(super) fn gap(&mut self, present: Nanos, gap: Nanos) {
         self.passed += present + gap;
         self.away += gap;
@@ -81,7 +81,7 @@ impl Backlog {
         self.level = self.level.min(room);
     }
 
-    /// The reader was there for `present`, and that is the end.
+    /// Records that the reader was present for `present` until the end.
     pub(super) fn end(mut self, present: Nanos) -> Packets {
         self.passed += present;
         let whole = |parts: u128| u64::try_from(parts / PARTS).unwrap_or(u64::MAX);
@@ -99,29 +99,29 @@ impl Backlog {
     }
 }
 
-/// The highest rate of which `ring` holds all that arrives in `gap`; `None` without a gap.
+/// Highest rate at which `ring` holds all packets that arrive in `gap`; `None` without a gap.
 fn loss_free(ring: u32, gap: Nanos) -> Option<u64> {
     (gap > Nanos::ZERO).then(|| (u128::from(ring) * PARTS / u128::from(gap.as_nanos())) as u64)
 }
 
-/// What the gaps would have meant for packets. Reckoned, not measured: packets evenly spaced, a ring that
-/// is empty when nothing delays its reader.
+/// Computed effect of the gaps on packets: evenly spaced packets, and a ring that is empty when nothing delays its
+/// reader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Packets {
-    /// Descriptors of the ring.
+    /// Descriptors in the ring.
     pub ring: u32,
-    /// Packets a second that were supposed to arrive; null if none were given.
+    /// Assumed arrival rate per second; null if none was given.
     pub rate_pps: Option<u64>,
-    /// Packets a second that the reader was supposed to take; null: any number.
+    /// Packets per second that the reader was assumed to process; null means unlimited.
     pub capacity_pps: Option<u64>,
     /// Packets that would have arrived; null without a rate.
     pub arrived: Option<u64>,
-    /// Packets for which the ring would have had no room; null without a rate.
+    /// Packets that would not have fitted into the ring; null without a rate.
     pub lost: Option<u64>,
-    /// The most that would have waited, if the ring had had room for all; null without a rate.
+    /// Most packets that would have waited at once in an unlimited ring; null without a rate.
     pub highest_backlog: Option<u64>,
-    /// The highest rate at which the longest gap seen loses nothing: ring / gap; null without a gap.
+    /// Highest rate at which the longest gap loses nothing: ring / gap; null without a gap.
     pub loss_free_pps: Option<u64>,
 }
 

@@ -7,42 +7,42 @@ use super::packets::{Backlog, Packets, Traffic};
 use crate::record::Recorder;
 use crate::ring::Ring;
 
-/// What the loop is to look for.
+/// What the loop looks for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
-    /// Rounds longer than this are gaps.
+    /// Passes longer than this are gaps.
     pub gap_over: Nanos,
-    /// Disturbances longer than this are handed over, to be explained.
+    /// Disturbances longer than this are handed over to be explained.
     pub explain_over: Nanos,
-    /// A gap longer than this ends the loop.
+    /// A gap longer than this ends the loop; `None` for no threshold.
     pub fail_over: Option<Nanos>,
-    /// Whom the gaps are reckoned for.
+    /// Traffic for which the effect of gaps is computed.
     pub traffic: Traffic,
 }
 
-/// What came of it. Every nanosecond from `begin` to `end` is in `work` or in `gaps`.
+/// Result of the loop. Every nanosecond from `begin` to `end` is in `work` or in `gaps`.
 #[derive(Clone, Debug)]
 pub(super) struct Spun {
     pub begin: Instant<Monotonic>,
     pub end: Instant<Monotonic>,
-    /// Rounds that were no gaps.
+    /// Passes that were not gaps.
     pub work: Recorder,
-    /// The others.
+    /// Passes that were gaps.
     pub gaps: Recorder,
-    /// Gaps above `explain_over`: number and sum.
+    /// Gaps above `explain_over`: number and total length.
     pub large: u64,
     pub large_sum: Nanos,
-    /// Readings of the clock that were before the one before.
+    /// Readings of the clock that were earlier than the one before.
     pub backwards: u64,
-    /// The gap that ended it.
+    /// The gap that ended the loop.
     pub over: Option<(Instant<Monotonic>, Nanos)>,
     pub packets: Packets,
 }
 
-/// Gaps with less than this between them are one disturbance: in a storm of interrupts no gap is long, and
-/// yet the loop gets nothing done.
+/// Gaps less than this apart are one disturbance: in a storm of interrupts no gap is long, and yet the loop gets
+/// nothing done.
 pub(super) const TOGETHER: Nanos = Nanos::from_micros(5);
-/// A disturbance that lasts longer than this is handed over in pieces.
+/// A disturbance longer than this is handed over in pieces.
 const PIECE: Nanos = Nanos::from_millis(100);
 
 /// One or more gaps, close together.
@@ -50,7 +50,7 @@ const PIECE: Nanos = Nanos::from_millis(100);
 pub(super) struct Disturbance {
     pub from: Instant<Monotonic>,
     pub to: Instant<Monotonic>,
-    /// The sum of the gaps.
+    /// Total length of the gaps.
     pub away: Nanos,
     pub gaps: u64,
 }
@@ -65,10 +65,9 @@ impl Disturbance {
     }
 }
 
-/// Spins for `duration`, or until `stop` says so. Disturbances go into `large`.
+/// Busy-loops for `duration`, or until `stop` returns true. Disturbances go into `large`.
 ///
-/// A round is one reading of the clock, and keeping the count of the round before: it is part of the next
-/// round, so nothing is missed meanwhile.
+/// A pass reads the clock once and counts the previous pass. Counting is part of the next pass, so no time is missed.
 #[inline(never)]
 pub(super) fn spin(cpu: &impl Cpu, duration: Nanos, look: Look, large: &Ring<4>, stop: impl Fn() -> bool) -> Spun {
     // By nanosecond, up to the shortest gap: an addition takes less than a histogram's record.
@@ -113,7 +112,7 @@ pub(super) fn spin(cpu: &impl Cpu, duration: Nanos, look: Look, large: &Ring<4>,
     Spun { begin, end: last, work, gaps, large, large_sum, backwards, over, packets: backlog.end(present) }
 }
 
-/// What is kept of the gaps.
+/// Collects the gaps of one disturbance.
 struct Long<'a> {
     look: Look,
     ring: &'a Ring<4>,

@@ -39,16 +39,16 @@ use way::Way;
 /// How one thread wakes the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Via {
-    /// futex(2), private.
+    /// futex(2), private to the process.
     Futex,
-    /// An octet through a pipe.
+    /// One byte through a pipe.
     Pipe,
     /// A count through an eventfd.
     Eventfd,
 }
 
 impl Via {
-    /// All of them.
+    /// All ways, for help texts and errors.
     pub const ALL: [Self; 3] = [Self::Futex, Self::Pipe, Self::Eventfd];
 }
 
@@ -70,39 +70,39 @@ impl FromStr for Via {
     }
 }
 
-/// The probe `switch`, and its settings.
+/// The probe `switch` and its settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Switch {
-    /// The CPU of one thread.
+    /// CPU of the first thread.
     pub cpu: usize,
-    /// The CPU of the other; the same: a context switch.
+    /// CPU of the second thread; the same CPU measures a context switch.
     pub peer: usize,
     /// How they wake each other.
     pub via: Via,
-    /// `SCHED_FIFO` at this priority, both; `None`: the normal class.
+    /// SCHED_FIFO priority of both threads; `None` for the normal class.
     pub priority: Option<u8>,
-    /// For how long a thread spins before it wakes the other.
+    /// Time that a thread busy-loops before it wakes the other.
     pub pause: Nanos,
-    /// How long.
+    /// Duration of the measurement.
     pub duration: Nanos,
-    /// The load meanwhile, for the conditions.
+    /// Name of the load that runs meanwhile, for the conditions.
     pub load: String,
 }
 
-/// What only the probe `switch` knows.
+/// Results of the probe `switch` that are not distributions.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SwitchDetail {
     /// How the threads woke each other.
     pub via: String,
-    /// Whether both were on one CPU.
+    /// Whether both threads were on one CPU.
     pub same_cpu: bool,
-    /// For how long a thread spun before it woke the other.
+    /// Time that a thread busy-looped before it woke the other.
     pub pause_ns: u64,
 }
 
 impl Switch {
-    /// Between threads on `cpu` and `peer`, normal class, 20 us of pause, a second.
+    /// Measures between threads on `cpu` and `peer`: normal class, a pause of 20 us, for one second.
     pub fn new(cpu: usize, peer: usize, via: Via) -> Self {
         let (pause, duration) = (Nanos::from_micros(20), Nanos::from_secs(1));
         Self { cpu, peer, via, priority: None, pause, duration, load: "none".into() }
@@ -133,14 +133,14 @@ impl Switch {
 struct Shared<'a> {
     control: &'a Control,
     ways: [Way; 2],
-    /// When the last wake began.
+    /// Time of the last wake.
     stamp: AtomicU64,
     end: AtomicBool,
     until: Instant<Monotonic>,
     pause: Nanos,
 }
 
-/// What a thread brings home.
+/// Results of a thread.
 struct Ran {
     handovers: Recorder,
     conditions: Conditions,
@@ -150,14 +150,13 @@ struct Ran {
 impl Probe for Switch {
     fn counter(&self) -> Counter {
         let idle = if self.cpu == self.peer {
-            "the threads' memory is small and hot: a switch between large ones refills caches as well".to_owned()
+            "the threads use little memory, which stays in the cache; a switch between large threads also refills caches".to_owned()
         } else {
-            format!("the woken CPU was idle for {} and no longer: a longer sleep may be deeper", self.pause)
+            format!("the woken CPU was idle for only {}: a longer sleep may be deeper", self.pause)
         };
         Counter {
             counts: format!(
-                "from the clock reading before the call that wakes ({}) to the first one of the woken thread, both \
-                 directions; CLOCK_MONOTONIC",
+                "from the clock reading before the waking call ({}) to the first clock reading of the woken thread, in both directions; CLOCK_MONOTONIC",
                 self.via
             ),
             resolution_ns: 1,
@@ -255,9 +254,9 @@ impl Probe for Switch {
     }
 }
 
-/// Handovers of each thread that come first and are not counted: the other one may still be on its way to its place.
+/// First handovers of each thread that are not counted, because the other may still be moving to its CPU.
 const WARM_UP: u32 = 4;
-/// How often events are fetched, if any are.
+/// Time between two fetches of events.
 const FETCH: std::time::Duration = std::time::Duration::from_millis(5);
 
 fn thread_name(first: bool) -> String {
@@ -265,7 +264,7 @@ fn thread_name(first: bool) -> String {
 }
 
 impl Switch {
-    /// One of the two threads. Way 0 wakes the first, way 1 the second.
+    /// Runs one of the two threads. Way 0 wakes the first, way 1 the second.
     fn hand_over(&self, first: bool, shared: &Shared<'_>, memory_locked: &Reading<bool>) -> Result<Ran, Error> {
         let cpu = if first { self.cpu } else { self.peer };
         Place { cpu, priority: self.priority, slack: Nanos::from_nanos(1) }.take(&thread_name(first))?;
@@ -306,7 +305,7 @@ impl Switch {
     }
 }
 
-/// After the pause, stamps and wakes.
+/// Pauses, stores the time, and wakes the other.
 fn wake(way: &Way, shared: &Shared<'_>) -> Result<(), Error> {
     let mut cpu = LinuxCpu;
     let now = cpu.now();
@@ -315,7 +314,7 @@ fn wake(way: &Way, shared: &Shared<'_>) -> Result<(), Error> {
     way.wake()
 }
 
-/// What the call that wakes costs if nobody waits.
+/// Measures the cost of the waking call when no thread waits.
 fn overhead(via: Via) -> Result<Vec<Overhead>, Error> {
     const N: u64 = 1_000;
     let way = Way::new(via)?;
@@ -333,7 +332,7 @@ fn overhead(via: Via) -> Result<Vec<Overhead>, Error> {
     Ok(vec![
         Overhead { what: "reading the clock".into(), median_ns: median(&clock), in_samples: true, n: N },
         Overhead {
-            what: format!("the waking call ({via}) when nobody waits"),
+            what: format!("the waking call ({via}) when no thread waits"),
             median_ns: median(&call).saturating_sub(median(&clock)),
             in_samples: true,
             n: N,

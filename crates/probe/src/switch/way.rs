@@ -10,10 +10,10 @@ use rustix::thread::futex;
 use super::Via;
 use crate::Error;
 
-/// One direction.
+/// One direction of waking.
 #[derive(Debug)]
 pub(crate) enum Way {
-    /// The word holds how many wakes have not been waited for.
+    /// The word holds the number of wakes not yet waited for.
     Futex(AtomicU32),
     Pipe {
         reader: OwnedFd,
@@ -36,7 +36,7 @@ impl Way {
         })
     }
 
-    /// Wakes the thread that waits, or the next one that will.
+    /// Wakes the waiting thread, or the next one that waits.
     #[inline]
     pub(crate) fn wake(&self) -> Result<(), Error> {
         let done = match self {

@@ -5,19 +5,19 @@ use units::{Instant, Monotonic, Nanos};
 use crate::measured::Series;
 use crate::record::Recorder;
 
-/// Room for stalls, kept until the end so that filling them back in delays no activation.
+/// Number of stalls that are stored until the end, so that filling them in delays no activation.
 const STALLS: usize = 1 << 16;
 
-/// A periodic series of activations and their lateness.
+/// A periodic series of activations, and their lateness.
 #[derive(Clone, Debug)]
 pub struct Activations {
     start: Instant<Monotonic>,
     interval: Nanos,
     due: Instant<Monotonic>,
     raw: Recorder,
-    /// Those that a stall swallowed, as far as they are filled in.
+    /// Activations that a stall hid, as far as they are filled in.
     filled: Recorder,
-    /// Lateness of the activations that swallowed others, to be filled in.
+    /// Lateness of the activations that hid others, still to be filled in.
     unfilled: Vec<Nanos>,
     stalls: u64,
     blocked: Nanos,
@@ -25,7 +25,7 @@ pub struct Activations {
 }
 
 impl Activations {
-    /// The first is due one `interval` after `start`. An interval of zero is taken for 1 ns.
+    /// Creates a series whose first activation is due one `interval` after `start`. An interval of zero becomes 1 ns.
     pub fn new(start: Instant<Monotonic>, interval: Nanos) -> Self {
         let interval = interval.max(Nanos::from_nanos(1));
         Self {
@@ -41,27 +41,27 @@ impl Activations {
         }
     }
 
-    /// Begins at `start` instead: what the series needs has been made by then, and is part of no sample.
+    /// Restarts the series at `start`, when all preparations are done, so that they are part of no sample.
     ///
     /// # Panics
-    /// If an activation was counted before.
+    /// If an activation was already counted.
     pub fn begin(&mut self, start: Instant<Monotonic>) {
         assert!(self.raw.is_empty(), "a series of activations begins before its first sample");
         self.start = start;
         self.due = start + self.interval;
     }
 
-    /// When the next one is due.
+    /// Due time of the next activation.
     pub fn due(&self) -> Instant<Monotonic> {
         self.due
     }
-    /// When it began.
+    /// Start of the series.
     pub fn start(&self) -> Instant<Monotonic> {
         self.start
     }
 
-    /// The thread runs at `now`: returns how late that is, or `None` if nothing is due yet. Activations
-    /// whose time has come meanwhile are swallowed; the next one lies after `now`.
+    /// Records that the thread runs at `now`: returns how late that is, or `None` if nothing is due yet. Activations
+    /// that became due meanwhile are hidden; the next one is due after `now`.
     #[inline]
     pub fn woke(&mut self, now: Instant<Monotonic>) -> Option<Nanos> {
         let late = now.since(self.due)?;
@@ -103,23 +103,23 @@ impl Activations {
         (all.raw.series(refused), all.filled.series(refused))
     }
 
-    /// Activations that the thread ran for.
+    /// Number of activations for which the thread ran.
     pub fn served(&self) -> u64 {
         self.raw.len()
     }
-    /// Activations that a stall swallowed.
+    /// Number of activations that a stall hid.
     pub fn swallowed(&self) -> u64 {
         self.swallowed
     }
-    /// Stalls: activations late by an interval or more.
+    /// Number of stalls: activations late by at least an interval.
     pub fn stalls(&self) -> u64 {
         self.stalls
     }
-    /// The sum of the stalls.
+    /// Total length of the stalls.
     pub fn blocked(&self) -> Nanos {
         self.blocked
     }
-    /// The sum of all lateness: the time in which an activation was due and had not been served.
+    /// Total lateness: the time in which an activation was due but not served.
     pub fn late(&self) -> Nanos {
         self.raw.sum()
     }

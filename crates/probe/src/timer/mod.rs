@@ -42,27 +42,27 @@ use crate::{Control, Error, Probe};
 pub use activations::Activations;
 use sleeper::Sleeper;
 
-/// The shortest interval: below it the loop's own work would be a good part of it.
+/// Shortest interval: below it the loop's own work would be a large part of it.
 pub const SHORTEST_INTERVAL: Nanos = Nanos::from_micros(10);
-/// How often events are fetched, if any are.
+/// Time between two fetches of events.
 const FETCH: Duration = Duration::from_millis(5);
 
-/// The interval by default, as of cyclictest.
+/// Default interval, as in cyclictest.
 const USUAL_INTERVAL: Nanos = Nanos::from_millis(1);
 
-/// How a thread waits for its time.
+/// System call with which a thread waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wait {
     /// `clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME)`.
     ClockNanosleep,
-    /// A periodic timerfd, read.
+    /// read(2) of a periodic timerfd.
     Timerfd,
-    /// The same, waited for with epoll_wait and then read.
+    /// epoll_wait(2) for a periodic timerfd, then read(2).
     Epoll,
 }
 
 impl Wait {
-    /// All of them.
+    /// All ways of waiting, for help texts and errors.
     pub const ALL: [Self; 3] = [Self::ClockNanosleep, Self::Timerfd, Self::Epoll];
 }
 
@@ -84,27 +84,27 @@ impl FromStr for Wait {
     }
 }
 
-/// The probe `timer`, and its settings.
+/// The probe `timer` and its settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Timer {
-    /// The CPUs to measure on, one thread each, all at the same time.
+    /// CPUs to measure on, one thread each, at the same time.
     pub cpus: Vec<usize>,
-    /// `SCHED_FIFO` at this priority; `None`: the normal class.
+    /// SCHED_FIFO priority; `None` for the normal class.
     pub priority: Option<u8>,
-    /// The threads' timer slack.
+    /// Timer slack of the threads.
     pub slack: Nanos,
-    /// From one activation to the next.
+    /// Time from one timer expiry to the next.
     pub interval: Nanos,
-    /// How long.
+    /// Duration of the measurement.
     pub duration: Nanos,
     /// How the threads wait.
     pub wait: Wait,
-    /// The load meanwhile, for the conditions.
+    /// Name of the load that runs meanwhile, for the conditions.
     pub load: String,
 }
 
 impl Timer {
-    /// On `cpu`, normal class, 1 ns slack, 1 ms, 10 s, clock_nanosleep.
+    /// Measures on `cpu`: normal class, 1 ns slack, an interval of 1 ms, for 10 s, with clock_nanosleep.
     pub fn new(cpu: usize) -> Self {
         Self {
             cpus: vec![cpu],
@@ -119,17 +119,17 @@ impl Timer {
 
     fn check(&self) -> Result<(), Error> {
         if self.interval < SHORTEST_INTERVAL {
-            let why = format!("expected {SHORTEST_INTERVAL} or more");
+            let why = format!("expected at least {SHORTEST_INTERVAL}");
             return Err(Error::invalid(format!("an interval of {}", self.interval), why));
         }
         if self.duration < self.interval {
-            let why = format!("no activation of {} fits in", self.interval);
+            let why = format!("not even one interval of {} fits in it", self.interval);
             return Err(Error::invalid(format!("a duration of {}", self.duration), why));
         }
         Ok(())
     }
 
-    /// The way of waiting, and the interval where it is not the usual one.
+    /// Name of the variant: the way of waiting, and the interval if it is not the default.
     fn variant(&self) -> String {
         if self.interval == USUAL_INTERVAL {
             self.wait.to_string()
@@ -152,33 +152,33 @@ impl Timer {
     }
 }
 
-/// What only the probe `timer` knows.
+/// Results of the probe `timer` that are not distributions.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TimerDetail {
     /// How the threads waited.
     pub wait: String,
-    /// From one activation to the next.
+    /// Time from one timer expiry to the next.
     pub interval_ns: u64,
-    /// By CPU.
+    /// Results by CPU.
     pub cpus: Vec<TimerCpu>,
 }
 
-/// One CPU's activations.
+/// The activations of one CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TimerCpu {
-    /// The CPU.
+    /// Number of the CPU.
     pub cpu: usize,
-    /// Activations that the thread ran for.
+    /// Activations for which the thread ran.
     pub activations: u64,
-    /// Activations that a stall swallowed: in the back-filled series only.
+    /// Activations that a stall hid; they are only in the back-filled series.
     pub swallowed: u64,
-    /// Returns before the time: waited for again, and no samples.
+    /// Waits that returned too early; they were repeated and are not samples.
     pub early: u64,
 }
 
-/// What a measuring thread brings home.
+/// Results of a measuring thread.
 struct Ran {
     cpu: usize,
     activations: Activations,
@@ -192,16 +192,15 @@ impl Probe for Timer {
     fn counter(&self) -> Counter {
         Counter {
             counts: format!(
-                "from the time that was asked for to the first clock reading of the thread that {} woke; \
-                 CLOCK_MONOTONIC, absolute",
+                "from the requested time to the first clock reading of the thread that {} woke; CLOCK_MONOTONIC, absolute",
                 self.wait
             ),
             resolution_ns: 1,
             highest_ns: HIGHEST_NS,
             blind_spots: vec![
-                "what happens while the thread sleeps and has ended before its time".into(),
-                "which part of the wake-up was slow: timer, interrupt, idle exit or scheduler".into(),
-                "on processors that wake timers ahead of time, the exit of an idle state that a packet would pay"
+                "disturbances that end while the thread still sleeps".into(),
+                "which part of a wake-up was slow: timer, interrupt, idle exit or scheduler".into(),
+                "the exit latency of an idle state that a packet would pay, on processors that wake before a timer expires"
                     .into(),
             ],
         }
@@ -261,11 +260,10 @@ impl Probe for Timer {
         }
         let early: u64 = ran.iter().map(|of| of.early).sum();
         if early > 0 {
-            marks
-                .push(Mark::new(MarkKind::Note, format!("{early} waits returned before their time and were repeated")));
+            marks.push(Mark::new(MarkKind::Note, format!("{early} waits returned too early and were repeated")));
         }
         if self.priority.is_none() && self.slack > Nanos::from_micros(1) {
-            let text = format!("the timer slack of {} is part of every sample", self.slack);
+            let text = format!("every sample includes the timer slack of {}", self.slack);
             marks.push(Mark::new(MarkKind::Note, text));
         }
         if let Some(why) = watchers.iter().find_map(Watcher::not_traced) {
@@ -310,7 +308,7 @@ impl Probe for Timer {
 }
 
 impl Timer {
-    /// One CPU's thread.
+    /// Measures on one CPU, in its own thread.
     fn measure(
         &self,
         cpu: usize,
@@ -355,10 +353,10 @@ fn thread_name(cpu: usize) -> String {
     format!("apus-timer-{cpu}")
 }
 
-/// What an activation costs besides the waiting: measured with activations that are due when asked for.
+/// Measures the cost of an activation without waiting, with activations that are due at once.
 fn overhead(timer: &Timer) -> Vec<Overhead> {
     const N: u64 = 2_000;
-    /// Keeping one takes less than the clock's step on many machines: so many are timed together.
+    /// Activations timed together, because on many hosts one takes less than the resolution of the clock.
     const BATCH: u64 = 50;
     let control = Control::new(None);
     let (mut reading, mut keeping) = (Recorder::new(), Recorder::new());
@@ -385,7 +383,7 @@ fn overhead(timer: &Timer) -> Vec<Overhead> {
     vec![
         Overhead { what: "reading the clock after waking".into(), median_ns: median(&reading), in_samples: true, n: N },
         Overhead {
-            what: "keeping an activation's samples, before the next wait".into(),
+            what: "storing the samples of an activation before the next wait".into(),
             median_ns: median(&keeping).saturating_sub(median(&reading)).div_ceil(BATCH),
             in_samples: false,
             n: N * BATCH,

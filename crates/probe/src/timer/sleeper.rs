@@ -13,7 +13,7 @@ use units::{Instant, Monotonic, Nanos};
 use super::Wait;
 use crate::Error;
 
-/// Something that waits for a time on `CLOCK_MONOTONIC`.
+/// A wait until a time on `CLOCK_MONOTONIC`.
 #[derive(Debug)]
 pub(super) enum Sleeper {
     ClockNanosleep,
@@ -22,7 +22,7 @@ pub(super) enum Sleeper {
 }
 
 impl Sleeper {
-    /// Ready to wait for `first`, and for each `interval` after it.
+    /// Creates a sleeper for `first`, and for each `interval` after it.
     pub(super) fn new(wait: Wait, first: Instant<Monotonic>, interval: Nanos) -> Result<Self, Error> {
         Ok(match wait {
             Wait::ClockNanosleep => Self::ClockNanosleep,
@@ -38,7 +38,7 @@ impl Sleeper {
         })
     }
 
-    /// Waits for `due`. May return early, after a signal for example.
+    /// Waits for `due`. It may return early, for example after a signal.
     #[inline]
     pub(super) fn wait_for(&mut self, due: Instant<Monotonic>) -> Result<(), Error> {
         let result = match self {
@@ -59,7 +59,7 @@ impl Sleeper {
     }
 }
 
-/// A timerfd that expires at `first` and each `interval` after it.
+/// A timerfd that expires at `first` and after each further `interval`.
 fn periodic(first: Instant<Monotonic>, interval: Nanos) -> Result<OwnedFd, Error> {
     let failed = |e| Error::system("make a timerfd", e);
     let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC).map_err(failed)?;
@@ -69,8 +69,8 @@ fn periodic(first: Instant<Monotonic>, interval: Nanos) -> Result<OwnedFd, Error
     Ok(timer)
 }
 
-/// Takes the expirations so far; blocks until there is one. How many it says is not used: the clock says
-/// the same of every way of waiting.
+/// Takes the expirations so far; blocks until there is one. Their number is not used, because the clock gives it for
+/// every way of waiting.
 #[inline]
 fn expirations(timer: &OwnedFd) -> Result<(), Errno> {
     let mut count = [0; 8];

@@ -91,10 +91,10 @@ pub enum Why {
     #[error("the scenario has no goal")]
     NoGoal,
     /// Arrivals follow answers.
-    #[error("the traffic waits for answers, so its arrivals depend on the mode")]
+    #[error("the traffic waits for answers, so arrivals depend on the mode")]
     Closed,
     /// Threads share queues.
-    #[error("threads share a queue (metronome), and which of them serves a packet is open")]
+    #[error("threads share a queue (metronome), so it is unknown which of them serves a packet")]
     Shared,
     /// The worker is a guest.
     #[error("the worker runs in a virtual machine, whose exits the bound does not count")]
@@ -104,7 +104,7 @@ pub enum Why {
     Background,
     /// More packets are late than may be, whatever is done.
     #[error(
-        "no mode can hold the goal: {late} packets are later even if they are served as they come, and {allowed} may be"
+        "no mode can meet the goal: {late} packets are late even if served at once, but only {allowed} may be"
     )]
     Impossible {
         /// Those that nobody can serve in time.

@@ -98,11 +98,11 @@ pub enum PlanError {
     #[error(transparent)]
     Machine(#[from] MachineError),
     /// A file that is no text.
-    #[error("{0} is no text")]
+    #[error("{0} is not valid UTF-8")]
     NoText(String),
     /// Nothing is left.
     #[error(
-        "the grid is empty: no machine has one of these idle states, or the traffic from files has no peak to tell"
+        "the grid is empty: no machine has any of these idle states, or traffic from files has no peak to be told"
     )]
     Empty,
 }

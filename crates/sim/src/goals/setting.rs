@@ -161,7 +161,7 @@ impl Setting {
         let mut load = |name: &str| match (&self.arriving.record, files.get(name)) {
             (Some((made, text)), _) if made == name => Ok(text.as_bytes().to_vec()),
             (_, Some(octets)) => Ok(octets.to_vec()),
-            (_, None) => Err("it was not given".to_owned()),
+            (_, None) => Err("the file was not given".to_owned()),
         };
         Scenario::parse(&self.name(), text, &[], &mut load).map_err(RunError::Scenario)
     }

@@ -17,7 +17,7 @@ pub struct AspmModel {
 impl AspmModel {
     /// Refuses a link that would wake more slowly than it sleeps.
     pub fn validate(&self) -> Result<(), ModelError> {
-        check(self.idle > Nanos::ZERO, "ASPM", || "enters L1 after no idle time at all: leave ASPM out instead".into())
+        check(self.idle > Nanos::ZERO, "ASPM", || "enters L1 after an idle time of 0: omit ASPM instead".into())
     }
 }
 

@@ -63,7 +63,7 @@ impl CStateModel {
         })?;
         for pair in self.states.windows(2) {
             let ordered = pair[0].stated_exit <= pair[1].stated_exit && pair[0].residency <= pair[1].residency;
-            check(ordered, "idle states", || format!("{} stands after {}: exchange them", pair[1].name, pair[0].name))?;
+            check(ordered, "idle states", || format!("{} comes after {}: swap them", pair[1].name, pair[0].name))?;
         }
         Ok(())
     }
@@ -77,7 +77,7 @@ impl CStateModel {
     pub fn limited_to(&self, name: &str) -> Result<Self, ModelError> {
         let deepest = self.index_of(name).ok_or_else(|| ModelError {
             part: "idle states",
-            what: format!("there is no {name}: name one of those that the machine has"),
+            what: format!("there is no {name}: choose a state that the machine has"),
         })?;
         Ok(Self { deepest, ..self.clone() })
     }

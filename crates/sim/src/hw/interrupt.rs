@@ -225,7 +225,7 @@ impl DeliveryModel {
 
 /// The granularity of a throttling register: intervals are rounded down to it, as the hardware does.
 pub fn quantized(interval: Nanos, granularity: Nanos) -> Result<Nanos, ModelError> {
-    check(granularity > Nanos::ZERO, "interrupt throttling", || "a granularity of 0: give one such as 2us".into())?;
+    check(granularity > Nanos::ZERO, "interrupt throttling", || "the granularity is 0: give one such as 2us".into())?;
     Ok(granularity * (interval.as_nanos() / granularity.as_nanos()))
 }
 

@@ -24,7 +24,7 @@ impl Spread {
 
     /// At least `least`, on average about `excess` more, never above `most`.
     pub fn new(least: Nanos, excess: Nanos, most: Nanos) -> Result<Self, ModelError> {
-        check(least <= most, "spread", || format!("the least, {least}, exceeds the most, {most}: exchange them"))?;
+        check(least <= most, "spread", || format!("the minimum {least} exceeds the maximum {most}: swap them"))?;
         Ok(Self { least, excess, most })
     }
 

@@ -119,7 +119,7 @@ const BUILT_IN: [(&str, &str); 8] = [
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MachineError {
     /// There is none of this name.
-    #[error("there is no machine {name:?}: name one of {}, or a TOML file", Machine::names().collect::<Vec<_>>().join(", "))]
+    #[error("there is no machine {name:?}: expected one of {}, or a TOML file", Machine::names().collect::<Vec<_>>().join(", "))]
     Unknown {
         /// What was asked for.
         name: String,

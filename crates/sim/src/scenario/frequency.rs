@@ -106,7 +106,7 @@ pub(super) fn frequency(
         FrequencyName::TwoLevel => FrequencyPlan::TwoLevel(range(&mut section, host, base)?),
         FrequencyName::L3fwdPower => FrequencyPlan::L3fwdPower(range(&mut section, host, base)?),
         FrequencyName::Goal if goal.is_none() => {
-            return Err(name.wrong("a frequency by a goal without one", "add [goal] with latency = \"p99.9=50us\""));
+            return Err(name.wrong("the frequency policy goal without a goal", "add [goal] with latency = \"p99.9=50us\""));
         }
         FrequencyName::Goal => FrequencyPlan::Goal(range(&mut section, host, base)?),
         FrequencyName::Toggle => {
@@ -119,7 +119,7 @@ pub(super) fn frequency(
             FrequencyPlan::Toggle { low, high, every: every.value }
         }
         FrequencyName::Nmap if matches!(worker, Worker::User { .. }) => {
-            let fix = "it goes by NAPI's polls and interrupts: driver = \"kernel\", or another policy";
+            let fix = "nmap follows NAPI's polls and interrupts: use driver = \"kernel\", or another policy";
             return Err(name.wrong("nmap with driver = \"user\"", fix));
         }
         governor => {
@@ -167,7 +167,7 @@ fn tunables(name: FrequencyName, section: &mut Section) -> Result<GovernorModel,
             let down = section.count("down_threshold", 1..=99)?;
             if let Some(down) = down.as_ref().filter(|down| down.value >= u64::from(up)) {
                 let what = format!("`down_threshold = {}` with an up_threshold of {up}", down.value);
-                return Err(down.wrong(what, "give it a lower one: the kernel refuses it as well"));
+                return Err(down.wrong(what, "give a lower value; the kernel also refuses this one"));
             }
             let down_threshold = down.map_or(usual.down_threshold.min(up - 1), |spot| spot.value as u32);
             let freq_step = section.count("freq_step", 1..=100)?.map_or(usual.freq_step, |spot| spot.value as u32);

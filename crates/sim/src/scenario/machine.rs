@@ -51,7 +51,7 @@ pub struct Host {
 }
 
 /// Where the machines are told.
-const OTHER: &str = "name another one: apus sim machines lists them";
+const OTHER: &str = "choose one that apus sim machines lists";
 
 pub(super) fn read(root: &mut Section, load: Load<'_>) -> Result<Host, Error> {
     let spot = root.required::<String>("machine", "xeon-gold-6338n")?;
@@ -114,9 +114,9 @@ fn named(spot: &Spot<String>, load: Load<'_>) -> Result<Machine, Error> {
     let name = &spot.value;
     let found = if name.ends_with(".toml") {
         let octets =
-            load(name).map_err(|why| spot.wrong(format!("`{name}`: {why}"), "name a file that can be read"))?;
+            load(name).map_err(|why| spot.wrong(format!("`{name}`: {why}"), "give a readable file"))?;
         let text = String::from_utf8(octets)
-            .map_err(|_| spot.wrong(format!("`{name}` is no text"), "name a TOML file of a machine"))?;
+            .map_err(|_| spot.wrong(format!("`{name}` is not valid UTF-8"), "give a TOML file that describes a machine"))?;
         Machine::from_toml(&text, name)
     } else {
         built_in(name)
@@ -167,7 +167,7 @@ fn scheduler(
         if let Some(throttle) = section.flag("throttle")?.filter(|spot| spot.value) {
             if scheduler.class == Class::Fair {
                 let what = "`scheduler.throttle` with class fair";
-                return Err(throttle.wrong(what, "only FIFO threads are throttled: leave it out"));
+                return Err(throttle.wrong(what, "only FIFO threads are throttled: omit it"));
             }
             scheduler.throttle = Some(processor.throttle);
         }

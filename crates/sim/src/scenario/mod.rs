@@ -138,7 +138,7 @@ impl Scenario {
         let alone = nic.link.latency * 2 + nic.receive + nic.transmit;
         if duration.value <= alone {
             let what = format!("`duration = \"{}\"`: no packet can arrive and leave within it", duration.value);
-            let fix = format!("expected more than {alone}, which a packet takes in the {} alone", host.nic_name);
+            let fix = format!("expected more than {alone}, the time of a single packet in the {}", host.nic_name);
             return Err(duration.wrong(what, format!("{fix}; 1s is usual")));
         }
         let queues = queues(&mut root, &mut host)?;
@@ -171,7 +171,7 @@ fn goal(mut section: Section) -> Result<GoalPlan, Error> {
     let loss_ppm = section.text::<Percent>("loss")?.map(|spot| spot.value.ppm());
     let peak = section.text::<PacketRate>("peak")?;
     if let Some(peak) = peak.as_ref().filter(|peak| peak.value.as_pps() == 0) {
-        return Err(peak.wrong("`peak` is 0", "expected the highest rate at which packets may come, such as 1Mpps"));
+        return Err(peak.wrong("`peak` is 0", "expected the highest rate at which packets may arrive, such as 1Mpps"));
     }
     section.finish()?;
     Ok(GoalPlan { latency, loss_ppm, peak: peak.map(|spot| spot.value) })

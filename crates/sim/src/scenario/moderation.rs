@@ -67,9 +67,9 @@ pub(super) fn moderation(
     let Some(mut section) = root.section("moderation")? else { return Ok(ModerationPlan::Fixed) };
     let name = section.required_choice("policy", MODERATIONS)?;
     if let (ModerationName::Dim | ModerationName::Goal, Worker::User { .. }) = (name.value, worker) {
-        let what = "this moderation with driver = \"user\"";
+        let what = "this moderation policy with driver = \"user\"";
         return Err(
-            name.wrong(what, "it steers queues that the kernel drives: driver = \"kernel\", or policy = \"static\"")
+            name.wrong(what, "it controls queues of the kernel: use driver = \"kernel\", or policy = \"static\"")
         );
     }
     let sent = section.text::<Nanos>("sent")?;
@@ -93,7 +93,7 @@ pub(super) fn moderation(
         }
         ModerationName::Goal => {
             if goal.is_none() {
-                return Err(name.wrong("moderation by a goal without one", "add [goal] with latency = \"p99.9=50us\""));
+                return Err(name.wrong("the moderation policy goal without a goal", "add [goal] with latency = \"p99.9=50us\""));
             }
             throttle(&mut section, host)?;
             ModerationPlan::Goal
@@ -122,7 +122,7 @@ fn setting(section: &mut Section) -> Result<ModerationModel, Error> {
     let usual = u64::from(delay == Nanos::ZERO);
     if let Some(frames) = frames.as_ref().filter(|frames| frames.value > 1 && delay == Nanos::ZERO) {
         let what = format!("{} frames without a delay", frames.value);
-        return Err(frames.wrong(what, "add delay = \"8us\": else the last frames would wait for ever"));
+        return Err(frames.wrong(what, "add delay = \"8us\": otherwise the last frames would wait forever"));
     }
     let frames = frames.map_or(usual, |spot| spot.value.max(usual)) as u32;
     let from = from.map_or(DelayFrom::FirstFrame, |spot| spot.value);

@@ -144,7 +144,7 @@ const WRONG: &[(&str, &str, usize, &[&str])] = &[
     ("policy = \"static\"", "policy = \"dim\"", 24, &["driver = \"kernel\""]),
     ("policy = \"static\"", "policy = \"off\"", 25, &["unknown key `moderation.delay`"]),
     ("delay = \"8us\"", "", 23, &["without a setting", "rx-usecs"]),
-    ("delay = \"8us\"", "frames = 32", 25, &["last frames would wait for ever"]),
+    ("delay = \"8us\"", "frames = 32", 25, &["last frames would wait forever"]),
     ("at = \"2.2GHz\"", "at = \"2.25GHz\"", 29, &["800MHz to 3500MHz, in steps of 100MHz"]),
     ("at = \"2.2GHz\"", "at = \"2.2us\"", 29, &["2.1GHz"]),
     ("deepest = \"C1\"", "deepest = \"C3\"", 32, &["POLL, C1, C1E, C6"]),

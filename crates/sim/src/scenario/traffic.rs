@@ -204,7 +204,7 @@ fn self_similar(section: &mut Section, wire: &mut Wire, sizes: &Sizes) -> Result
     };
     let what = SelfSimilar { rate: rate.value, sources, peak: peak.value, burst, hurst_thousandths };
     if what.silence(sizes, wire.line).is_none() {
-        let said = format!("{sources} senders of {} make no mean of {}", peak.value, rate.value);
+        let said = format!("{sources} senders of {} cannot have a mean of {}", peak.value, rate.value);
         return Err(peak.wrong(said, "give a higher peak or more sources"));
     }
     Ok(Kind::SelfSimilar(what))

@@ -127,7 +127,7 @@ pub(super) fn read(root: &mut Section, host: &Host, queues: u32) -> Result<Worke
             let reckons = matches!(wait, Wait::Mode(Mode::Adaptive(_)));
             if let Some(spot) = knows.as_ref().filter(|spot| spot.value && !reckons) {
                 let what = format!("`worker.knows` with wait = \"{}\"", wait.name());
-                return Err(spot.wrong(what, "only adaptive reckons with the cost of wake-ups: leave it out"));
+                return Err(spot.wrong(what, "only adaptive uses the cost of wake-ups: omit it"));
             }
             let knows = knows.is_some_and(|spot| spot.value);
             Worker::User { cores, alike, wait, interrupts, knows, work, forward, stamps }

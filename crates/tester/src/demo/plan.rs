@@ -9,60 +9,61 @@ use crate::Error;
 use crate::schedule::Schedule;
 use crate::search::SearchConfig;
 
-/// Lab up and down, and the report.
+/// Time for creating and removing the lab, and for the report.
 const FIXED: Nanos = Nanos::from_secs(1);
-/// Starting and ending an instance and the tester's device.
+/// Time for starting and stopping an instance and the tester's device.
 const SESSION: Nanos = Nanos::from_millis(200);
-/// What a trial costs besides its duration: settling, draining, sorting.
+/// Time of a trial in addition to its duration: settling, draining, sorting.
 const TRIAL: Nanos = Nanos::from_millis(30);
-/// The part of the rest that goes to the paced loads, in hundredths; the searches get the other.
+/// Percentage of the remaining time for the paced loads; the searches get the rest.
 const PACED_PERCENT: u64 = 70;
-/// The longest time that a mode gets to learn the traffic.
+/// Longest time for a mode to learn the traffic.
 const LEARN: Nanos = Nanos::from_millis(500);
-/// One packet each 350 us, for so long, is 3,714 samples: enough for p99.9 (3,688).
+/// At one packet every 350 us, this time gives 3,714 samples: enough for p99.9 (3,688).
 const LONG_ENOUGH: Nanos = Nanos::from_millis(1300);
-/// Below, a run says nothing.
+/// Shortest useful run.
 const SHORTEST_RUN: Nanos = Nanos::from_millis(20);
-/// From three runs on there is a middle one.
+/// Least number of rounds: a median needs three runs.
 const ROUNDS: u32 = 3;
-/// More would say little more.
+/// Largest number of rounds: more would hardly improve the result.
 const MOST_ROUNDS: u32 = 15;
 
-/// The rates between which the searches look: what every mode can do, and what no veth can.
+/// Range of the searches: a rate that every mode can forward, and one that no veth can.
 const SEARCH_PPS: (u64, u64) = (20_000, 1_200_000);
-/// How exact a rate is.
+/// Resolution of a search, in ppm of the rate.
 const SEARCH_WIDTH_PPM: u32 = 60_000;
-/// The time of a search in its trials' lengths: about 10 that steer and 2 that confirm, twice as long.
+/// Time of a search in units of its trial length: about 10 steering trials, and 2 confirming ones that are twice as
+/// long.
 const SEARCH_TRIALS: u64 = 14;
-/// After so many trials a search gives up: a machine that disturbs each other one would never be done.
+/// Trials after which a search gives up, because on a machine with constant disturbance it would never end.
 const SEARCH_MOST_TRIALS: u32 = 20;
-/// Latency is measured at this share of a mode's highest loss-free rate, in hundredths: at the rate
-/// itself any disturbance fills a queue, and what is measured then is the queue.
+/// Percentage of a mode's highest loss-free rate at which latency is measured. At the rate itself any disturbance
+/// fills a queue, and the queue would be measured.
 pub const NEAR_PERCENT: u64 = 90;
 
-/// The demo.
+/// What a demo runs, and for how long.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
-    /// The time for all of it.
+    /// Time for the whole demo.
     pub budget: Nanos,
-    /// What is compared.
+    /// The waiting modes to compare.
     pub modes: Vec<Mode>,
     /// The loads at which all modes are compared.
     pub loads: Vec<Schedule>,
-    /// Times that all modes are run at these loads.
+    /// Number of runs of each mode at each of these loads.
     pub rounds: u32,
-    /// Traffic before each run, left out.
+    /// Time to send before each run, so that the mode learns the traffic.
     pub learn: Nanos,
-    /// A run at one of the loads.
+    /// Duration of a run at a paced load.
     pub run: Nanos,
-    /// The search for one mode's highest loss-free rate.
+    /// Duration of the search for a mode's highest loss-free rate.
     pub search: Nanos,
-    /// The run near that rate.
+    /// Duration of the run near that rate.
     pub near: Nanos,
 }
 
 impl Plan {
-    /// All modes at all loads, in the time that there is.
+    /// Plans all modes at all loads within the budget.
     pub fn for_budget(budget: Nanos) -> Result<Self, Error> {
         let (modes, loads) = (modes(), loads());
         let (m, l) = (modes.len() as u64, loads.len() as u64);
@@ -83,15 +84,15 @@ impl Plan {
         let plan = cut(rounds.unwrap_or(if cut(ROUNDS).run >= LONG_ENOUGH / 4 { ROUNDS } else { 1 }));
         if plan.run < SHORTEST_RUN {
             return Err(Error::invalid(
-                format!("a demo in {budget}"),
-                format!("expected a longer budget: {} modes need some seconds; 150s is usual", plan.modes.len()),
+                format!("a demo of {budget}"),
+                format!("the budget is too short for {} modes; the default is 150s", plan.modes.len()),
             ));
         }
         Ok(plan)
     }
 
-    /// The order of the modes in round `round`: every other round backwards (A B B A), so that a drift
-    /// of the machine meets all alike, and each round begins with another mode.
+    /// The order of the modes in round `round`. Every other round runs backwards (A B B A), so that a drift of the
+    /// machine affects all modes alike, and each round starts with another mode.
     pub fn order(&self, round: u32) -> Vec<usize> {
         let n = self.modes.len();
         let mut order: Vec<usize> = (0..n).map(|i| (i + round as usize / 2 * 2) % n).collect();
@@ -113,17 +114,17 @@ impl Plan {
         }
     }
 
-    /// The time of the searches and the runs near the rates that they find, one mode.
+    /// Time of one mode for its search and the run near the rate found.
     pub fn own_part(&self) -> Nanos {
         SESSION + TRIAL * 2 + self.search + self.learn.min(self.near) + self.near
     }
 
-    /// The time of one mode in one round.
+    /// Time of one mode in one round.
     pub fn round_part(&self) -> Nanos {
         SESSION + (TRIAL * 2 + self.learn + self.run) * self.loads.len() as u64
     }
 
-    /// The time of everything, as planned.
+    /// Expected time of the whole demo.
     pub fn expected(&self) -> Nanos {
         let m = self.modes.len() as u64;
         FIXED + self.round_part() * m * u64::from(self.rounds) + self.own_part() * m
@@ -143,43 +144,43 @@ impl fmt::Display for Plan {
         )?;
         writeln!(
             f,
-            "latency at {}: {rounds}, {} a run after {} to learn",
+            "latency at {}: {rounds}, {} per run after {} of learning",
             loads.join(" and at "),
             s(self.run),
             s(self.learn)
         )?;
         write!(
             f,
-            "highest loss-free rate: {} a mode, then latency at {NEAR_PERCENT} % of it; about {} in all",
+            "highest loss-free rate: {} per mode, then latency at {NEAR_PERCENT} % of it; about {} in total",
             s(self.search),
             s(self.expected())
         )
     }
 }
 
-/// What is compared: the two extremes, the two schemes of others, and ours with three goals.
+/// The modes to compare: the two extremes, two schemes of other projects, and adaptive with three goals.
 fn modes() -> Vec<Mode> {
     let adaptive = |us| format!("adaptive p99={us}us").parse().expect("a mode's text");
     let backoff = Mode::Backoff { max: Nanos::from_micros(100) };
     vec![Mode::Poll, Mode::Interrupt, backoff, Mode::Hybrid300, adaptive(30), adaptive(60), adaptive(250)]
 }
 
-/// A packet now and then, evenly; and many at random.
+/// The paced loads: occasional evenly spaced packets, and many random ones.
 fn loads() -> Vec<Schedule> {
     vec![Schedule::ConstantGap(Nanos::from_micros(350)), Schedule::Poisson(PacketRate::new(20_000))]
 }
 
-/// A load in words.
+/// Describes a load in words.
 pub fn title(load: &Schedule) -> String {
     match load {
-        Schedule::ConstantGap(gap) => format!("one packet each {}", spaced(&gap.to_string())),
+        Schedule::ConstantGap(gap) => format!("one packet every {}", spaced(&gap.to_string())),
         Schedule::Poisson(rate) if rate.as_pps() % 1000 == 0 => format!("Poisson, {} kpps", rate.as_pps() / 1000),
         Schedule::Poisson(rate) => format!("Poisson, {rate}"),
         other => other.to_string(),
     }
 }
 
-/// `350us` as `350 us`.
+/// Writes `350us` as `350 us`.
 pub fn spaced(quantity: &str) -> String {
     match quantity.rfind(|c: char| c.is_ascii_digit()) {
         Some(last) => format!("{} {}", &quantity[..=last], &quantity[last + 1..]),

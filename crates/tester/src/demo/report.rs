@@ -12,17 +12,17 @@ use crate::report::model::{
     ScatterPanel, ScatterPoint, Section, Table, TailLine, TailPoint,
 };
 
-/// Two points of a distribution's line are at least this far apart in one of the directions, as a
-/// factor: about a pixel in the figures.
+/// Least distance of two points of a distribution's curve, as a factor in either direction: about a pixel in the
+/// figures.
 const APART: (f64, f64) = (1.01, 1.03);
 
-/// The report of a demo.
+/// Builds the report of a demo.
 pub fn report(result: &DemoResult) -> Result<Report, Error> {
     let rows = rows(result)?;
     let rates = rates(result);
     let results = serde_json::to_value(result).expect("plain data with text keys always has a JSON form");
     Ok(Report {
-        title: "Apus demo: latency beside the CPU time that it costs".into(),
+        title: "Apus demo: latency against CPU time".into(),
         lead: lead(result, &rows),
         host: host(&result.host),
         conditions: conditions(result, &rows),
@@ -72,8 +72,7 @@ fn sections(result: &DemoResult, rows: &[Row], rates: &[Rate]) -> Vec<Section> {
     let mut sections = vec![
         Section::Scatter(Scatter {
             title: "p99 latency against CPU time".into(),
-            caption: "Lower is sooner, further left is cheaper. Marks are medians over the runs, bars reach from the \
-                      least to the greatest run. Dashed: the goals that the adaptive modes were given."
+            caption: "Lower is faster, further left uses less CPU time. Marks are medians over the runs; bars reach from the lowest to the highest run. Dashed lines are the goals of the adaptive modes."
                 .into(),
             x: Axis::log("CPU time", "% of one core"),
             y: Axis::log("p99 latency", "us"),
@@ -81,8 +80,7 @@ fn sections(result: &DemoResult, rows: &[Row], rates: &[Rate]) -> Vec<Section> {
         }),
         Section::Distribution(Distribution {
             title: "Latency distributions".into(),
-            caption: "The share of packets that were later than the value below. Thick: outside the gaps in which the \
-                      host took a CPU away; thin: all samples. All runs together."
+            caption: "Share of packets with a latency above the value on the axis below, over all runs. Thick lines: without the times when the host stopped a CPU. Thin lines: all samples."
                 .into(),
             x: Axis::log("latency", "us"),
             panels: tails.collect(),
@@ -92,8 +90,7 @@ fn sections(result: &DemoResult, rows: &[Row], rates: &[Rate]) -> Vec<Section> {
         sections.push(Section::Bars(Bars {
             title: "Highest loss-free rate".into(),
             caption: format!(
-                "{}-byte frames, evenly spaced, one core, from a short search. The bar is the highest rate that \
-                 passed, its whisker ends at the lowest that failed.",
+                "A short search with {}-byte frames, evenly spaced, on one core. The bar is the highest rate that passed; its whisker ends at the lowest rate that failed.",
                 result.bed.frame_octets
             ),
             quantity: "rate without loss".into(),
@@ -109,7 +106,7 @@ fn sections(result: &DemoResult, rows: &[Row], rates: &[Rate]) -> Vec<Section> {
     sections
 }
 
-/// Each goal once.
+/// The goals of the modes, each once.
 fn goals(result: &DemoResult) -> Vec<Goal> {
     let modes = result.plan.modes.iter();
     modes
@@ -127,7 +124,7 @@ fn estimate(spread: Option<Spread>) -> Estimate {
     })
 }
 
-/// The share of samples above each value, thinned out to what can be seen.
+/// The share of samples above each value, thinned out to what is visible.
 fn tail(histogram: &Histogram) -> Vec<TailPoint> {
     let document = histogram.to_document();
     let n = histogram.len();
@@ -164,13 +161,13 @@ fn numbers(load: &LoadDocument, rows: &[&Row]) -> Table {
         Column::new("wake-ups", "1/s"),
         Column::new("lost", "frames"),
         Column::new("lost in gaps", "frames"),
-        Column::new("left out", "%"),
+        Column::new("excluded", "%"),
         Column::new("goal", ""),
     ]);
     let rows = rows.iter().map(|row| {
         let mut cells = vec![Cell::Text(row.mode.name.clone()), Cell::Count(row.runs as u64)];
         let received = row.received_pps.map(|pps| Cell::Number(Estimate::exact(pps / 1e3)));
-        cells.extend(near.then(|| received.unwrap_or_else(|| Cell::Unknown("nothing came back".into()))));
+        cells.extend(near.then(|| received.unwrap_or_else(|| Cell::Unknown("no frame came back".into()))));
         cells.extend([row.p50_us, row.p99_us, row.p99_9_us, row.all_p99_us].map(cell));
         let cpu = [row.cpu_percent, row.wakeups_per_s];
         cells.extend(
@@ -193,7 +190,7 @@ fn numbers(load: &LoadDocument, rows: &[&Row]) -> Table {
     });
     Table {
         title: format!("Numbers: {}", load.title),
-        caption: "Medians over the runs, with the least and the greatest run beside them.".into(),
+        caption: "Medians over the runs, with the lowest and the highest run in brackets.".into(),
         columns,
         rows: rows.collect(),
     }
@@ -272,25 +269,28 @@ fn conditions(result: &DemoResult, rows: &[Row]) -> Vec<Fact> {
     let looks = idle.fold(0.0, f64::max);
     let mut facts = vec![
         Fact::new("Under test", format!("macswap on a veth pair ({port}), {}{class}", cpu(bed.tested_cpu))),
-        Fact::new("Tester", format!("spinning on {}, open loop, at the other end of the pair", cpu(bed.tester_cpu))),
+        Fact::new(
+            "Tester",
+            format!("busy-looping on {}, open loop, at the other end of the pair", cpu(bed.tester_cpu)),
+        ),
         Fact::new("Frames", format!("{} bytes with check sequence", bed.frame_octets)),
         Fact::new("Paced loads", paced.map(|load| load.title.clone()).collect::<Vec<_>>().join("; ")),
         Fact::new(
             "Runs",
             format!(
-                "{runs} a mode and load, {} each after {} to learn, interleaved (A B B A)",
+                "{runs} per mode and load, {} each after {} of learning, interleaved (A B B A)",
                 seconds(plan.run_ns),
                 seconds(plan.learn_ns)
             ),
         ),
         Fact::new("Loss bound", {
             let ring = bed.rx_descriptors.value.map_or_else(String::new, |n| format!("{n} descriptors at "));
-            format!("{ring}{} Mpps at the most", bed.peak_rate_pps as f64 / 1e6)
+            format!("{ring}at most {} Mpps", bed.peak_rate_pps as f64 / 1e6)
         }),
-        Fact::new("All of it took", seconds(result.elapsed_ns)),
+        Fact::new("Total time", seconds(result.elapsed_ns)),
     ];
     if ceiling > 0.0 {
-        let text = format!("up to {:.0} kpps; looks every {looks:.0} ns when idle", ceiling / 1e3);
+        let text = format!("up to {:.0} kpps; polls every {looks:.0} ns when idle", ceiling / 1e3);
         facts.insert(2, Fact::new("Tester's limits", text));
     }
     facts
@@ -298,18 +298,15 @@ fn conditions(result: &DemoResult, rows: &[Row]) -> Vec<Fact> {
 
 fn notes(result: &DemoResult, rows: &[Row]) -> Vec<String> {
     let mut notes = vec![
-        "Latency is the round trip from the time at which a frame was meant to be sent to its pick-up by the tester, \
-         with software clocks; what the tester's own loop and the veth pair take is in it, and is the same for all modes."
+        "Latency is the round trip from the time at which a frame was due to be sent to its pick-up by the tester, measured with software clocks. It includes the time of the tester's loop and of the veth pair, which is the same for all modes."
             .to_owned(),
-        "CPU time is that of the worker's thread, as the kernel counts it, over exactly the run. Softirq time on the \
-         tester's CPU is not in it."
+        "CPU time is that of the worker's thread during the run, as the kernel counts it. It does not include softirq time on the tester's CPU."
             .to_owned(),
     ];
     let virtualised = result.host.value.as_ref().and_then(|host| host.virtualised.value);
     if virtualised == Some(true) {
         notes.push(
-            "This is a virtual machine: its host takes the CPUs away now and then, and waking up costs what the \
-             hypervisor makes of it. Compare the modes with each other, not with bare metal."
+            "This is a virtual machine: its host stops the CPUs now and then, and the cost of waking up depends on the hypervisor. Compare the modes with each other, not with bare metal."
                 .into(),
         );
     }
@@ -319,24 +316,20 @@ fn notes(result: &DemoResult, rows: &[Row]) -> Vec<String> {
     });
     if intended > 0.0 {
         notes.push(format!(
-            "Both spinning loops notice when they do not run. Frames under way in such a gap, or right after it, are \
-             left out of the latencies unless it says “all samples”: {:.1} % of all. A frame is left out for \
-             when it was under way, never for how late it was.",
+            "Both busy loops notice when they are stopped. Frames under way during such a gap, or right after it, are excluded from the latencies unless marked “all samples”; these are {:.1} % of all frames. Whether a frame is excluded depends on when it was under way, never on its latency.",
             left_out * 100.0 / intended
         ));
     }
     notes.push(
-        "Watts are not measured: this needs RAPL or a meter. Time on a CPU is what a resting core gives back.".into(),
+        "Power is not measured, because this needs RAPL or a meter. CPU time shows how long a core could rest.".into(),
     );
     notes.push(format!(
-        "Loss bound: no wait of the adaptive modes is longer than the receive ring lasts at {} Mpps, about the most \
-         that this kind of veth pair carries.",
+        "Loss bound: no wait of the adaptive modes is longer than the receive ring takes to fill at {} Mpps, about the highest rate of this kind of veth pair.",
         result.bed.peak_rate_pps as f64 / 1e6
     ));
     if !result.searches.is_empty() {
         notes.push(
-            "Highest loss-free rate: losses while the host had taken a CPU away are not counted against a mode. A \
-             search of some seconds finds a rate for a demonstration; RFC 2544 asks for trials of 60 s."
+            "Highest loss-free rate: losses while the host had stopped a CPU do not count against a mode. A search of some seconds is enough for a demonstration; RFC 2544 asks for trials of 60 s."
                 .into(),
         );
     }

@@ -11,21 +11,21 @@ use crate::result::{LatencyResult, LoadResult};
 
 /// Name and version of the document's schema.
 pub const SCHEMA: &str = "apus.demo/1";
-/// The id of the load that is another one for each mode.
+/// Identifier of the load near the highest loss-free rate, which differs for each mode.
 pub const NEAR: &str = "near_highest";
 
-/// What the demo measured.
+/// The result of a demo.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DemoResult {
-    /// Version of the program.
+    /// Version of Apus.
     pub apus: String,
     /// `apus.demo/1`
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     /// The host on which it was measured.
     pub host: Reading<HostState>,
-    /// What was intended.
+    /// The plan of the demo.
     pub plan: PlanDocument,
     /// The test bed.
     pub bed: BedDocument,
@@ -33,47 +33,47 @@ pub struct DemoResult {
     pub runs: Vec<Run>,
     /// Every search, in the order in which they were done.
     pub searches: Vec<Search>,
-    /// What of the plan was not done, and why; empty if all was.
+    /// What of the plan was not done, and why; empty if all was done.
     pub not_done: Vec<String>,
-    /// Whether it was stopped before its end.
+    /// Whether it was interrupted.
     pub interrupted: bool,
-    /// How long all of it took.
+    /// Time that the whole demo took.
     pub elapsed_ns: u64,
 }
 
-/// What was intended.
+/// The plan of a demo.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlanDocument {
-    /// The time for all of it.
+    /// Time for the whole demo.
     pub budget_ns: u64,
-    /// What is compared, in the order of the tables.
+    /// The modes, in the order of the tables.
     pub modes: Vec<ModeDocument>,
     /// The loads, in the order of the tables; the last is `near_highest`.
     pub loads: Vec<LoadDocument>,
-    /// Times that all modes were to be run at the paced loads.
+    /// Planned number of runs of each mode at each paced load.
     pub rounds: u32,
-    /// Traffic before each run, left out.
+    /// Time to send before each run, which is not counted.
     pub learn_ns: u64,
-    /// A run at a paced load.
+    /// Duration of a run at a paced load.
     pub run_ns: u64,
-    /// A search.
+    /// Duration of a search.
     pub search_ns: u64,
-    /// A run near the highest loss-free rate.
+    /// Duration of a run near the highest loss-free rate.
     pub near_ns: u64,
 }
 
-/// A way of waiting.
+/// A waiting mode.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModeDocument {
-    /// As it is called in runs and tables: `adaptive p99=60us`.
+    /// Name in runs and tables, such as `adaptive p99=60us`.
     pub name: String,
-    /// The goal that it was given: `p99=60us`; null if it takes none.
+    /// Its latency goal, such as `p99=60us`; null if it takes none.
     pub goal: Option<String>,
-    /// The goal's quantile, in millionths.
+    /// Quantile of the goal, in parts per million; null without a goal.
     pub goal_quantile_ppm: Option<u32>,
-    /// The goal's bound.
+    /// Latency bound of the goal; null without a goal.
     pub goal_latency_ns: Option<u64>,
 }
 
@@ -81,9 +81,9 @@ pub struct ModeDocument {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LoadDocument {
-    /// As runs refer to it: the schedule, or `near_highest`.
+    /// Identifier in runs: the schedule, or `near_highest`.
     pub id: String,
-    /// In words.
+    /// The load in words.
     pub title: String,
 }
 
@@ -91,23 +91,23 @@ pub struct LoadDocument {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BedDocument {
-    /// The lab's name.
+    /// Name of the lab.
     pub name: String,
-    /// The tester's CPU.
+    /// CPU of the tester; null if not pinned.
     pub tester_cpu: Option<u64>,
-    /// The CPU of the worker under test.
+    /// CPU of the worker under test; null if not pinned.
     pub tested_cpu: Option<u64>,
-    /// SCHED_FIFO priority of the worker under test; null: the normal class.
+    /// SCHED_FIFO priority of the worker under test; null for the normal class.
     pub tested_fifo_priority: Option<u8>,
-    /// Size of the frames, with frame check sequence.
+    /// Size of the frames in bytes, with frame check sequence.
     pub frame_octets: u32,
-    /// The highest rate that the loss bound reckons with.
+    /// Highest packet rate assumed for the limit on sleeps.
     pub peak_rate_pps: u64,
-    /// Descriptors of the tested port's receive ring.
+    /// Receive descriptors of the port under test.
     pub rx_descriptors: Reading<u32>,
-    /// Where the XDP program of the tested port ran: `native` or `generic`.
+    /// Where the XDP program of the port under test ran: `native` or `generic`.
     pub xdp_mode: Reading<String>,
-    /// Whether the tested port's driver received straight into the worker's memory.
+    /// Whether the driver of the port under test received directly into the worker's memory (zero copy).
     pub zero_copy: Reading<bool>,
 }
 
@@ -115,15 +115,15 @@ pub struct BedDocument {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// The mode's name.
+    /// Name of the mode.
     pub mode: String,
-    /// The load's id.
+    /// Identifier of the load.
     pub load: String,
-    /// The round, from 0.
+    /// Number of the round, from 0.
     pub round: u32,
-    /// Latencies, frames, CPU time.
+    /// Latencies, frames and CPU time.
     pub latency: LatencyResult,
-    /// How often the policy decided for which reason.
+    /// Number of decisions of the wait policy, by reason.
     pub reasons: BTreeMap<String, u64>,
 }
 
@@ -131,9 +131,9 @@ pub struct Run {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Search {
-    /// The mode's name.
+    /// Name of the mode.
     pub mode: String,
-    /// What was found. Losses in gaps, in which the host had taken a CPU, are not counted in it.
+    /// What was found. Losses while the host had stopped a CPU are not counted.
     pub load: LoadResult,
 }
 

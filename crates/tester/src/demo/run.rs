@@ -17,7 +17,7 @@ use crate::result::LoadResult;
 use crate::schedule::Schedule;
 use crate::search::SearchConfig;
 
-/// How far over its budget the demo may run before it leaves things out, in hundredths.
+/// Percentage of its budget that the demo may use before it leaves things out.
 const OVERRUN_PERCENT: u64 = 110;
 
 /// How a demo ended.
@@ -25,24 +25,24 @@ const OVERRUN_PERCENT: u64 = 110;
 pub struct Ended {
     /// What was measured.
     pub result: DemoResult,
-    /// What ended it before its time; what had been measured is in `result` all the same.
+    /// The error that ended it early; what was measured until then is in `result`.
     pub failure: Option<Error>,
 }
 
-/// Makes the bed, does what `plan` says and takes the bed down. `progress` is told what comes next.
+/// Sets up the bed, runs `plan` and removes the bed. Calls `progress` before each step.
 ///
-/// `stop` ends it early and cleanly: what was measured until then is in the result. An error is
-/// returned as such only if there is no bed.
+/// If `stop` is set, ends early and returns what was measured until then. Returns an error only if the bed cannot be
+/// set up.
 pub fn run(plan: &Plan, config: BedConfig, stop: &AtomicBool, progress: &mut dyn FnMut(&str)) -> Result<Ended, Error> {
     let began = MonotonicClock.now();
-    progress("making the lab");
+    progress("creating the lab");
     let bed = Bed::up(config)?;
     let mut demo = Demo { plan, bed: &bed, stop, progress, began, result: empty(plan, bed.config()), done: 0 };
     let measured = demo.all();
     let mut result = demo.result;
     let failure = measured.and(bed.down()).err();
     if let Some(error) = &failure {
-        result.not_done.push(format!("all that follows: {error}"));
+        result.not_done.push(format!("everything after this: {error}"));
     }
     result.interrupted = stop.load(Ordering::Relaxed);
     result.elapsed_ns = MonotonicClock.now().since(began).unwrap_or(Nanos::ZERO).as_nanos();
@@ -83,14 +83,14 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// Whether there is no more time for this; if not, says that it begins.
+    /// Whether there is no time left for a step; if there is, announces it.
     fn ends_before(&mut self, what: &str, may_be_left_out: bool) -> bool {
         if self.stop.load(Ordering::Relaxed) {
             self.result.not_done.push(format!("{what}: interrupted"));
             return true;
         }
         if may_be_left_out && self.left() == Nanos::ZERO {
-            self.result.not_done.push(format!("{what}: the time was used up"));
+            self.result.not_done.push(format!("{what}: the budget was used up"));
             return true;
         }
         let steps = self.plan.modes.len() * (self.plan.rounds as usize + 1);
@@ -104,7 +104,7 @@ impl Demo<'_> {
         self.plan.budget.scale(OVERRUN_PERCENT, 100).saturating_sub(gone)
     }
 
-    /// One mode at all paced loads, in one round.
+    /// Runs one mode at all paced loads, in one round.
     fn paced(&mut self, mode: Mode, round: u32, what: &str) -> Result<(), Error> {
         let (plan, stop) = (self.plan, self.stop);
         let measured = self.with(mode, |session| {
@@ -125,7 +125,7 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// One mode's highest loss-free rate, and latency near it.
+    /// Searches for one mode's highest loss-free rate, and measures latency near it.
     fn highest(&mut self, mode: Mode, what: &str) -> Result<(), Error> {
         let (plan, stop) = (self.plan, self.stop);
         // What earlier parts took too long for is missing here.

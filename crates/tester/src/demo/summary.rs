@@ -10,24 +10,24 @@ use crate::quantile;
 use crate::result::{Distribution, SearchEnd};
 use crate::statistics;
 
-/// From this share of a run on, in hundredths, in which the worker was ready but another thread had its
-/// CPU, the run says more of that thread than of the mode. A spinning worker loses 5 % on any busy
-/// machine: the kernel keeps so much from real-time threads (`sched_rt_runtime_us`, or its fair server).
+/// Percentage of a run from which it counts as disturbed: the worker was ready, but another thread had its CPU. A
+/// busy-looping worker loses 5 % on any busy machine, because the kernel reserves that for other threads
+/// (`sched_rt_runtime_us`, or its fair server).
 pub const DISTURBED_PERCENT: f64 = 10.0;
 
-/// A value over runs.
+/// A value over several runs.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Spread {
-    /// The middle one.
+    /// Median of the runs.
     pub median: f64,
-    /// The least.
+    /// Lowest run.
     pub least: f64,
-    /// The greatest.
+    /// Highest run.
     pub greatest: f64,
 }
 
 impl Spread {
-    /// Of these values; `None` if there are none.
+    /// The spread of these values; `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
         let median = statistics::median(values)?;
         let (least, greatest) =
@@ -36,65 +36,65 @@ impl Spread {
     }
 }
 
-/// One mode at one load, over its complete runs. Runs in which another process had the worker's CPU
-/// are left out if there are others: told by how long the worker stood in the kernel's queue, never by
-/// the latencies.
+/// One mode at one load, over its complete runs. Disturbed runs, in which another process had the worker's CPU, are
+/// left out if there are others. They are recognized by the time that the worker waited for its CPU, never by their
+/// latencies.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Row {
-    /// The mode.
+    /// The waiting mode.
     pub mode: ModeDocument,
     /// The load.
     pub load: LoadDocument,
-    /// Runs that count.
+    /// Number of runs that count.
     pub runs: usize,
-    /// Complete runs in which another process had the worker's CPU for more than [`DISTURBED_PERCENT`].
+    /// Number of complete runs in which another process had the worker's CPU for more than [`DISTURBED_PERCENT`].
     pub disturbed: usize,
-    /// Whether there were no others, so that the numbers are those of disturbed runs.
+    /// Whether all runs were disturbed, so that the numbers come from disturbed runs.
     pub only_disturbed: bool,
-    /// Frames a second that came back, median over the runs.
+    /// Frames received back per second, median over the runs.
     pub received_pps: Option<f64>,
-    /// Latency outside the gaps; `None` if no run had enough samples.
+    /// Median latency outside gaps; `None` if no run had enough samples.
     pub p50_us: Option<Spread>,
-    /// As `p50_us`.
+    /// 99th percentile; otherwise as `p50_us`.
     pub p99_us: Option<Spread>,
-    /// As `p50_us`.
+    /// 99.9th percentile; otherwise as `p50_us`.
     pub p99_9_us: Option<Spread>,
-    /// Of all samples, those in gaps too.
+    /// 99th percentile of all samples, including those in gaps.
     pub all_p99_us: Option<Spread>,
-    /// CPU time of the worker's thread, in hundredths of one CPU's.
+    /// CPU time of the worker's thread, in percent of one CPU.
     pub cpu_percent: Option<Spread>,
-    /// Times a second that the worker was woken.
+    /// Wake-ups of the worker per second.
     pub wakeups_per_s: Option<Spread>,
-    /// Frames intended, all runs together.
+    /// Frames due to be sent, over all runs.
     pub intended: u64,
-    /// Frames lost, all runs together.
+    /// Frames lost, over all runs.
     pub lost: u64,
-    /// Of these, those outside the gaps.
+    /// Frames lost outside the gaps, over all runs.
     pub lost_outside_gaps: u64,
-    /// Share of the frames that the latencies leave out, all runs together.
+    /// Percentage of frames that the latencies exclude, over all runs.
     pub left_out_percent: Option<f64>,
-    /// Whether the goal was held in the median run and no frame was lost outside the gaps; `None` without a goal, or if that is not known.
+    /// Whether the median run met the goal and no frame was lost outside gaps; `None` without a goal, or if unknown.
     pub goal_held: Option<bool>,
     /// All samples of all runs.
     pub all: Histogram,
-    /// Those outside the gaps.
+    /// All samples outside gaps, of all runs.
     pub clean: Histogram,
 }
 
 /// One mode's highest loss-free rate.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Rate {
-    /// The mode.
+    /// The waiting mode.
     pub mode: ModeDocument,
-    /// The highest rate that passed; `None` if none did.
+    /// Highest rate that passed; `None` if none did.
     pub passed_pps: Option<u64>,
-    /// The lowest rate that failed; `None` if none did.
+    /// Lowest rate that failed; `None` if none did.
     pub failed_pps: Option<u64>,
     /// Why the search ended.
     pub end: SearchEnd,
 }
 
-/// The rows of all modes at all loads that have a complete run, in the plan's order: load by load.
+/// The rows of all modes and loads that have a complete run, in the order of the plan, load by load.
 pub fn rows(result: &DemoResult) -> Result<Vec<Row>, Error> {
     let mut rows = Vec::new();
     for load in &result.plan.loads {
@@ -112,7 +112,7 @@ pub fn rows(result: &DemoResult) -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
-/// The rates, in the plan's order.
+/// The highest loss-free rates, in the order of the plan.
 pub fn rates(result: &DemoResult) -> Vec<Rate> {
     let of = |mode: &ModeDocument| {
         let search = result.searches.iter().find(|search| search.mode == mode.name)?;
@@ -131,7 +131,7 @@ fn is_disturbed(run: &Run) -> bool {
     used.is_some_and(|used| used.run_delay_ns as f64 * 100.0 > used.interval_ns as f64 * DISTURBED_PERCENT)
 }
 
-/// What is to be said of disturbed runs; `None` without any.
+/// A note about disturbed runs; `None` if there were none.
 pub fn disturbance(rows: &[Row]) -> Option<String> {
     let disturbed: usize = rows.iter().map(|row| row.disturbed).sum();
     let total: usize =
@@ -143,13 +143,12 @@ pub fn disturbance(rows: &[Row]) -> Option<String> {
         .collect();
     (disturbed > 0).then(|| {
         let mut text = format!(
-            "In {disturbed} of {total} runs another process had the worker's CPU for more than {DISTURBED_PERCENT} % \
-             of the time; they do not count."
+            "In {disturbed} of {total} runs another process had the worker's CPU for more than {DISTURBED_PERCENT} % of the time; these runs do not count."
         );
         if !only.is_empty() {
-            text += &format!(" Without another run, and so not to be trusted: {}.", only.join("; "));
+            text += &format!(" These have no other run, so do not trust them: {}.", only.join("; "));
         }
-        text + " On a machine that is doing nothing else there are none."
+        text + " On an otherwise idle machine there are no such runs."
     })
 }
 
@@ -202,8 +201,8 @@ fn row(mode: &ModeDocument, load: &LoadDocument, runs: &[&Run]) -> Result<Row, E
     })
 }
 
-/// The result in one sentence or two, from the rows: the loosest goal that was held at all paced loads
-/// beside what polling took; and what was missed.
+/// The result in one or two sentences: the loosest goal met at all paced loads, compared with polling, and the goals
+/// missed.
 pub fn lead(result: &DemoResult, rows: &[Row]) -> String {
     let paced: Vec<&LoadDocument> = result.plan.loads.iter().filter(|load| load.id != super::result::NEAR).collect();
     let find =
@@ -220,7 +219,7 @@ pub fn lead(result: &DemoResult, rows: &[Row]) -> String {
     let best = result.plan.modes.iter().filter(held).min_by(|a, b| total(a).total_cmp(&total(b)));
     let mut text = match best {
         None if rows.is_empty() => return "Nothing was measured.".into(),
-        None => "No latency goal was seen to be held at all paced loads in this run.".into(),
+        None => "In this run, no latency goal was met at all paced loads.".into(),
         Some(mode) => {
             let parts: Vec<String> = paced
                 .iter()
@@ -234,7 +233,7 @@ pub fn lead(result: &DemoResult, rows: &[Row]) -> String {
                 })
                 .collect();
             let goal = mode.goal.as_deref().unwrap_or_default().replace('=', " within ");
-            format!("Asked for {}, adaptive waiting held it. {}.", spaced(&goal), capital(&parts.join("; ")))
+            format!("Adaptive waiting met the goal {}. {}.", spaced(&goal), capital(&parts.join("; ")))
         }
     };
     let missed: Vec<String> = rows

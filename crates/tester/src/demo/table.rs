@@ -7,9 +7,9 @@ use super::summary::{Rate, Row, Spread, disturbance, lead, rates, rows};
 use crate::Error;
 use crate::result::SearchEnd;
 
-const HEADINGS: [&str; 9] = ["mode", "p50 us", "p99 us", "p99.9 us", "CPU %", "wake-ups/s", "lost", "left out", "goal"];
+const HEADINGS: [&str; 9] = ["mode", "p50 us", "p99 us", "p99.9 us", "CPU %", "wake-ups/s", "lost", "excluded", "goal"];
 
-/// What the terminal shows.
+/// Renders the tables for the terminal.
 pub fn render(result: &DemoResult) -> Result<String, Error> {
     let rows = rows(result)?;
     let rates = rates(result);
@@ -30,8 +30,8 @@ pub fn render(result: &DemoResult) -> Result<String, Error> {
         let lines: Vec<Vec<String>> = rates.iter().map(rate_line).collect();
         text += &columns(&["mode", "kpps", "fails at", "the search"], &lines);
     }
-    text += "\nLatencies: round trip from the intended send time, outside the gaps in which the host took a CPU.\n\
-             CPU: the worker's thread, of one core. Watts: not measured here.\n";
+    text += "\nLatency: round trip from the due send time, without the times when the host stopped a CPU.\n\
+             CPU: the worker's thread, in % of one core. Power: not measured here.\n";
     text.extend(disturbance(&rows).map(|said| said + "\n"));
     for what in &result.not_done {
         let _ = writeln!(text, "not done: {what}");
@@ -69,12 +69,12 @@ fn rate_line(rate: &Rate) -> Vec<String> {
     vec![rate.mode.name.clone(), kpps(rate.passed_pps), kpps(rate.failed_pps), end(rate.end).into()]
 }
 
-/// Why a search ended, for people.
+/// Why a search ended, in words.
 pub(super) fn end(end: SearchEnd) -> &'static str {
     match end {
         SearchEnd::Converged => "converged",
         SearchEnd::MaximumPassed => "even the highest rate passed",
-        SearchEnd::TesterLimited => "met the tester's limit: at least this",
+        SearchEnd::TesterLimited => "reached the tester's limit: at least this",
         SearchEnd::MinimumFailed => "even the lowest rate failed",
         SearchEnd::GaveUp => "ran out of trials: not confirmed",
         SearchEnd::Interrupted => "was interrupted: not confirmed",
@@ -85,7 +85,7 @@ fn number(spread: Option<Spread>, decimals: usize) -> String {
     spread.map_or_else(|| "-".into(), |spread| format!("{:.decimals$}", spread.median))
 }
 
-/// Text columns: the first and the last to the left, the others to the right.
+/// Aligns text columns: the first and the last left, the others right.
 fn columns(headings: &[&str], lines: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = lines.iter().map(|line| line[column].chars().count());

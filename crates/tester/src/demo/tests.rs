@@ -134,7 +134,7 @@ fn the_parts_of_a_plan_fill_its_budget() {
     assert!(usual.run >= Nanos::from_millis(1_450), "{}", usual.run);
     for seconds in [0, 1, 5] {
         let error = Plan::for_budget(Nanos::from_secs(seconds)).unwrap_err();
-        assert!(!error.lacks() && error.to_string().contains("longer budget"), "{error}");
+        assert!(!error.lacks() && error.to_string().contains("too short"), "{error}");
     }
 }
 
@@ -156,10 +156,10 @@ fn the_lead_follows_from_the_data() {
     let result = usual();
     let text = lead(&result, &rows(&result).unwrap());
     assert!(text.contains("p99 within 250 us") && text.contains("8 % of a core"), "{text}");
-    assert!(text.contains("Missed: p99=30us at one packet each 350 us"), "{text}");
+    assert!(text.contains("Missed: p99=30us at one packet every 350 us"), "{text}");
     let none = made_up(|_| 50.0, |_| 900_000);
     let text = lead(&none, &rows(&none).unwrap());
-    assert!(text.starts_with("No latency goal was seen to be held"), "{text}");
+    assert!(text.starts_with("In this run, no latency goal was met"), "{text}");
     let nothing = DemoResult { runs: Vec::new(), ..usual() };
     assert_eq!(lead(&nothing, &rows(&nothing).unwrap()), "Nothing was measured.");
 }
@@ -221,7 +221,7 @@ fn the_report_has_every_mode_in_every_figure() {
     assert_eq!(kinds.len(), 4);
     assert!(rates(&result).iter().all(|rate| rate.passed_pps.is_some()));
     let html = crate::report::render(&report);
-    assert!(!html.contains("No data") && html.contains("Watts are not measured"));
+    assert!(!html.contains("No data") && html.contains("Power is not measured"));
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn runs_that_another_process_disturbed_do_not_count() {
     assert_eq!((row("interrupt").runs, row("interrupt").disturbed), (rounds - 1, 1));
     assert!(row("adaptive p99=250us").only_disturbed);
     let text = table::render(&result).unwrap();
-    assert!(text.contains("not to be trusted: adaptive p99=250us at one packet each 350 us"), "{text}");
+    assert!(text.contains("do not trust them: adaptive p99=250us at one packet every 350 us"), "{text}");
     assert!(lead(&result, &rows).contains("p99 within 60 us"), "the lead trusts a disturbed run");
 }
 
@@ -294,6 +294,6 @@ fn a_stopped_demo_takes_the_lab_down() {
     let ended = run(&plan, config, &AtomicBool::new(true), &mut |what| said.push(what.to_owned())).unwrap();
     assert!(ended.failure.is_none() && ended.result.interrupted && ended.result.runs.is_empty());
     assert_eq!(ended.result.not_done.len(), 14);
-    assert_eq!(said, ["making the lab"]);
+    assert_eq!(said, ["creating the lab"]);
     assert!(crate::lab::list().unwrap().iter().all(|lab| lab.name != name));
 }

@@ -5,24 +5,25 @@ use crate::Error;
 /// How factors are combined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Design {
-    /// Everything off, and then one factor on at a time: half as many runs as factors have levels, and blind to factors that
-    /// only help together.
+    /// The baseline with all factors off, then one factor on at a time. It needs fewer runs, but cannot find factors
+    /// that help only together.
     OneAtATime,
-    /// Factors on and off in balanced combinations: finds pairs that help or hurt only together. All combinations of up
-    /// to four factors; from five on a fraction in which no main effect and no interaction of two is mixed up with
-    /// another (resolution V and above).
+    /// Balanced combinations of factors that are on and off; finds pairs that help or hurt only together. Up to four
+    /// factors use all combinations; more use a fraction that still separates every main effect and every interaction
+    /// of two factors (resolution V and above).
     Factorial,
 }
 
-/// The most factors of a factorial design.
+/// Maximum number of factors of a factorial design.
 pub const MOST_FACTORS: usize = 8;
 
-/// The combinations of one replicate, and what is made of their values.
+/// The combinations of one replicate, and how to evaluate them.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Layout {
-    /// Which factors are on, as bits. The first two are the same, everything off: the A/A comparison.
+    /// For each combination, the factors that are on, as bits. The first two are both the baseline, for the A/A
+    /// comparison.
     pub combinations: Vec<u32>,
-    /// The contrasts.
+    /// The contrasts, one per effect.
     pub contrasts: Vec<Contrast>,
 }
 
@@ -33,21 +34,21 @@ pub(super) struct Contrast {
     pub weights: Vec<f64>,
 }
 
-/// What a contrast tells.
+/// The effect that a contrast estimates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// The difference of everything off to itself.
+    /// The difference between the two baselines; it should be none.
     Null,
-    /// A factor on against off, averaged over what the others are.
+    /// A factor on instead of off, averaged over the other factors.
     Main(usize),
-    /// How much more a factor does when another one is on than when it is off.
+    /// How much more a factor does when another factor is on than when it is off.
     Interaction(usize, usize),
 }
 
 /// Generators of two-level designs of resolution V and above: the last factors as products of the first ones.
 ///
-/// Source: Montgomery, "Design and analysis of experiments", table 8.14: 2^(5-1) with E = ABCD, 2^(6-1) with
-/// F = ABCDE, 2^(7-1) with G = ABCDEF, 2^(8-2) with G = ABCD and H = ABEF.
+/// Source: Montgomery, "Design and analysis of experiments", table 8.14: 2^(5-1) with E = ABCD, 2^(6-1) with F =
+/// ABCDE, 2^(7-1) with G = ABCDEF, 2^(8-2) with G = ABCD and H = ABEF.
 fn generators(factors: usize) -> &'static [&'static [usize]] {
     match factors {
         5 => &[&[0, 1, 2, 3]],
@@ -121,7 +122,7 @@ fn null(combinations: usize) -> Contrast {
 }
 
 impl Contrast {
-    /// Its value for these values of the combinations.
+    /// The value of the contrast for these values of the combinations.
     pub(super) fn of(&self, values: &[f64]) -> f64 {
         self.weights.iter().zip(values).map(|(weight, value)| weight * value).sum()
     }

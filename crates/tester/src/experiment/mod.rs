@@ -29,22 +29,22 @@ use design::Layout;
 pub use design::{Design, MOST_FACTORS};
 pub use outcome::{Entry, Found, Outcome, Verdict};
 
-/// What is asked.
+/// What an experiment tests, and how surely.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Settings {
-    /// The names of the factors.
+    /// Names of the factors.
     pub factors: Vec<String>,
-    /// How they are combined.
+    /// How the factors are combined.
     pub design: Design,
-    /// Whether less is better: latency, CPU time. Else more is: a rate.
+    /// Whether lower values are better (latency, CPU time) or higher ones (a rate).
     pub less_is_better: bool,
-    /// An effect below this share is of no interest: 0.02 for 2 %.
+    /// Smallest effect of interest, as a share: 0.02 for 2 %.
     pub smallest: f64,
-    /// The allowed probability that anything is called an effect that is none.
+    /// Allowed probability of reporting any effect that does not exist, such as 0.05.
     pub alpha: f64,
-    /// The time for all of it.
+    /// Time for the whole experiment.
     pub budget: Nanos,
-    /// For the order of the runs.
+    /// Random seed for the order of the runs.
     pub seed: u64,
 }
 
@@ -53,18 +53,18 @@ pub struct Settings {
 pub struct Step {
     /// The factors that are on, as bits.
     pub on: u32,
-    /// Which replicate; `None` while the noise floor is measured.
+    /// Number of the replicate; `None` while the noise floor is measured.
     pub replicate: Option<usize>,
 }
 
-/// Replicates of the noise floor before anything is compared: three differences have a spread.
+/// Replicates of the noise floor before anything is compared: three differences give a spread.
 const FLOOR: usize = 3;
-/// Numbers of replicates after which it is decided: each about a third more than the one before.
+/// Numbers of replicates after which the results are tested: each about a third more than the one before.
 const LOOKS: [usize; 10] = [4, 6, 8, 11, 15, 20, 27, 36, 48, 64];
-/// Runs that may fail, one after the other: then it is not the run.
+/// Failed runs in a row after which the experiment ends: then the fault is not a single run.
 const MOST_FAILURES: usize = 10;
 
-/// An experiment that is under way.
+/// A running experiment.
 #[derive(Clone, Debug)]
 pub struct Experiment {
     settings: Settings,
@@ -72,11 +72,11 @@ pub struct Experiment {
     random: Random,
     /// The combinations of the current replicate, in the order in which they are run.
     order: Vec<usize>,
-    /// The logarithms of what they gave so far.
+    /// Logarithms of the values measured so far in this replicate.
     given: Vec<f64>,
-    /// Replicates of the noise floor: differences.
+    /// Differences between the two baselines, one per replicate of the noise floor.
     floor: Vec<f64>,
-    /// Whole replicates: the value of each combination.
+    /// Complete replicates: the value of each combination.
     replicates: Vec<Vec<f64>>,
     runs: Vec<RunRecord>,
     failures: Vec<String>,
@@ -87,32 +87,32 @@ pub struct Experiment {
     ended: Option<Ended>,
 }
 
-/// A run and what it gave.
+/// A run and its result.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RunRecord {
     /// The factors that were on, as bits.
     pub on: u32,
-    /// When it was begun, since the start of the experiment.
+    /// When it started, from the start of the experiment.
     pub at: Nanos,
-    /// What it gave; `None` if it failed.
+    /// The measured value; `None` if the run failed.
     pub value: Option<f64>,
 }
 
 /// Why an experiment ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
-    /// Everything is decided.
+    /// Every effect is decided.
     Decided,
-    /// There was no time for another replicate.
+    /// No time was left for another replicate.
     Budget,
-    /// As many replicates as there are looks.
+    /// The maximum number of replicates is done.
     Replicates,
-    /// One run after the other failed.
+    /// Too many runs in a row failed.
     Failed,
 }
 
 impl Experiment {
-    /// Checks what is asked.
+    /// Starts an experiment; returns an error for invalid settings.
     pub fn new(settings: Settings) -> Result<Self, Error> {
         let within = |share: f64| share > 0.0 && share < 1.0;
         if !within(settings.smallest) || !within(settings.alpha) {
@@ -142,12 +142,12 @@ impl Experiment {
         Ok(experiment)
     }
 
-    /// What is asked.
+    /// The settings of the experiment.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// The next run, if it is to begin `now` after the start; `None` when it is over.
+    /// The next run, if it starts `now` after the beginning; `None` when the experiment is over.
     pub fn next(&mut self, now: Nanos) -> Option<Step> {
         self.now = now;
         let begins = self.given.is_empty();
@@ -167,12 +167,12 @@ impl Experiment {
         Some(Step { on: self.layout.combinations[combination], replicate })
     }
 
-    /// What the run gave that [`Experiment::next`] asked for: a value above 0, or why there is none: then it
-    /// is tried again.
+    /// Records the result of the run that [`Experiment::next`] asked for: a value above 0, or the reason of a
+    /// failure. A failed run is repeated.
     pub fn record(&mut self, value: Result<f64, String>, now: Nanos) {
         let on = self.order.get(self.given.len()).map_or(0, |place| self.layout.combinations[*place]);
         let value = value.and_then(|value| {
-            if value > 0.0 && value.is_finite() { Ok(value) } else { Err(format!("{value} is no value above 0")) }
+            if value > 0.0 && value.is_finite() { Ok(value) } else { Err(format!("{value} is not above 0")) }
         });
         self.runs.push(RunRecord { on, at: self.now, value: value.as_ref().ok().copied() });
         match value {
@@ -193,22 +193,22 @@ impl Experiment {
         }
     }
 
-    /// How it stands: at the end, or in between.
+    /// The outcome so far, or at the end.
     pub fn outcome(&self) -> Outcome {
         outcome::of(self)
     }
 
-    /// All runs, in their order.
+    /// All runs, in order.
     pub fn runs(&self) -> &[RunRecord] {
         &self.runs
     }
 
-    /// Why it ended; `None` if it has not.
+    /// Why the experiment ended; `None` while it runs.
     pub fn ended(&self) -> Option<Ended> {
         self.ended
     }
 
-    /// Runs until the current replicate is whole.
+    /// Number of runs until the current replicate is complete.
     pub fn runs_left_in_replicate(&self) -> usize {
         self.order.len() - self.given.len()
     }
@@ -217,7 +217,7 @@ impl Experiment {
         self.floor.len() < FLOOR
     }
 
-    /// Every combination once at random, and then backwards.
+    /// Every combination once in random order, and then backwards.
     fn ordered(&mut self, floor: bool) -> Vec<usize> {
         let mut order: Vec<usize> = if floor { vec![0, 1] } else { (0..self.layout.combinations.len()).collect() };
         for last in (1..order.len()).rev() {

@@ -4,64 +4,64 @@ use super::design::Kind;
 use super::student::Mean;
 use super::{Experiment, LOOKS};
 
-/// How an experiment stands.
+/// The outcome of an experiment, final or so far.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {
-    /// The factors and the pairs, the most helpful first.
+    /// The factors and pairs, the most helpful first.
     pub entries: Vec<Entry>,
-    /// What everything off differs from itself; `None` with too few runs.
+    /// Difference between the two baselines; `None` with too few runs.
     pub floor: Option<Found>,
-    /// Whether the bed differs from itself by more than chance: then nothing here can be believed.
+    /// Whether the baselines differ by no more than chance; if not, no result can be trusted.
     pub floor_is_sound: bool,
-    /// Whole replicates.
+    /// Number of complete replicates.
     pub replicates: usize,
 }
 
-/// A factor, or two of them together, and what it does.
+/// The effect of one factor, or of two together.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Entry {
-    /// The factors, by their places: one, or two that are on together.
+    /// Indices of the factors: one, or two that are on together.
     pub factors: Vec<usize>,
-    /// Another factor that has to be off for this to be so, if it depends on it.
+    /// Index of another factor that must be off, if the effect depends on it.
     pub without: Option<usize>,
-    /// What it does; `None` with too few runs.
+    /// The effect; `None` with too few runs.
     pub found: Option<Found>,
-    /// What that means.
+    /// What the effect means.
     pub verdict: Verdict,
     /// Whether more runs would not change the verdict: an effect was found, or one of interest is ruled out.
     pub decided: bool,
 }
 
-/// An effect as a share of everything off: -0.2 is a fifth less.
+/// An effect as a share of the baseline: -0.2 is a fifth less.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Found {
-    /// The effect.
+    /// The estimated effect.
     pub effect: f64,
-    /// Lower end of its interval, at the level of one look.
+    /// Lower end of its confidence interval, at the level of one look.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of its confidence interval.
     pub high: f64,
-    /// The probability of an effect so large by chance.
+    /// Probability of an effect this large by chance.
     pub p: f64,
 }
 
 /// What an effect means.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Verdict {
-    /// It helps.
+    /// The factor improves the metric.
     Helps,
-    /// It hurts.
+    /// The factor worsens the metric.
     Hurts,
-    /// No difference was found; if there is one, it is smaller than this share.
+    /// No difference was found; if there is one, it is smaller than this.
     NoDifference {
-        /// The share.
+        /// Bound of the undetected difference, as a share of the baseline.
         smaller_than: f64,
     },
-    /// Too few runs to say anything.
+    /// There are too few runs to judge.
     Unknown,
 }
 
-/// A contrast with its estimate.
+/// A contrast with its estimated value.
 struct Estimate {
     kind: Kind,
     mean: Mean,
@@ -165,8 +165,8 @@ pub(super) fn of(experiment: &Experiment) -> Outcome {
     }
 }
 
-/// Holm's step-down procedure (Scandinavian Journal of Statistics 6, 1979): the k-th smallest of m probabilities is held
-/// against alpha / (m - k + 1), until one fails.
+/// Holm's step-down procedure (Scandinavian Journal of Statistics 6, 1979): the k-th smallest of m probabilities is
+/// compared with alpha / (m - k + 1), until one fails.
 fn holm(estimates: &mut [Estimate], alpha: f64) {
     let mut order: Vec<usize> = (0..estimates.len()).collect();
     order.sort_by(|a, b| estimates[*a].mean.p().total_cmp(&estimates[*b].mean.p()));
@@ -185,7 +185,7 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// `tested` is what Holm's procedure said, for a contrast that it has tested.
+    /// Builds the entry of a contrast; `tested` is the result of Holm's procedure for it.
     fn entry(&self, factors: Vec<usize>, without: Option<usize>, values: &[f64], tested: Option<bool>) -> Entry {
         let settings = &self.experiment.settings;
         let Some(mean) = Mean::of(values) else {
@@ -205,7 +205,7 @@ impl Judge<'_> {
     }
 }
 
-/// From logarithms to shares.
+/// Converts an estimate from logarithms to shares.
 fn found(mean: &Mean, alpha: f64) -> Found {
     let (low, high) = mean.interval(alpha);
     Found { effect: mean.mean.exp_m1(), low: low.exp_m1(), high: high.exp_m1(), p: mean.p() }

@@ -9,10 +9,10 @@ use super::{Design, Ended, Entry, Experiment, Found, Verdict};
 use crate::host::{HostState, Reading};
 use crate::report::model::{Bar, Bars, Cell, Column, Estimate, Fact, Known, Report, Section, Table};
 
-/// The schema's name.
+/// Name and version of the schema.
 pub const SCHEMA: &str = "apus.experiment/1";
 
-/// What an experiment found.
+/// The result of an experiment.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExperimentResult {
@@ -23,77 +23,77 @@ pub struct ExperimentResult {
     pub schema: String,
     /// The host on which it was done.
     pub host: Reading<HostState>,
-    /// What it is called.
+    /// Name of the experiment.
     pub name: String,
-    /// What was measured, with its unit: `latency_p50_ns`.
+    /// The metric with its unit, such as `latency_p50_ns`.
     pub metric: String,
-    /// Whether less of it is better.
+    /// Whether lower values are better.
     pub less_is_better: bool,
     /// `one-at-a-time` or `factorial`.
     pub design: String,
-    /// Effects below this percentage were of no interest.
+    /// Smallest effect of interest, in percent.
     pub smallest_percent: f64,
-    /// The allowed probability of a wrong effect, in percent.
+    /// Allowed probability of a false effect, in percent.
     pub alpha_percent: f64,
-    /// Why it ended: decided, budget, replicates, failed, interrupted.
+    /// Why it ended: `decided`, `budget`, `replicates`, `failed` or `interrupted`.
     pub ended: String,
-    /// Whole replicates: the samples.
+    /// Number of complete replicates, which are the samples.
     pub replicates: u64,
-    /// What everything off differs from itself.
+    /// Difference between two sets of baseline runs.
     pub noise_floor: Reading<Effect>,
-    /// Whether that is no more than chance; if not, nothing here can be believed.
+    /// Whether that difference is no more than chance; if not, no result can be trusted.
     pub noise_floor_is_sound: bool,
-    /// What helps, what does nothing, what hurts; the most helpful first.
+    /// Effects of the factors, the most helpful first.
     pub ranking: Vec<Ranked>,
-    /// All runs, in their order.
+    /// All runs, in order.
     pub runs: Vec<Run>,
-    /// Why runs failed.
+    /// Reasons of failed runs.
     pub failures: Vec<String>,
 }
 
-/// An effect, in percent of everything off.
+/// An effect, in percent of the baseline.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Effect {
-    /// The effect.
+    /// The estimated effect.
     pub percent: f64,
-    /// Lower end of its interval, at the level of one look.
+    /// Lower end of its confidence interval, at the level of one look.
     pub low_percent: f64,
-    /// Upper end.
+    /// Upper end of its confidence interval.
     pub high_percent: f64,
-    /// The probability of an effect so large by chance.
+    /// Probability of an effect this large by chance.
     pub p: f64,
 }
 
-/// A factor, or two together.
+/// The effect of one factor, or of two together.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Ranked {
-    /// The factors' names.
+    /// Names of the factors.
     pub factors: Vec<String>,
-    /// A factor that has to be off for this to be so.
+    /// Name of a factor that must be off for this effect; null if it depends on none.
     pub without: Option<String>,
-    /// helps, hurts, no_difference, unknown.
+    /// `helps`, `hurts`, `no_difference` or `unknown`.
     pub verdict: String,
     /// The verdict in words.
     pub says: String,
-    /// What it does.
+    /// The estimated effect, or why there is none.
     pub effect: Reading<Effect>,
-    /// The bound of a difference that was not found, in percent.
+    /// Bound of a difference that was not found, in percent; null if one was found.
     pub smaller_than_percent: Option<f64>,
     /// Whether more runs would not change the verdict.
     pub decided: bool,
 }
 
-/// A run.
+/// One run of an experiment.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// The factors that were on.
+    /// Names of the factors that were on.
     pub on: Vec<String>,
-    /// When it began, since the start.
+    /// When it started, from the start of the experiment.
     pub at_ns: u64,
-    /// What it gave, in the metric's unit; `null` if it failed.
+    /// The measured value in the unit of the metric; `null` if the run failed.
     pub value: Option<f64>,
 }
 
@@ -112,14 +112,14 @@ impl From<Found> for Effect {
 /// What is measured, for the document.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct About {
-    /// What the experiment is called.
+    /// Name of the experiment.
     pub name: String,
-    /// What was measured, with its unit.
+    /// The metric with its unit.
     pub metric: String,
 }
 
 impl ExperimentResult {
-    /// The document of an experiment as it stands.
+    /// Builds the document of an experiment as it stands.
     pub fn new(experiment: &Experiment, about: &About, host: Reading<HostState>, interrupted: bool) -> Self {
         let settings = experiment.settings();
         let outcome = experiment.outcome();
@@ -162,7 +162,7 @@ impl ExperimentResult {
         }
     }
 
-    /// The ranked table, for people.
+    /// Renders the ranked table as text.
     pub fn table(&self) -> String {
         let mut text = String::new();
         let floor = self.noise_floor.value.map_or("unknown".into(), |floor| floor.to_string());
@@ -172,10 +172,12 @@ impl ExperimentResult {
             "{}: {}, {}; {} replicates, ended: {}",
             self.name, self.metric, self.design, self.replicates, self.ended
         );
-        let _ = writeln!(text, "noise floor (everything off against itself): {floor}");
+        let _ = writeln!(text, "noise floor (the baseline compared with itself): {floor}");
         if !self.noise_floor_is_sound {
-            let _ =
-                writeln!(text, "WARNING: the bed differs from itself by more than chance: do not believe what follows");
+            let _ = writeln!(
+                text,
+                "WARNING: repeated runs of the same setup differ by more than chance: do not trust these results"
+            );
         }
         let width = self.ranking.iter().map(|ranked| ranked.label().chars().count()).max().unwrap_or(0).max(6);
         for (place, ranked) in self.ranking.iter().enumerate() {
@@ -193,7 +195,7 @@ impl ExperimentResult {
         text
     }
 
-    /// The report: a figure, and the table.
+    /// Builds the report: a figure and the table.
     pub fn report(&self) -> Report {
         let estimate = |effect: Effect| Estimate {
             value: effect.percent,
@@ -206,7 +208,7 @@ impl ExperimentResult {
         let floor = self
             .noise_floor
             .value
-            .map(|effect| Bar { series: "everything off, against itself".into(), value: estimate(effect) });
+            .map(|effect| Bar { series: "baseline, against itself".into(), value: estimate(effect) });
         let rows = self.ranking.iter().map(|ranked| {
             vec![
                 Cell::Text(ranked.label()),
@@ -226,7 +228,7 @@ impl ExperimentResult {
         Report {
             title: self.name.clone(),
             lead: format!(
-                "Which settings change {} ({direction})? Interleaved runs, both ways; bars are 95 % intervals or wider.",
+                "Which settings change {} ({direction})? Runs are interleaved, with and without each setting; bars are 95 % intervals or wider.",
                 self.metric
             ),
             host: Vec::new(),
@@ -239,13 +241,13 @@ impl ExperimentResult {
             notes: if self.noise_floor_is_sound {
                 Vec::new()
             } else {
-                vec!["The bed differs from itself by more than chance: nothing here can be believed.".into()]
+                vec!["Repeated runs of the same setup differ by more than chance: do not trust these results.".into()]
             },
             results: serde_json::to_value(self).unwrap_or_default(),
             sections: vec![
                 Section::Bars(Bars {
                     title: format!("Change of {}", self.metric),
-                    caption: "Against everything off.".into(),
+                    caption: "Compared with the baseline, where all factors are off.".into(),
                     quantity: "change".into(),
                     unit: "%".into(),
                     bars: bars.chain(floor).collect(),
@@ -270,7 +272,7 @@ impl Ranked {
             Verdict::Unknown => ("unknown", None),
         };
         let says = match (verdict, smaller_than) {
-            ("no_difference", Some(bound)) => format!("no difference found, smaller than {bound:.1} %"),
+            ("no_difference", Some(bound)) => format!("no difference found; it is below {bound:.1} %"),
             ("unknown", _) => "too few replicates".into(),
             (word, _) => word.into(),
         };
@@ -285,7 +287,7 @@ impl Ranked {
         }
     }
 
-    /// `defer`, `defer + timeout`, `defer (without timeout)`.
+    /// Label of an effect: `defer`, `defer + timeout` or `defer (without timeout)`.
     pub fn label(&self) -> String {
         let together = self.factors.join(" + ");
         self.without.as_ref().map_or(together.clone(), |without| format!("{together} (without {without})"))

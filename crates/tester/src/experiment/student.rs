@@ -1,6 +1,6 @@
 //! Student's t distribution: how far a mean of a few values may lie from 0 by chance.
 
-/// P(|T| >= |t|) with `degrees` degrees of freedom.
+/// P(|T| >= |t|) of Student's distribution with `degrees` degrees of freedom.
 ///
 /// Source: Press et al., "Numerical recipes", 6.4: I(ν/(ν+t²); ν/2, 1/2).
 pub fn two_sided(t: f64, degrees: f64) -> f64 {
@@ -10,7 +10,7 @@ pub fn two_sided(t: f64, degrees: f64) -> f64 {
     incomplete_beta(degrees / (degrees + t * t), degrees / 2.0, 0.5)
 }
 
-/// The t for which [`two_sided`] is `p`, by bisection.
+/// The t at which [`two_sided`] equals `p`, by bisection.
 pub fn quantile(p: f64, degrees: f64) -> f64 {
     let (mut low, mut high) = (0.0, 1e6);
     for _halving in 0..200 {
@@ -24,19 +24,19 @@ pub fn quantile(p: f64, degrees: f64) -> f64 {
     high
 }
 
-/// A mean with what is known of its error.
+/// A mean and its standard error.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Mean {
-    /// The mean.
+    /// Mean of the values.
     pub mean: f64,
-    /// Its standard error.
+    /// Standard error of the mean.
     pub error: f64,
-    /// How many values.
+    /// Number of values.
     pub n: usize,
 }
 
 impl Mean {
-    /// Of at least two finite values.
+    /// The mean of at least two finite values; otherwise `None`.
     pub fn of(values: &[f64]) -> Option<Self> {
         let n = values.len();
         if n < 2 || values.iter().any(|value| !value.is_finite()) {
@@ -47,7 +47,7 @@ impl Mean {
         Some(Self { mean, error: (square / n as f64).sqrt(), n })
     }
 
-    /// The probability of a mean so far from 0, if nothing but chance moved it.
+    /// Probability of a mean this far from 0 by chance alone.
     pub fn p(&self) -> f64 {
         match (self.error > 0.0, self.mean == 0.0) {
             (true, _) => two_sided(self.mean / self.error, self.n as f64 - 1.0),

@@ -86,7 +86,7 @@ fn all_are_ranked_rightly_in_ten_of_ten_seeds() {
             "seed {seed}\n{table}"
         );
         let neutral = result.ranking.iter().find(|ranked| ranked.label() == "neutral").unwrap();
-        assert!(neutral.says.starts_with("no difference found, smaller than "), "{}", neutral.says);
+        assert!(neutral.says.starts_with("no difference found; it is below "), "{}", neutral.says);
         assert!(neutral.smaller_than_percent.unwrap() < 3.0, "seed {seed}: decided means ruled out\n{table}");
         assert_eq!(result.ended, "decided", "seed {seed} after {took}\n{table}");
         assert!(result.noise_floor_is_sound, "seed {seed}\n{table}");

@@ -39,30 +39,29 @@ use serde::Serialize;
 pub use namespace::{enter, exec, in_namespace, run, spawn};
 use tools::{Tool, lacking};
 
-/// What every namespace of every lab begins with.
+/// Prefix of all namespaces of all labs.
 const PREFIX: &str = "apus-";
 
-/// How long the links may take to come up. Veth needs a few milliseconds; the rest is for a machine
-/// that is busy with other things.
+/// Time within which the links must be up. A veth needs a few milliseconds; the rest is for a busy machine.
 const UP_WITHIN: Duration = Duration::from_secs(10);
 
-/// The longest lab name: `apus-NAME-right` stays readable, and far below NAME_MAX (255).
+/// Longest lab name: `apus-NAME-right` stays readable, and far below NAME_MAX (255).
 const NAME_MAX: usize = 32;
 
-/// The ready-made topologies.
+/// The predefined layouts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Preset {
-    /// A tester and a device under test, one link, no addresses: the bed for measurements.
+    /// A tester and a device under test, joined by one link without addresses: for measurements.
     Pair,
-    /// Two ordinary hosts in one subnet, a device under test between them: for l2fwd.
+    /// Two ordinary hosts in one subnet, with a device under test between them: for l2fwd.
     Wire,
-    /// Two ordinary hosts in two subnets, IPv4 and IPv6, a router between them: for l3fwd.
+    /// Two ordinary hosts in two subnets, IPv4 and IPv6, with a router between them: for l3fwd.
     Routed,
 }
 
 impl Preset {
-    /// All of them, in the order of their size.
+    /// All layouts, in order of size.
     pub const ALL: [Self; 3] = [Self::Pair, Self::Wire, Self::Routed];
 }
 
@@ -81,17 +80,17 @@ impl FromStr for Preset {
     fn from_str(text: &str) -> Result<Self, Error> {
         Self::ALL.into_iter().find(|p| p.to_string() == text).ok_or_else(|| Error::Invalid {
             what: format!("lab topology {text:?}"),
-            why: "there is no such one; use pair, wire or routed".into(),
+            why: "there is no such layout; use pair, wire or routed".into(),
         })
     }
 }
 
-/// One end of a link: the namespace's role and the interface's name.
+/// One end of a link: the role of the namespace and the name of the interface.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct End {
-    /// The role of the namespace, such as `dut`.
+    /// Role of the namespace, such as `dut`.
     pub namespace: String,
-    /// The interface's name in it, such as `dut0`.
+    /// Name of the interface in it, such as `dut0`.
     pub interface: String,
 }
 
@@ -105,57 +104,57 @@ impl End {
 /// An address of an interface.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Address {
-    /// Whose it is.
+    /// The interface that has the address.
     pub end: End,
-    /// The address.
+    /// The IP address.
     pub ip: IpAddr,
-    /// The length of its subnet's prefix.
+    /// Prefix length of its subnet.
     pub prefix: u8,
 }
 
-/// An entry of a neighbour table that is known beforehand, so that nobody has to ask for it.
+/// A permanent entry of a neighbor table, so that no address resolution is needed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Neighbour {
-    /// Who knows it.
+    /// The interface whose table has the entry.
     pub end: End,
-    /// The neighbour's address.
+    /// IP address of the neighbor.
     pub ip: IpAddr,
-    /// The neighbour: its MAC address is that of this interface.
+    /// Interface of the neighbor, whose MAC address is entered.
     pub at: End,
 }
 
 /// A default route.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct DefaultRoute {
-    /// The role of the namespace that has it.
+    /// Role of the namespace that has it.
     pub namespace: String,
     /// The next hop.
     pub via: IpAddr,
 }
 
-/// A topology. Change the fields before [`Lab::up`]: `mtu`, `queues`, further addresses.
+/// The layout of a lab. Change `mtu`, `queues` and addresses before [`Lab::up`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Lab {
-    /// The lab's name: lower-case letters, digits and underscores.
+    /// Name of the lab: lower-case letters, digits and underscores.
     pub name: String,
-    /// The roles of the namespaces.
+    /// Roles of the namespaces.
     pub namespaces: Vec<String>,
     /// The veth pairs.
     pub links: Vec<(End, End)>,
-    /// The addresses; none means that the lab is silent.
+    /// The addresses; without any, the lab sends nothing by itself.
     pub addresses: Vec<Address>,
-    /// What is in the neighbour tables from the start.
+    /// Permanent entries of the neighbor tables.
     pub neighbours: Vec<Neighbour>,
     /// The default routes.
     pub default_routes: Vec<DefaultRoute>,
-    /// The largest packet of every link, in bytes.
+    /// MTU of every link in bytes.
     pub mtu: u32,
     /// Transmit and receive queues of every interface.
     pub queues: u32,
 }
 
 impl Lab {
-    /// The topology `preset` under the name `name`: an MTU of 1500 bytes, one queue.
+    /// The layout `preset` under the name `name`: MTU 1500, one queue.
     pub fn new(preset: Preset, name: &str) -> Self {
         match preset {
             Preset::Pair => Self::pair(name),
@@ -164,7 +163,7 @@ impl Lab {
         }
     }
 
-    /// `tx0` in `tx`, joined to `dut0` in `dut`; no addresses, and no frame that you did not send.
+    /// `tx0` in `tx`, joined to `dut0` in `dut`. It has no addresses, so the only frames are those that you send.
     pub fn pair(name: &str) -> Self {
         Self {
             name: name.into(),
@@ -183,10 +182,10 @@ impl Lab {
         Self::three(name).address("left", "left0", [10, 77, 0, 1], 24).address("right", "right0", [10, 77, 0, 2], 24)
     }
 
-    /// As [`Lab::wire`], but the left hosts are in 10.77.1.0/24 and fd77:1::/64, the right ones in
-    /// 10.77.2.0/24 and fd77:2::/64. The hosts end in `1`; the router's addresses, `dutl` and `dutr`,
-    /// end in `fe`, or `254`. Neighbours are known to each other from the start: a router that takes
-    /// every frame from the kernel would have to answer ARP and neighbour discovery itself.
+    /// As [`Lab::wire`], but the left hosts are in 10.77.1.0/24 and fd77:1::/64, the right ones in 10.77.2.0/24 and
+    /// fd77:2::/64. Addresses of hosts end in `1`; those of the router, `dutl` and `dutr`, in `fe` or `254`. All
+    /// neighbor tables are filled: a router that takes every frame from the kernel would otherwise have to answer ARP
+    /// and neighbor discovery itself.
     pub fn routed(name: &str) -> Self {
         let mut lab = Self::three(name);
         for (net, host, host_if, dut_if) in [(1, "left", "left0", "dutl"), (2, "right", "right0", "dutr")] {
@@ -216,22 +215,22 @@ impl Lab {
         }
     }
 
-    /// The same with one more address: `Lab::pair(name).address("tx", "tx0", [10, 77, 0, 1], 24)`
-    /// lets an ordinary client talk to the device under test.
+    /// Adds an address: `Lab::pair(name).address("tx", "tx0", [10, 77, 0, 1], 24)` lets an ordinary client talk to
+    /// the device under test.
     pub fn address(mut self, namespace: &str, interface: &str, ip: impl Into<IpAddr>, prefix: u8) -> Self {
         self.addresses.push(Address { end: End::new(namespace, interface), ip: ip.into(), prefix });
         self
     }
 
-    /// The name under which `ip netns` knows the namespace of role `role`: `apus-demo-dut`.
+    /// Full name of the namespace of role `role` for `ip netns`, such as `apus-demo-dut`.
     pub fn namespace(&self, role: &str) -> String {
         full_name(&self.name, role)
     }
 
-    /// The MAC address of an interface: it follows from the interface's place in [`Lab::links`],
-    /// so that it is the same in every run. `None` if the lab has no such interface.
+    /// The MAC address of an interface. It follows from the position of the interface in [`Lab::links`], so it is the
+    /// same in every run. `None` if the lab has no such interface.
     ///
-    /// The first octet's bit 1 marks it as locally administered (IEEE 802-2014, 8.2).
+    /// Bit 1 of the first byte marks it as locally administered (IEEE 802-2014, 8.2).
     pub fn mac(&self, end: &End) -> Option<[u8; 6]> {
         let ends = self.links.iter().flat_map(|(a, b)| [a, b]);
         let at = u16::try_from(ends.into_iter().position(|e| e == end)?).ok()?;
@@ -239,8 +238,8 @@ impl Lab {
         Some([0x02, b'a', b'p', b'u', high, low])
     }
 
-    /// Makes the lab. Whatever an earlier lab of this name left behind, whole or in pieces, is taken
-    /// down first, so that what stands afterwards is always the same and new.
+    /// Creates the lab, after removing whatever an earlier lab of this name left behind, so that the lab is always
+    /// new and the same.
     pub fn up(&self) -> Result<Guard, Error> {
         self.check()?;
         let (ip, ethtool) = (Tool::find("ip")?, Tool::find("ethtool")?);
@@ -311,7 +310,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Waits until the kernel says "up" of both ends of every link.
+    /// Waits until the kernel reports both ends of every link as up.
     fn wait_up(&self, ip: &Tool) -> Result<(), Error> {
         let give_up = Instant::now() + UP_WITHIN;
         for end in self.links.iter().flat_map(|(a, b)| [a, b]) {
@@ -325,8 +324,8 @@ impl Lab {
                 if Instant::now() > give_up {
                     return Err(lacking(
                         format!("bring up {} in {namespace}", end.interface),
-                        format!("after {} s its state is {state}", UP_WITHIN.as_secs()),
-                        format!("look at it with: ip -n {namespace} -d link show {}", end.interface),
+                        format!("its state is still {state} after {} s", UP_WITHIN.as_secs()),
+                        format!("inspect it with: ip -n {namespace} -d link show {}", end.interface),
                     ));
                 }
                 std::thread::sleep(Duration::from_millis(5));
@@ -340,7 +339,7 @@ impl Lab {
         mac.map(|octet| format!("{octet:02x}")).join(":")
     }
 
-    /// Everything that a word of this topology could be wrong about, before anything is made.
+    /// Checks the layout before anything is created.
     fn check(&self) -> Result<(), Error> {
         check_name(&self.name)?;
         let wrong = |what: String, why: &str| {
@@ -349,13 +348,13 @@ impl Lab {
         for (i, role) in self.namespaces.iter().enumerate() {
             check_word("namespace", role)?;
             if self.namespaces[..i].contains(role) {
-                return wrong(format!("namespace {role}"), "it is there twice");
+                return wrong(format!("namespace {role}"), "it is given twice");
             }
         }
         let ends: Vec<&End> = self.links.iter().flat_map(|(a, b)| [a, b]).collect();
         for (i, end) in ends.iter().enumerate() {
             if !self.namespaces.contains(&end.namespace) {
-                return wrong(format!("interface {}", end.interface), "its namespace is not one of the lab's");
+                return wrong(format!("interface {}", end.interface), "its namespace does not belong to the lab");
             }
             // IFNAMSIZ is 16 with the final zero; `dev_valid_name` in net/core/dev.c forbids more.
             let valid = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -369,7 +368,10 @@ impl Lab {
                 );
             }
             if ends[..i].contains(end) || end.interface == "lo" {
-                return wrong(format!("interface {}", end.interface), "its namespace has one of that name already");
+                return wrong(
+                    format!("interface {}", end.interface),
+                    "its namespace already has an interface of that name",
+                );
             }
         }
         let used = self.addresses.iter().map(|a| &a.end).chain(self.neighbours.iter().flat_map(|n| [&n.end, &n.at]));
@@ -392,7 +394,7 @@ impl Lab {
     }
 }
 
-/// A lab that stands. Dropping it takes the lab down.
+/// A lab that is up. Dropping it removes the lab.
 #[must_use = "dropping the guard takes the lab down"]
 #[derive(Debug)]
 pub struct Guard {
@@ -401,20 +403,20 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// What stands.
+    /// The layout of the lab.
     pub fn lab(&self) -> &Lab {
         &self.lab
     }
-    /// The full name of the namespace of role `role`, as [`in_namespace`] and [`enter`] take it.
+    /// Full name of the namespace of role `role`, for [`in_namespace`] and [`enter`].
     pub fn namespace(&self, role: &str) -> String {
         self.lab.namespace(role)
     }
-    /// Leaves the lab standing; `apus lab down NAME` takes it down.
+    /// Leaves the lab up; `apus lab down NAME` removes it.
     pub fn keep(mut self) -> Lab {
         self.armed = false;
         self.lab.clone()
     }
-    /// Takes the lab down and says how that went.
+    /// Removes the lab and reports errors.
     pub fn down(mut self) -> Result<Removed, Error> {
         self.armed = false;
         down(&self.lab.name)
@@ -432,17 +434,17 @@ impl Drop for Guard {
     }
 }
 
-/// What [`down`] took away.
+/// What [`down`] removed.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Removed {
-    /// The namespaces, by their full names.
+    /// Full names of the removed namespaces.
     pub namespaces: Vec<String>,
-    /// Processes that were inside and still run. They keep a nameless namespace without links until
-    /// they end; they are not killed, as the lab did not start them.
+    /// Processes that still run inside. They keep a nameless namespace without links until they end; they are not
+    /// killed, because the lab did not start them.
     pub still_running: Vec<u32>,
 }
 
-/// Takes the lab `name` down: links first, then namespaces. Nothing there is fine.
+/// Removes the lab `name`: links first, then namespaces. It is no error if there is none.
 pub fn down(name: &str) -> Result<Removed, Error> {
     check_name(name)?;
     let mut removed = Removed::default();
@@ -467,16 +469,16 @@ pub fn down(name: &str) -> Result<Removed, Error> {
     Ok(removed)
 }
 
-/// A lab as it is found on the machine.
+/// A lab found on this host.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Found {
-    /// The lab's name.
+    /// Name of the lab.
     pub name: String,
-    /// The roles of its namespaces, sorted.
+    /// Roles of its namespaces, sorted.
     pub namespaces: Vec<String>,
 }
 
-/// All labs of this machine, whole or in pieces, sorted by name.
+/// All labs of this host, complete or not, sorted by name.
 pub fn list() -> Result<Vec<Found>, Error> {
     let mut found: Vec<Found> = Vec::new();
     for namespace in namespace::names()? {
@@ -493,7 +495,7 @@ pub fn list() -> Result<Vec<Found>, Error> {
     Ok(found)
 }
 
-/// The namespace of role `role` in the lab `name`, as `ip netns` shows it.
+/// Full name of the namespace of role `role` in the lab `name`, as `ip netns` shows it.
 pub fn full_name(name: &str, role: &str) -> String {
     format!("{PREFIX}{name}-{role}")
 }
@@ -502,7 +504,8 @@ fn check_name(name: &str) -> Result<(), Error> {
     check_word("lab name", name)
 }
 
-/// Neither a path nor an option can hide in such a word, and a hyphen always separates.
+/// Checks that a word is neither a path nor an option, and contains no hyphen, which separates the parts of a
+/// namespace's name.
 fn check_word(what: &str, word: &str) -> Result<(), Error> {
     let valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if (1..=NAME_MAX).contains(&word.len()) && word.chars().all(valid) {
@@ -519,7 +522,7 @@ struct Interface {
     state: String,
 }
 
-/// What `ip link show` lists in a namespace; `which` narrows it down.
+/// The interfaces that `ip link show` lists in a namespace; `which` restricts them.
 fn interfaces(ip: &Tool, namespace: &str, which: &[&str]) -> Result<Vec<Interface>, Error> {
     let text = ip.run(&[&["-n", namespace, "-j", "link", "show"], which].concat())?;
     let unread = |why: String| Error::Invalid { what: format!("output of ip -j link show in {namespace}"), why };

@@ -13,15 +13,15 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::tools::{lacking, refused, words};
 
-/// Where iproute2 mounts the namespaces that have a name; ip-netns(8).
+/// Folder where iproute2 mounts named namespaces; ip-netns(8).
 const FOLDER: &str = "/run/netns";
 
-/// `NSFS_MAGIC` of include/uapi/linux/magic.h: what a mounted namespace's file is on.
+/// `NSFS_MAGIC` of include/uapi/linux/magic.h: the file system of a mounted namespace's file.
 const NSFS_MAGIC: i128 = 0x6e73_6673;
 
-/// Moves the calling thread into the network namespace `namespace` (its full name, as
-/// `ip netns list` shows it). Sockets that the thread opens, and threads and processes that it
-/// starts from now on, belong there. `/sys` still shows the namespace that mounted it.
+/// Moves the calling thread into the network namespace `namespace` (its full name, as `ip netns list` shows it).
+/// Sockets that the thread opens, and threads and processes that it starts, then belong to it. `/sys` still shows the
+/// namespace in which it was mounted.
 pub fn enter(namespace: &str) -> Result<(), Error> {
     let path = path_of(namespace)?;
     let what = || format!("enter the network namespace {namespace}");
@@ -29,15 +29,15 @@ pub fn enter(namespace: &str) -> Result<(), Error> {
         io::ErrorKind::NotFound => lacking(
             what(),
             "there is no such namespace".into(),
-            "`apus lab list` shows the labs, `apus lab up` makes one".into(),
+            "`apus lab list` shows the labs, `apus lab up` creates one".into(),
         ),
         _ => refused(what(), error),
     })?;
     move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).map_err(|e| refused(what(), e))
 }
 
-/// Runs `f` in a thread of its own inside the network namespace `namespace`, and returns what it
-/// returns; the calling thread stays where it is. If `f` panics, so does the caller.
+/// Runs `f` on a new thread inside the network namespace `namespace`, and returns its result; the calling thread
+/// stays where it is. If `f` panics, so does the caller.
 pub fn in_namespace<T: Send>(namespace: &str, f: impl FnOnce() -> T + Send) -> Result<T, Error> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("in-namespace".into());
@@ -50,22 +50,20 @@ pub fn in_namespace<T: Send>(namespace: &str, f: impl FnOnce() -> T + Send) -> R
 
 /// Starts `command` inside the network namespace `namespace`.
 ///
-/// Do not ask for a signal at the parent's death (PR_SET_PDEATHSIG): the parent is a thread that
-/// ends here.
+/// Do not request a signal at the death of the parent (PR_SET_PDEATHSIG): the parent is a thread that ends here.
 pub fn spawn(namespace: &str, command: &mut Command) -> Result<Child, Error> {
     let program = command.get_program().to_owned();
     in_namespace(namespace, || command.spawn())?.map_err(|e| not_run(&[program], e))
 }
 
-/// Runs `command` inside the network namespace `namespace` to its end.
+/// Runs `command` inside the network namespace `namespace`, and waits for it.
 pub fn run(namespace: &str, command: &[OsString]) -> Result<ExitStatus, Error> {
     let mut child = spawn(namespace, &mut prepare(command)?)?;
     child.wait().map_err(|e| not_run(command, e))
 }
 
-/// Becomes `command`, inside the namespace of role `role` of the lab `name`: this process ends here,
-/// the command has its process id, so its exit status and every signal are the command's own.
-/// Returns only if that failed.
+/// Replaces this process by `command`, inside the namespace of role `role` of the lab `name`. The command keeps the
+/// process identifier, so its exit status and every signal are its own. Returns only on failure.
 pub fn exec(name: &str, role: &str, command: &[OsString]) -> Error {
     let become_it = || -> Result<std::convert::Infallible, Error> {
         super::check_name(name)?;
@@ -84,7 +82,7 @@ fn prepare(command: &[OsString]) -> Result<Command, Error> {
     let [program, arguments @ ..] = command else {
         return Err(Error::Invalid {
             what: "command to run in the lab".into(),
-            why: "it is empty; write it after --: apus lab exec demo tx -- ping 10.77.0.2".into(),
+            why: "it is empty; give it after --, as in apus lab exec demo tx -- ping 10.77.0.2".into(),
         });
     };
     let mut prepared = Command::new(program);
@@ -103,7 +101,7 @@ fn not_run(command: &[OsString], error: io::Error) -> Error {
     }
 }
 
-/// The full names of all named namespaces, sorted.
+/// Full names of all named namespaces, sorted.
 pub(super) fn names() -> Result<Vec<String>, Error> {
     let what = || format!("read {FOLDER}");
     let folder = match fs::read_dir(FOLDER) {
@@ -120,16 +118,15 @@ pub(super) fn names() -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// Whether a namespace is mounted under its name, or only the bare file is there.
+/// Whether a namespace is mounted under its name, or only an empty file is left.
 pub(super) fn is_mounted(namespace: &str) -> Result<bool, Error> {
     let path = path_of(namespace)?;
     let system = rustix::fs::statfs(&path).map_err(|e| refused(format!("look at {}", path.display()), e))?;
     Ok(i128::from(system.f_type) == NSFS_MAGIC)
 }
 
-/// No forwarding by the kernel and no frame of its own accord. To be done before there are links:
-/// they take over what `default` says when they are made.
-/// Documentation/networking/ip-sysctl.rst says what each of these does.
+/// Stops the kernel from forwarding and from sending frames by itself. Call it before creating links, because they
+/// inherit `default` at creation. Documentation/networking/ip-sysctl.rst describes each setting.
 pub(super) fn quieten(namespace: &str, with_ipv6: bool) -> Result<(), Error> {
     // A new namespace inherits these from the first one, where a container engine may have set them.
     let ipv4 = [("ip_forward", "0"), ("conf/all/rp_filter", "0"), ("conf/default/rp_filter", "0")];
@@ -148,7 +145,7 @@ pub(super) fn quieten(namespace: &str, with_ipv6: bool) -> Result<(), Error> {
             set(&format!("/proc/sys/net/ipv4/{key}"), value)?;
         }
         // A kernel without IPv6 sends none; with addresses to add, `ip` will say that it is missing.
-        if fs::exists("/proc/sys/net/ipv6/conf/default").map_err(|e| refused("look for IPv6".into(), e))? {
+        if fs::exists("/proc/sys/net/ipv6/conf/default").map_err(|e| refused("check for IPv6".into(), e))? {
             for (key, value) in ipv6 {
                 for scope in ["all", "default"] {
                     set(&format!("/proc/sys/net/ipv6/conf/{scope}/{key}"), value)?;
@@ -164,7 +161,7 @@ fn set(path: &str, value: &str) -> Result<(), Error> {
         io::ErrorKind::ReadOnlyFilesystem => lacking(
             format!("write {value} to {path}"),
             "/proc/sys is read-only".into(),
-            "in a container, run it privileged".into(),
+            "in a container, run the container privileged".into(),
         ),
         _ => refused(format!("write {value} to {path}"), error),
     })

@@ -7,17 +7,17 @@ use std::process::{Command, Stdio};
 
 use live::Error;
 
-/// Where Debian puts `ip` and `ethtool`; not in the PATH of every user.
+/// Folders in which Debian installs `ip` and `ethtool`; they are not in every user's PATH.
 const SBIN: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 
-/// A program of the system.
+/// An installed program.
 pub(super) struct Tool {
     name: &'static str,
     path: PathBuf,
 }
 
 impl Tool {
-    /// Finds `name` in the PATH and in the administrator's directories.
+    /// Finds `name` in the PATH and in the administrator's folders.
     pub(super) fn find(name: &'static str) -> Result<Self, Error> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         Self::find_in(name, std::env::split_paths(&path).chain(SBIN.map(PathBuf::from)))
@@ -34,13 +34,13 @@ impl Tool {
         }
     }
 
-    /// Runs it with `words` and returns what it printed.
+    /// Runs it with the arguments `words`, and returns its output.
     pub(super) fn run(&self, words: &[&str]) -> Result<String, Error> {
         let child = self.command(words).spawn();
         self.finish(words, child)
     }
 
-    /// The same, in the namespace `namespace`.
+    /// Runs it in the namespace `namespace`, and returns its output.
     pub(super) fn run_in(&self, namespace: &str, words: &[&str]) -> Result<String, Error> {
         let child = super::spawn(namespace, &mut self.command(words))?;
         self.finish(words, Ok(child))
@@ -76,7 +76,7 @@ fn is_program(path: &Path) -> bool {
     rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok() && path.is_file()
 }
 
-/// What to do about what `ip` or `ethtool` said.
+/// The remedy for an error message of `ip` or `ethtool`.
 fn remedy(said: &str) -> &'static str {
     let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
     if says(&["Operation not permitted", "Permission denied", "must be root"]) {
@@ -84,19 +84,19 @@ fn remedy(said: &str) -> &'static str {
     } else if says(&["Unknown device type", "Operation not supported"]) {
         "the kernel needs CONFIG_VETH and CONFIG_NET_NS; try: modprobe veth"
     } else {
-        "run the command by hand to see more; `apus lab down NAME` clears what is left of the lab"
+        "run the command by hand to see more; `apus lab down NAME` removes what is left of the lab"
     }
 }
 
-/// What a lab needs permission for: making links (CAP_NET_ADMIN), and making, mounting and entering
-/// namespaces (CAP_SYS_ADMIN).
+/// What a lab needs permissions for: creating links (CAP_NET_ADMIN), and creating, mounting and entering namespaces
+/// (CAP_SYS_ADMIN).
 pub(super) const NEEDS_ROOT: &str = "needs root (CAP_NET_ADMIN, CAP_SYS_ADMIN); try again with sudo";
 
 pub(super) fn lacking(what: String, why: String, fix: String) -> Error {
     Error::Lacking { what, why, fix }
 }
 
-/// An operating system's refusal, with the remedy if it is a matter of permission.
+/// An error of the operating system, with a remedy if a permission is missing.
 pub(super) fn refused(what: String, error: impl Into<io::Error>) -> Error {
     let source = error.into();
     match source.kind() {
@@ -105,7 +105,7 @@ pub(super) fn refused(what: String, error: impl Into<io::Error>) -> Error {
     }
 }
 
-/// `sh -c "sleep 1"`, for messages.
+/// Writes a command line for messages: `sh -c "sleep 1"`.
 pub(super) fn words(command: &[OsString]) -> String {
     command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }

@@ -8,7 +8,7 @@ use super::scale::{Mapped, Tick, drawable, number};
 use super::style::{Look, MARK, Styles};
 use super::svg::{Anchor, At, Markup, Rect, px};
 
-/// The quantiles that get a mark, as shares above, with their names.
+/// Quantiles marked on a curve, as the share above them, with their names.
 const MARKED: [(f64, &str); 6] =
     [(0.5, "p50"), (0.1, "p90"), (0.01, "p99"), (0.001, "p99.9"), (1e-4, "p99.99"), (1e-5, "p99.999")];
 
@@ -141,7 +141,7 @@ fn is_drawable(figure: &Distribution, point: &TailPoint) -> bool {
     drawable(&figure.x, point.value) && point.above > 0.0 && point.above <= 1.0
 }
 
-/// A line through `points`; those that would not be seen apart are left out.
+/// Draws a line through `points`, without those too close to be distinct.
 fn curve(m: &mut Markup, points: &[At], look: Look, class: &str, name: &str) {
     let mut path = String::new();
     let mut last: Option<At> = None;
@@ -158,13 +158,13 @@ fn curve(m: &mut Markup, points: &[At], look: Look, class: &str, name: &str) {
     });
 }
 
-/// One tick for each quantile that has a name: "1 % · p99".
+/// One tick for each named quantile: "1 % · p99".
 fn tail_ticks(y: &Mapped) -> Vec<Tick> {
     let named = MARKED.into_iter().filter(|(above, _)| y.covers(*above));
     named.map(|(above, name)| Tick { value: above, label: Some(format!("{} % · {name}", percent(above))) }).collect()
 }
 
-/// 0.001 as "0.1".
+/// Formats a share in percent: 0.001 as "0.1".
 fn percent(share: f64) -> String {
     let decimals = (-(share * 100.0).log10()).ceil().clamp(0.0, 9.0) as usize;
     format!("{:.decimals$}", share * 100.0)

@@ -3,10 +3,10 @@
 use super::style::MARK;
 use super::svg::{Anchor, At, Rect};
 
-/// The height of a label's line, in pixels; `page.css` sets the text at 12 px.
+/// Height of a label's line in pixels; `page.css` sets the text at 12 px.
 pub(super) const LINE: f64 = 14.0;
 
-/// The width that `text` takes at most, in pixels at 12 px: fonts differ, so this is generous.
+/// Upper estimate of the width of `text` in pixels at 12 px; it is generous because fonts differ.
 pub(super) fn width(text: &str) -> f64 {
     let of = |c: char| match c {
         'i' | 'j' | 'l' | 'I' | '.' | ',' | ':' | ';' | '|' | '\'' | ' ' | '(' | ')' => 4.8,
@@ -20,49 +20,48 @@ pub(super) fn width(text: &str) -> f64 {
     text.chars().map(of).sum()
 }
 
-/// A label that wants a place.
+/// A label to be placed.
 pub(super) struct Wanted<'a> {
     pub text: &'a str,
-    /// What it may stand beside, best first.
+    /// Points that it may stand next to, the best first.
     pub beside: Vec<At>,
-    /// How far away it may stand: 1 is right beside, [`FAR`] is as far as a line can still join them.
+    /// How far away it may be placed: 1 is next to the point; [`FAR`] is as far as a line can still join them.
     pub rings: usize,
 }
 
-/// The distances between a label and its point, in pixels.
+/// Distances between a label and its point, in pixels.
 const RINGS: [f64; 6] = [9.0, 20.0, 34.0, 50.0, 70.0, 95.0];
 
-/// All of them.
+/// The largest number of rings: all of them.
 pub(super) const FAR: usize = RINGS.len();
 
-/// A label that has one.
+/// A placed label.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Placed {
-    /// Where the text's baseline begins, or ends.
+    /// Start or end of the text's baseline.
     pub at: At,
     pub anchor: Anchor,
     pub bounds: Rect,
-    /// The point that it stands beside; far ones want a line between.
+    /// The point that it names; a distant label is joined to it by a line.
     pub of: At,
     pub far: bool,
 }
 
-/// What labels keep away from.
+/// What labels must not cover.
 pub(super) struct Scene {
-    /// The room that there is.
+    /// The area in which labels may be placed.
     pub room: Rect,
-    /// The marks: not to be covered, and not to be mistaken for a label's own.
+    /// Marks, which must not be covered or mistaken for a label's own mark.
     pub marks: Vec<At>,
-    /// Lines, as points. Whose they are is the label's place in the list of the wanted; `None` for
-    /// those that no label could be mistaken to belong to.
+    /// Lines, as points, with the index of the label they belong to; `None` for lines that need no label.
     pub lines: Vec<(At, Option<usize>)>,
 }
 
-/// How near to a label something of another would pass for what the label names, in pixels.
+/// Distance in pixels within which a label seems to name something.
 const NEAR: f64 = 8.0;
 
-/// Finds a place for each label, or `None` where there is no free one. Labels improve their places
-/// in turns, each given the others', a fixed number of times: same input, same places.
+/// Places each label, or returns `None` if there is no free place. Labels improve their places in turns, a fixed
+/// number of times, so the same input gives the same places.
 pub(super) fn place(scene: &Scene, wanted: &[Wanted<'_>]) -> Vec<Option<Placed>> {
     // Sorted, those within a label's width are found quickly.
     let mut lines = scene.lines.clone();
@@ -85,7 +84,7 @@ pub(super) fn place(scene: &Scene, wanted: &[Wanted<'_>]) -> Vec<Option<Placed>>
 }
 
 impl Placed {
-    /// Whether the labels, or the line to the one and the other, lie upon each other.
+    /// Whether two labels, or the lines to them, overlap.
     fn collides(&self, other: &Self) -> bool {
         let crosses = |a: &Self, b: &Self| {
             a.leader().is_some_and(|(from, to)| between(from, to, 4.0).any(|at| b.bounds.contains(at)))
@@ -93,7 +92,7 @@ impl Placed {
         self.bounds.overlaps(&other.bounds) || crosses(self, other) || crosses(other, self)
     }
 
-    /// The line from the point to the label's edge, if the label is far.
+    /// The line from the point to the edge of the label, if the label is distant.
     pub fn leader(&self) -> Option<(At, At)> {
         let b = self.bounds;
         let to = At { x: self.of.x.clamp(b.x, b.right()), y: self.of.y.clamp(b.y, b.bottom()) };
@@ -101,7 +100,7 @@ impl Placed {
     }
 }
 
-/// Points along a line, `step` pixels from each other at the most.
+/// Points along a line, at most `step` pixels apart.
 pub(super) fn between(from: At, to: At, step: f64) -> impl Iterator<Item = At> {
     let steps = ((to.x - from.x).hypot(to.y - from.y) / step).ceil().clamp(1.0, 400.0) as u32;
     (0..=steps).map(move |i| {
@@ -110,7 +109,7 @@ pub(super) fn between(from: At, to: At, step: f64) -> impl Iterator<Item = At> {
     })
 }
 
-/// All places for the label number `index` that can be told to be its, the best first.
+/// All places for label `index` at which its point is unambiguous, the best first.
 fn candidates(scene: &Scene, lines: &[(At, Option<usize>)], wanted: &Wanted<'_>, index: usize) -> Vec<(f64, Placed)> {
     let (w, h) = (width(wanted.text), LINE);
     let mut all = Vec::new();
@@ -168,7 +167,7 @@ fn candidates(scene: &Scene, lines: &[(At, Option<usize>)], wanted: &Wanted<'_>,
     all
 }
 
-/// Right, left, above, below, then the corners, then what is between.
+/// Right, left, above, below, then the corners, then the directions between.
 const DIRECTIONS: [(f64, f64); 16] = [
     (1.0, 0.0),
     (-1.0, 0.0),

@@ -36,10 +36,10 @@ pub use results::of_results;
 use style::Styles;
 use svg::Markup;
 
-/// Nothing may be loaded and nothing may run; the style sheet stands in the file.
+/// Content Security Policy of the page: nothing is loaded and no script runs; the style sheet is embedded.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
-/// What is embedded.
+/// The data embedded in the page.
 #[derive(Serialize)]
 struct Embedded<'a> {
     apus: &'static str,
@@ -47,7 +47,7 @@ struct Embedded<'a> {
     report: &'a Report,
 }
 
-/// The report as the text of an HTML file.
+/// Renders the report as HTML text.
 pub fn render(report: &Report) -> String {
     let styles = Styles::of(report);
     let mut markup = Markup::default();
@@ -80,7 +80,7 @@ pub fn write(report: &Report, path: &Path) -> Result<(), Error> {
     std::fs::write(path, render(report)).map_err(|error| Error::Lacking {
         what: format!("write the report to {}", path.display()),
         why: error.to_string(),
-        fix: "give another place with -o".into(),
+        fix: "choose another file with -o".into(),
     })
 }
 
@@ -152,8 +152,8 @@ fn figure(m: &mut Markup, section: &Section, styles: &Styles) {
     m.newline();
 }
 
-/// The report as JSON that no HTML parser sees an end tag or a comment in: in JSON these characters
-/// stand in strings only, and `\u003c` there is the same string (RFC 8259, 7).
+/// The report as JSON in which an HTML parser sees neither an end tag nor a comment. The escaped characters occur
+/// only inside JSON strings, where `\u003c` means the same (RFC 8259, 7).
 fn embedded(report: &Report) -> String {
     let whole = Embedded { apus: env!("CARGO_PKG_VERSION"), schema: "apus.report/1", report };
     let json = serde_json::to_string(&whole).expect("plain data with text keys always has a JSON form");

@@ -5,88 +5,88 @@
 
 use serde::Serialize;
 
-/// One report: one HTML file.
+/// A report: one HTML file.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Report {
-    /// The heading.
+    /// Heading of the page.
     pub title: String,
-    /// One or two sentences: the result.
+    /// The result in one or two sentences.
     pub lead: String,
-    /// The machine: CPU model, kernel, governor, isolation…
+    /// The host: CPU model, kernel, governor, isolation and so on.
     pub host: Vec<Fact>,
-    /// What was done: durations, rates, frame sizes, the tester's own ceiling…
+    /// What was done: durations, rates, frame sizes, the limits of the tester and so on.
     pub conditions: Vec<Fact>,
-    /// What to bear in mind when reading the figures.
+    /// What to consider when reading the figures.
     pub notes: Vec<String>,
-    /// The figures and tables, in their order.
+    /// Figures and tables, in order.
     pub sections: Vec<Section>,
-    /// The results from which all this was made, embedded as they are.
+    /// The results behind the report, embedded unchanged.
     pub results: serde_json::Value,
 }
 
-/// A name and what is known under it.
+/// A named value.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Fact {
-    /// "CPU", "kernel".
+    /// The name, such as "CPU" or "kernel".
     pub name: String,
     /// The value, or why it is unknown.
     pub value: Known,
 }
 
 impl Fact {
-    /// A fact.
+    /// A known fact.
     pub fn new(name: impl Into<String>, value: impl Into<String>) -> Self {
         Self { name: name.into(), value: Known::Value(value.into()) }
     }
-    /// Something that could not be found out, and why.
+    /// An unknown fact, with the reason.
     pub fn unknown(name: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { name: name.into(), value: Known::Unknown(reason.into()) }
     }
 }
 
-/// A value, or the reason why there is none.
+/// A value, or why it is unknown.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Known {
-    /// The value.
+    /// A known value.
     Value(String),
-    /// Why it is unknown.
+    /// The reason why it is unknown.
     Unknown(String),
 }
 
-/// A part of a report.
+/// A figure or table of a report.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Section {
-    /// One quantity against another, one mark a series.
+    /// One quantity against another, with one mark per series.
     Scatter(Scatter),
-    /// How much of a distribution lies above each value.
+    /// The share of a distribution above each value.
     Distribution(Distribution),
-    /// One quantity over another, a line a series.
+    /// One quantity over another, with one line per series.
     Trace(Trace),
-    /// One quantity, one bar a series.
+    /// One quantity, with one bar per series.
     Bars(Bars),
-    /// Numbers.
+    /// A table of numbers.
     Table(Table),
 }
 
-/// What an axis shows.
+/// An axis of a figure.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Axis {
-    /// The quantity: "CPU time".
+    /// The quantity, such as "CPU time".
     pub quantity: String,
-    /// Its unit: "us", "% of one core".
+    /// Its unit, such as "us" or "% of one core".
     pub unit: String,
-    /// How values are spread along it.
+    /// Linear or logarithmic.
     pub scale: Scale,
 }
 
 impl Axis {
-    /// An axis on which equal differences are equally far apart. It begins at 0.
+    /// A linear axis, which starts at 0.
     pub fn linear(quantity: impl Into<String>, unit: impl Into<String>) -> Self {
         Self { quantity: quantity.into(), unit: unit.into(), scale: Scale::Linear }
     }
-    /// An axis on which equal factors are equally far apart.
+    /// A logarithmic axis.
     pub fn log(quantity: impl Into<String>, unit: impl Into<String>) -> Self {
         Self { scale: Scale::Log, ..Self::linear(quantity, unit) }
     }
@@ -96,18 +96,18 @@ impl Axis {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scale {
-    /// Equal differences are equally far apart.
+    /// Equal differences have equal distances.
     Linear,
-    /// Equal factors are equally far apart.
+    /// Equal ratios have equal distances.
     Log,
 }
 
-/// A measured value with the interval that it is known to lie in.
+/// A measured value and its confidence interval.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Estimate {
-    /// The best guess.
+    /// The estimated value.
     pub value: f64,
-    /// The confidence interval, if there is one.
+    /// The 95 % confidence interval; None if unknown.
     pub interval: Option<(f64, f64)>,
 }
 
@@ -116,18 +116,18 @@ impl Estimate {
     pub const fn exact(value: f64) -> Self {
         Self { value, interval: None }
     }
-    /// A value between `low` and `high`.
+    /// A value with the interval from `low` to `high`.
     pub const fn between(value: f64, low: f64, high: f64) -> Self {
         Self { value, interval: Some((low, high)) }
     }
 }
 
-/// A line across a figure: what was asked for.
+/// A latency goal, drawn as a line across a figure.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Goal {
-    /// "p99 ≤ 60 us".
+    /// Its label, such as "p99 ≤ 60 us".
     pub label: String,
-    /// Where it lies on the latency axis.
+    /// Its position on the latency axis.
     pub value: f64,
 }
 
@@ -142,33 +142,33 @@ pub struct Scatter {
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
-    /// One plot a condition, side by side.
+    /// One plot per condition, side by side.
     pub panels: Vec<ScatterPanel>,
 }
 
 /// One plot of a [`Scatter`].
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ScatterPanel {
-    /// The condition: "Poisson, 20 kpps".
+    /// The condition, such as "Poisson, 20 kpps".
     pub title: String,
     /// The marks.
     pub points: Vec<ScatterPoint>,
-    /// Lines across, on the vertical axis.
+    /// Goals, as lines across the vertical axis.
     pub goals: Vec<Goal>,
 }
 
-/// A mark.
+/// One mark of a scatter plot.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ScatterPoint {
-    /// Whose it is. A series looks the same in all figures of a report.
+    /// Name of its series, which looks the same in all figures of a report.
     pub series: String,
-    /// Where it is, horizontally.
+    /// Horizontal value.
     pub x: Estimate,
-    /// Where it is, vertically.
+    /// Vertical value.
     pub y: Estimate,
 }
 
-/// Complementary distributions: the share of samples above each value, both logarithmic.
+/// Complementary distributions: the share of samples above each value, on logarithmic axes.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Distribution {
     /// What the figure shows.
@@ -177,83 +177,82 @@ pub struct Distribution {
     pub caption: String,
     /// The quantity.
     pub x: Axis,
-    /// One plot a condition, one below the other.
+    /// One plot per condition, one below the other.
     pub panels: Vec<DistributionPanel>,
 }
 
 /// One plot of a [`Distribution`].
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct DistributionPanel {
-    /// The condition.
+    /// The condition, such as "Poisson, 20 kpps".
     pub title: String,
-    /// The lines.
+    /// One curve per series.
     pub lines: Vec<TailLine>,
-    /// Lines from top to bottom.
+    /// Goals, as vertical lines.
     pub goals: Vec<Goal>,
 }
 
 /// The distribution of one series.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct TailLine {
-    /// Whose it is.
+    /// Name of the series.
     pub series: String,
-    /// All samples: drawn thin.
+    /// All samples, drawn as a thin line.
     pub all: Vec<TailPoint>,
-    /// Those outside the gaps in which the machine took the CPU away: drawn thick. Empty if they
-    /// were not told apart; then `all` is drawn thick.
+    /// Samples outside gaps, drawn as a thick line. Empty if gaps were not recorded; then `all` is drawn thick.
     pub clean: Vec<TailPoint>,
 }
 
 /// A point of a complementary distribution.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct TailPoint {
-    /// The value.
+    /// The value on the horizontal axis.
     pub value: f64,
     /// The share of samples above it, 0 to 1.
     pub above: f64,
 }
 
-/// One quantity over another, as lines through many points in their order; panels share their axes.
+/// One quantity over another, as lines through many points in order; panels share their axes.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Trace {
     /// What the figure shows.
     pub title: String,
     /// How to read it.
     pub caption: String,
-    /// The horizontal axis, time as a rule.
+    /// The horizontal axis, usually time.
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
-    /// One plot a condition, one below the other.
+    /// One plot per condition, one below the other.
     pub panels: Vec<TracePanel>,
 }
 
 /// One plot of a [`Trace`].
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct TracePanel {
-    /// The condition.
+    /// The condition of this plot.
     pub title: String,
-    /// The lines.
+    /// One line per series.
     pub lines: Vec<TraceLine>,
-    /// What happened meanwhile: lines from top to bottom.
+    /// Events during the trace, as vertical lines.
     pub events: Vec<TraceEvent>,
 }
 
 /// A line of a [`TracePanel`].
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct TraceLine {
-    /// Whose it is.
+    /// Name of the series.
     pub series: String,
-    /// Its points, horizontal and vertical.
+    /// Its points: horizontal and vertical value.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Something that happened.
+/// An event during a trace.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct TraceEvent {
-    /// What, for those who hover over it.
+    /// Description, shown on hovering.
     pub label: String,
-    /// Where, on the horizontal axis.
+    /// Position on the horizontal axis.
     pub x: f64,
 }
 
@@ -264,18 +263,18 @@ pub struct Bars {
     pub title: String,
     /// How to read it.
     pub caption: String,
-    /// The quantity, on a linear axis: a bar's length is its value.
+    /// The quantity; the length of a bar is its value.
     pub quantity: String,
-    /// Its unit.
+    /// Unit of the quantity.
     pub unit: String,
-    /// The bars, from the top.
+    /// The bars, from top to bottom.
     pub bars: Vec<Bar>,
 }
 
 /// One bar.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Bar {
-    /// Whose it is.
+    /// Name of its series.
     pub series: String,
     /// Its length.
     pub value: Estimate,
@@ -288,18 +287,18 @@ pub struct Table {
     pub title: String,
     /// How to read it.
     pub caption: String,
-    /// The columns, from the left.
+    /// The columns, from left to right.
     pub columns: Vec<Column>,
-    /// The rows, from the top; each has one cell for each column.
+    /// The rows, from top to bottom, with one cell per column.
     pub rows: Vec<Vec<Cell>>,
 }
 
-/// What a column shows.
+/// A column of a table.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Column {
-    /// The quantity.
+    /// Heading: the quantity.
     pub quantity: String,
-    /// Its unit; empty for text and for mere numbers.
+    /// Its unit; empty for text and plain numbers.
     pub unit: String,
 }
 
@@ -310,17 +309,17 @@ impl Column {
     }
 }
 
-/// What stands in a table.
+/// A cell of a table.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cell {
-    /// Text.
+    /// A text.
     Text(String),
-    /// A whole number, shown with every digit.
+    /// A whole number, shown with all digits.
     Count(u64),
-    /// A measured number, shown with three significant digits (four from 1000 on), with all of them
-    /// on hovering and in the embedded data.
+    /// A measured number, shown with three significant digits (four from 1000), and with all digits on hovering and
+    /// in the embedded data.
     Number(Estimate),
-    /// A number that there is not, and why.
+    /// An unknown number, with the reason.
     Unknown(String),
 }

@@ -6,22 +6,22 @@ use super::scale::{Mapped, Tick, number};
 use super::style::{Look, MARK};
 use super::svg::{Anchor, At, Markup, Rect, px};
 
-/// The width of every drawing, in pixels; the page scales it.
+/// Width of every drawing in pixels; the page scales it.
 pub(super) const WIDTH: f64 = 1080.0;
 
-/// What a drawing could not show in place: it stands as text below.
+/// What does not fit into a drawing and is listed below it.
 #[derive(Default)]
 pub(super) struct Leftover {
-    /// Series without room for a label.
+    /// Series without space for a label.
     pub key: Vec<(Look, String)>,
-    /// Goals without room for a label.
+    /// Goals without space for a label.
     pub goals: Vec<String>,
     /// Values that cannot be drawn.
     pub missing: Vec<String>,
 }
 
 impl Leftover {
-    /// "No data: …", once for each thing.
+    /// Adds "No data: …", once per item.
     pub fn missing(&mut self, what: String) {
         if !self.missing.contains(&what) {
             self.missing.push(what);
@@ -42,7 +42,7 @@ impl Leftover {
     }
 }
 
-/// Panels side by side, in rows: equal in size, with room for axes.
+/// Panels side by side in rows, all of the same size, with space for axes.
 pub(super) struct Grid {
     columns: usize,
     panel: (f64, f64),
@@ -54,7 +54,7 @@ const ABOVE: f64 = 44.0;
 const BELOW: f64 = 50.0;
 
 impl Grid {
-    /// `columns` panels a row, each `height` high, with `left` pixels for the vertical axis.
+    /// A grid with `columns` panels per row, each `height` high, and `left` pixels for the vertical axis.
     pub fn new(columns: usize, height: f64, left: f64) -> Self {
         let columns = columns.max(1);
         let width = (WIDTH - left - 12.0 - GAP * (columns - 1) as f64) / columns as f64;
@@ -76,7 +76,7 @@ impl Grid {
     }
 }
 
-/// The drawing itself, named for those who cannot see it.
+/// The SVG drawing, with a description for screen readers.
 pub(super) fn drawing(markup: &mut Markup, name: &str, height: f64, inside: impl FnOnce(&mut Markup)) {
     let view = format!("0 0 {} {}", px(WIDTH), px(height));
     markup.element("div", &[("class", "scroll")], |m| {
@@ -85,14 +85,14 @@ pub(super) fn drawing(markup: &mut Markup, name: &str, height: f64, inside: impl
     markup.newline();
 }
 
-/// A panel's title, and its name for the axis at the bottom.
+/// Draws the title of a panel, and the name of its horizontal axis.
 pub(super) fn titles(markup: &mut Markup, area: Rect, title: &str, x: &Axis) {
     markup.label("panel", At { x: area.x, y: area.y - 23.0 }, Anchor::Start, title);
     let at = At { x: area.x + area.w / 2.0, y: area.bottom() + 38.0 };
     markup.label("axis", at, Anchor::Middle, &axis_name(x));
 }
 
-/// The name of the axis at the left, written upwards.
+/// Draws the name of the vertical axis, rotated.
 pub(super) fn left_title(markup: &mut Markup, area: Rect, text: &str) {
     let (x, y) = (px(14.0), px(area.y + area.h / 2.0));
     let turn = format!("rotate(-90 {x} {y})");
@@ -100,7 +100,7 @@ pub(super) fn left_title(markup: &mut Markup, area: Rect, text: &str) {
     markup.leaf("text", &place, text);
 }
 
-/// "p99 latency (us, logarithmic)".
+/// Name of an axis with unit and scale: "p99 latency (us, logarithmic)".
 pub(super) fn axis_name(axis: &Axis) -> String {
     let unit = if axis.unit.is_empty() { String::new() } else { format!(", {}", axis.unit) };
     let log = if axis.scale == super::model::Scale::Log { ", log scale" } else { "" };
@@ -134,14 +134,14 @@ pub(super) fn y_ticks(markup: &mut Markup, area: Rect, ticks: &[Tick], y: &Mappe
     }
 }
 
-/// The panel's edge at the left and the bottom.
+/// Draws the left and the bottom edge of a panel.
 pub(super) fn edges(markup: &mut Markup, area: Rect) {
     let corner = At { x: area.x, y: area.bottom() };
     markup.line("edge", At { x: area.x, y: area.y }, corner);
     markup.line("edge", corner, At { x: area.right(), y: area.bottom() });
 }
 
-/// A panel that has nothing to show says so.
+/// Marks a panel as empty.
 pub(super) fn no_data(markup: &mut Markup, area: Rect) {
     edges(markup, area);
     let at = At { x: area.x + area.w / 2.0, y: area.y + area.h / 2.0 };
@@ -150,15 +150,15 @@ pub(super) fn no_data(markup: &mut Markup, area: Rect) {
 
 /// What a label names.
 pub(super) enum Named<'a> {
-    /// A mark: a line leads to its label where that is far.
+    /// A mark; a line leads to its label if that is distant.
     Mark(Look, &'a str),
-    /// A curve: its label stands at it, or else in the key.
+    /// A curve; its label is next to it, or in the key.
     Curve(Look, &'a str),
-    /// A goal, and the unit it is in.
+    /// A goal, and its unit.
     Goal(&'a Goal, &'a str),
 }
 
-/// Places and writes labels; what finds no place goes to the key.
+/// Places and draws the labels; those without space go to the key.
 pub(super) fn write_labels(
     markup: &mut Markup,
     scene: &Scene,
@@ -190,7 +190,7 @@ pub(super) fn write_labels(
     }
 }
 
-/// A thin line from a mark to its far label, from edge to edge.
+/// Draws a thin line from a mark to its distant label.
 fn leader(markup: &mut Markup, look: Look, place: &Placed) {
     let Some((from, to)) = place.leader() else { return };
     let length = (to.x - from.x).hypot(to.y - from.y).max(1.0);
@@ -201,7 +201,7 @@ fn leader(markup: &mut Markup, look: Look, place: &Placed) {
     }
 }
 
-/// What stands below a drawing: the key for what has no label there, and what is missing.
+/// Writes the text below a drawing: the key for unlabelled series, and missing values.
 pub(super) fn write_leftover(markup: &mut Markup, leftover: &Leftover) {
     if !leftover.key.is_empty() || !leftover.goals.is_empty() {
         markup.element("ul", &[("class", "key")], |m| {

@@ -8,10 +8,10 @@ use crate::histogram::HistogramDocument;
 use crate::host::{HostState, Reading};
 use crate::result::{Document, FloodResult, LatencyResult, LoadResult, Measured};
 
-/// Nanoseconds in a microsecond.
+/// Nanoseconds per microsecond.
 const US: f64 = 1e3;
 
-/// The results, each under its name.
+/// Builds the report of several results, each with its name.
 pub fn of_results(title: &str, results: &[(String, Document)]) -> Report {
     let mut latencies: Vec<(&str, &LatencyResult)> = Vec::new();
     let (mut loads, mut floods) = (Vec::new(), Vec::new());
@@ -52,14 +52,15 @@ fn notes(results: &[(String, Document)], latencies: &[(&str, &LatencyResult)]) -
     let mut notes = Vec::new();
     if !latencies.is_empty() {
         notes.push(
-            "Thick lines and quantiles are of the samples outside the gaps in which the host took a spinning loop's \
-             CPU; the share left out stands in the table. Thin lines are of all samples."
+            "Thick lines and quantiles exclude samples from times when the host had stopped a busy loop; the table shows the excluded share. Thin lines include all samples."
                 .into(),
         );
     }
     if results.iter().any(|(_, document)| document.host != results[0].1.host) {
-        notes
-            .push("The results come from different hosts, or from one in different states; the first is shown.".into());
+        notes.push(
+            "The results come from different hosts, or from one host in different states; the first host is shown."
+                .into(),
+        );
     }
     notes
 }
@@ -80,7 +81,7 @@ fn host(host: &HostState) -> Vec<Fact> {
         fact("governors", &host.governors, |all| all.join(", ")),
         fact("idle states", &host.c_states, |states| format!("{}: {}", states.driver, states.enabled.join(", "))),
         fact("isolated CPUs", &host.isolated_cpus, text),
-        fact("CPUs without a tick", &host.nohz_full_cpus, text),
+        fact("Tickless CPUs", &host.nohz_full_cpus, text),
         fact("CPUs for new interrupts", &host.irq_affinity, text),
         fact("microcode", &host.microcode, text),
         fact("mitigations", &host.mitigations, |all| if all.is_empty() { "none".to_owned() } else { all.join("; ") }),
@@ -90,10 +91,10 @@ fn host(host: &HostState) -> Vec<Fact> {
 
 fn conditions(result: &LatencyResult) -> String {
     let seconds = (result.duration_ns - result.warm_up_ns.min(result.duration_ns)) as f64 / 1e9;
-    format!("{}, {} octets, {seconds:.1} s", result.schedule, result.frame_octets)
+    format!("{}, {} bytes, {seconds:.1} s", result.schedule, result.frame_octets)
 }
 
-/// A quantile of the samples outside gaps, in microseconds.
+/// A quantile of the samples outside gaps, in us.
 fn quantile(result: &LatencyResult, name: &str) -> Result<Estimate, String> {
     let Some(found) = result.clean.quantiles.iter().find(|estimate| estimate.quantile == name) else {
         return Err("not recorded".into());
@@ -120,7 +121,7 @@ fn cpu(result: &Reading<crate::result::CpuDocument>) -> Cell {
     }
 }
 
-/// The schedules, in the order in which they first come.
+/// The schedules, in the order in which they first occur.
 fn schedules<'a>(latencies: &[(&'a str, &'a LatencyResult)]) -> Vec<&'a str> {
     let mut known: Vec<&str> = Vec::new();
     for (_, result) in latencies {
@@ -131,7 +132,7 @@ fn schedules<'a>(latencies: &[(&'a str, &'a LatencyResult)]) -> Vec<&'a str> {
     known
 }
 
-/// `None` if no result has both a p99 and a CPU time.
+/// Latency against CPU time; `None` if no result has both.
 fn scatter(latencies: &[(&str, &LatencyResult)]) -> Option<Scatter> {
     let points = |schedule: &str| -> Vec<ScatterPoint> {
         let of = latencies.iter().filter(|(_, result)| result.schedule == schedule);
@@ -186,14 +187,14 @@ fn distribution(latencies: &[(&str, &LatencyResult)]) -> Distribution {
         goals: goals(latencies, schedule),
     };
     Distribution {
-        title: "How many frames are later than".into(),
-        caption: "The share of the frames that came back later than each latency.".into(),
+        title: "Latency distribution".into(),
+        caption: "Share of frames with a latency above each value.".into(),
         x: Axis::log("latency", "us"),
         panels: schedules(latencies).into_iter().map(panel).collect(),
     }
 }
 
-/// The share of samples above each value that has any; those in overflow lie above all.
+/// The share of samples above each value; overflow counts as above all values.
 fn tail(histogram: &HistogramDocument) -> Vec<TailPoint> {
     let n: u64 = histogram.counts.iter().map(|(_, count)| count).sum::<u64>() + histogram.overflow;
     let mut above = n;
@@ -230,7 +231,7 @@ fn latency_table(latencies: &[(&str, &LatencyResult)]) -> Table {
         cells.push(Cell::Text(match &result.goal {
             None => String::new(),
             Some(goal) => match (goal.held.value, &goal.held.unknown_because) {
-                (Some(true), _) => format!("{}: held", goal.goal),
+                (Some(true), _) => format!("{}: met", goal.goal),
                 (Some(false), _) => format!("{}: missed", goal.goal),
                 (None, why) => format!("{}: unknown: {}", goal.goal, why.as_deref().unwrap_or_default()),
             },
@@ -239,7 +240,7 @@ fn latency_table(latencies: &[(&str, &LatencyResult)]) -> Table {
     };
     Table {
         title: "Latency".into(),
-        caption: "Of the samples outside gaps, with 95 % confidence intervals; lost is of all frames.".into(),
+        caption: "Samples outside gaps, with 95 % confidence intervals; lost counts all frames.".into(),
         columns,
         rows: latencies.iter().map(row).collect(),
     }
@@ -269,14 +270,14 @@ fn load_table(loads: &[(&str, &LoadResult)]) -> Table {
         ]
     };
     Table {
-        title: "Highest rate without too much loss".into(),
-        caption: "A search; the bounds are those of its trials.".into(),
+        title: "Highest rate within the loss limit".into(),
+        caption: "Found by a search; the bounds are rates that passed and failed in its trials.".into(),
         columns,
         rows: loads.iter().map(row).collect(),
     }
 }
 
-/// `None` if nothing came back of any.
+/// Bars of the received rate under a flood; `None` if no flood received a frame.
 fn flood_bars(floods: &[(&str, &FloodResult)]) -> Option<Bars> {
     let bar = |(name, flood): &(&str, &FloodResult)| {
         let value = Estimate::exact(flood.received_pps.value? / 1e3);
@@ -284,8 +285,8 @@ fn flood_bars(floods: &[(&str, &FloodResult)]) -> Option<Bars> {
     };
     let bars: Vec<Bar> = floods.iter().filter_map(bar).collect();
     (!bars.is_empty()).then(|| Bars {
-        title: "Rate that comes back under a flood".into(),
-        caption: "As many frames as the tester can send; losses are expected.".into(),
+        title: "Rate received during a flood".into(),
+        caption: "The tester sends as fast as it can; losses are expected.".into(),
         quantity: "received".into(),
         unit: "kpps".into(),
         bars,

@@ -2,30 +2,30 @@
 
 use super::model::{Axis, Scale};
 
-/// An axis with its range, laid onto a stretch of the drawing.
+/// An axis with its range, mapped to a part of the drawing.
 #[derive(Clone, Debug)]
 pub(super) struct Mapped {
     scale: Scale,
-    /// The range of values, low before high.
+    /// Range of values, low to high.
     range: (f64, f64),
-    /// Where the range's ends lie in the drawing.
+    /// Positions of the range's ends in the drawing.
     onto: (f64, f64),
 }
 
-/// A tick: where, and what it says. Minor ones say nothing.
+/// A tick and its label; minor ticks have none.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Tick {
     pub value: f64,
     pub label: Option<String>,
 }
 
-/// Whether `value` has a place on `axis`.
+/// Whether `value` can be drawn on `axis`.
 pub(super) fn drawable(axis: &Axis, value: f64) -> bool {
     value.is_finite() && (axis.scale == Scale::Linear || value > 0.0)
 }
 
 impl Mapped {
-    /// An axis that shows all of `values` with a little room. `None` if none of them can be drawn.
+    /// An axis that covers all of `values` with a small margin; `None` if none can be drawn.
     pub fn new(axis: &Axis, values: impl Iterator<Item = f64>, onto: (f64, f64)) -> Option<Self> {
         let (low, high) = values
             .filter(|v| drawable(axis, *v))
@@ -51,17 +51,17 @@ impl Mapped {
         (range.1 - range.0).is_finite().then_some(Self { scale: axis.scale, range, onto })
     }
 
-    /// An axis of exactly this range.
+    /// An axis with exactly this range.
     pub fn exactly(scale: Scale, range: (f64, f64), onto: (f64, f64)) -> Self {
         Self { scale, range, onto }
     }
 
-    /// The same range on another stretch.
+    /// The same axis at other positions in the drawing.
     pub fn onto(&self, onto: (f64, f64)) -> Self {
         Self { onto, ..self.clone() }
     }
 
-    /// Where `value` lies; values outside of the range lie at its ends.
+    /// Position of `value`; values outside the range are placed at its ends.
     pub fn at(&self, value: f64) -> f64 {
         let (low, high) = self.range;
         let share = match self.scale {
@@ -77,8 +77,7 @@ impl Mapped {
         (self.range.0..=self.range.1).contains(&value)
     }
 
-    /// Ticks at 1, 2 and 5 times powers of ten, or at powers of ten where that would be too many:
-    /// about `most` labels at the most.
+    /// Ticks at 1, 2 and 5 times powers of ten, or only at powers of ten: at most about `most` labels.
     pub fn ticks(&self, most: usize) -> Vec<Tick> {
         match self.scale {
             Scale::Linear => self.linear_ticks(most),
@@ -126,8 +125,8 @@ impl Mapped {
     }
 }
 
-/// A number with as many decimals as `step` needs, thousands set apart; very large and very small
-/// ones as powers of ten.
+/// Formats a number with the decimals that `step` needs and grouped thousands; very large and very small numbers as
+/// powers of ten.
 fn plain(value: f64, step: f64) -> String {
     if value != 0.0 && !(1e-6..1e9).contains(&value.abs()) {
         return format!("{value:.0e}");
@@ -136,7 +135,7 @@ fn plain(value: f64, step: f64) -> String {
     grouped(&format!("{value:.decimals$}"))
 }
 
-/// A measured number, as it is read: three significant digits, all digits before the point.
+/// Formats a measured number: three significant digits, and all digits before the decimal point.
 pub(super) fn number(value: f64) -> String {
     if !value.is_finite() {
         return "no data".into();
@@ -155,7 +154,7 @@ pub(super) fn number(value: f64) -> String {
     grouped(&format!("{value:.decimals$}"))
 }
 
-/// Thousands set apart by a narrow no-break space (ISO 80000-1, 7.3.1) from 10 000 on.
+/// Groups thousands by a narrow no-break space (ISO 80000-1, 7.3.1) from 10 000.
 pub(super) fn grouped(text: &str) -> String {
     let (sign, rest) = text.strip_prefix('-').map_or(("", text), |rest| ("\u{2212}", rest));
     let (whole, fraction) = rest.split_once('.').map_or((rest, String::new()), |(w, f)| (w, format!(".{f}")));

@@ -7,7 +7,7 @@ use super::scale::{Mapped, drawable, number};
 use super::style::{MARK, Styles};
 use super::svg::{At, Markup, Rect};
 
-/// A series with more marks than this in one panel is a cloud: it is named once, in the key.
+/// Number of marks per panel above which a series is only named in the key.
 const MANY: usize = 8;
 
 pub(super) fn draw(markup: &mut Markup, figure: &Scatter, styles: &Styles) {
@@ -120,23 +120,23 @@ fn is_drawable(figure: &Scatter, point: &ScatterPoint) -> bool {
     drawable(&figure.x, point.x.value) && drawable(&figure.y, point.y.value)
 }
 
-/// Everything of an estimate that the axis has to cover.
+/// All values of an estimate that the axis must cover.
 pub(super) fn extent(estimate: Estimate) -> impl Iterator<Item = f64> {
     [Some(estimate.value), ends(estimate).map(|e| e.0), ends(estimate).map(|e| e.1)].into_iter().flatten()
 }
 
-/// The interval, if both its ends are numbers.
+/// The interval, if both its ends are finite.
 pub(super) fn ends(estimate: Estimate) -> Option<(f64, f64)> {
     estimate.interval.filter(|(low, high)| low.is_finite() && high.is_finite())
 }
 
-/// "p99 latency: 31.2 us (29.8 to 33.1)".
+/// The text shown on hovering: "p99 latency: 31.2 us (29.8 to 33.1)".
 pub(super) fn told(axis: &Axis, estimate: Estimate) -> String {
     let interval = ends(estimate).map(|(low, high)| format!(" ({} to {})", number(low), number(high)));
     format!("{}: {} {}{}", axis.quantity, number(estimate.value), axis.unit, interval.unwrap_or_default())
 }
 
-/// An interval with a short stroke across each end.
+/// Draws an interval with a short stroke across each end.
 pub(super) fn bar(m: &mut Markup, class: &str, from: At, to: At, across: At) {
     m.line(class, from, to);
     for end in [from, to] {

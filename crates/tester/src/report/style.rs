@@ -5,17 +5,17 @@ use std::collections::HashMap;
 use super::model::{Report, Section};
 use super::svg::{At, Markup, px};
 
-/// Colours are classes `c0` to `c7`, defined in `page.css` after Okabe & Ito, "Color Universal
-/// Design" (2008): told apart with every common form of colour blindness.
+/// Number of colors: classes `c0` to `c7`, defined in `page.css` after Okabe & Ito, "Color Universal Design" (2008),
+/// distinct with every common form of color blindness.
 const COLOURS: usize = 8;
 
-/// Line dashes, longest ink first.
+/// Line dashes, solid first.
 const DASHES: [&str; 4] = ["none", "9 3", "2.5 2.5", "9 3 2.5 3"];
 
 /// Half the size of a mark, in pixels.
 pub(super) const MARK: f64 = 5.0;
 
-/// The looks of all series of a report, dealt out in the order in which the series appear.
+/// Assigns looks to the series of a report, in the order in which they first occur.
 pub(super) struct Styles(HashMap<String, usize>);
 
 impl Styles {
@@ -43,12 +43,12 @@ fn series_of(section: &Section) -> Vec<&str> {
     }
 }
 
-/// How one series looks.
+/// The look of one series.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Look(usize);
 
 impl Look {
-    /// The class of its colour. After eight series colours come again, with other marks.
+    /// CSS class of its color. After eight series, colors repeat with other marks.
     pub fn colour(self) -> String {
         format!("c{}", self.0 % COLOURS)
     }
@@ -89,7 +89,7 @@ impl Look {
     }
 }
 
-/// The outline of a plus sign, turned by `angle`.
+/// The outline of a plus sign, rotated by `angle`.
 fn cross(angle: f64) -> [(f64, f64); 12] {
     let (long, thin) = (1.2, 0.42);
     let plus = [

@@ -3,8 +3,8 @@
 
 use std::fmt::Write;
 
-/// `text` as it may stand in an element or between double quotes. Control characters that XML 1.0
-/// (section 2.2) has no place for become U+FFFD.
+/// Escapes `text` for an element or an attribute in double quotes. Control characters that XML 1.0 (section 2.2)
+/// forbids become U+FFFD.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -22,7 +22,7 @@ pub(super) fn escape(text: &str) -> String {
     out
 }
 
-/// A length in the drawing: a tenth of a pixel is exact enough, and short.
+/// Formats a length in pixels, to a tenth of a pixel.
 pub(super) fn px(value: f64) -> String {
     let text = format!("{value:.1}");
     match text.strip_suffix(".0") {
@@ -32,7 +32,7 @@ pub(super) fn px(value: f64) -> String {
     }
 }
 
-/// A point of a drawing; y grows downwards.
+/// A point of a drawing, in pixels; y grows downwards.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct At {
     pub x: f64,
@@ -66,7 +66,7 @@ impl Rect {
     }
 }
 
-/// Where a text stands to its point.
+/// Position of a text relative to its point.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Anchor {
     Start,
@@ -84,7 +84,7 @@ impl Anchor {
     }
 }
 
-/// Markup being written.
+/// Markup under construction.
 #[derive(Default)]
 pub(super) struct Markup(String);
 
@@ -93,7 +93,7 @@ impl Markup {
         self.0
     }
 
-    /// `<name key="value"…>`, what `inside` writes, `</name>`.
+    /// Writes `<name key="value"…>`, the output of `inside`, and `</name>`.
     pub fn element(&mut self, name: &str, attributes: &[(&str, &str)], inside: impl FnOnce(&mut Self)) {
         self.open(name, attributes);
         self.0.push('>');
@@ -101,7 +101,7 @@ impl Markup {
         let _ = write!(self.0, "</{name}>");
     }
 
-    /// `<name key="value"…/>`: for SVG, and for HTML's void elements.
+    /// Writes `<name key="value"…/>`, for SVG and for void elements of HTML.
     pub fn empty(&mut self, name: &str, attributes: &[(&str, &str)]) {
         self.open(name, attributes);
         self.0.push_str("/>");
@@ -114,27 +114,27 @@ impl Markup {
         }
     }
 
-    /// Text, escaped.
+    /// Writes escaped text.
     pub fn text(&mut self, text: &str) {
         self.0.push_str(&escape(text));
     }
 
-    /// An element with only a text in it.
+    /// Writes an element that contains only text.
     pub fn leaf(&mut self, name: &str, attributes: &[(&str, &str)], text: &str) {
         self.element(name, attributes, |m| m.text(text));
     }
 
-    /// Markup that is known to be whole: this module's own, a constant, or escaped JSON.
+    /// Writes markup that is known to be well formed: from this module, a constant, or escaped JSON.
     pub fn whole(&mut self, markup: &str) {
         self.0.push_str(markup);
     }
 
-    /// A line break, so that the file can be read and compared.
+    /// Writes a line break, so that the file is readable.
     pub fn newline(&mut self) {
         self.0.push('\n');
     }
 
-    /// A text of the drawing, its baseline at `at`.
+    /// Writes a text with its baseline at `at`.
     pub fn label(&mut self, class: &str, at: At, anchor: Anchor, text: &str) {
         self.leaf(
             "text",
@@ -143,13 +143,13 @@ impl Markup {
         );
     }
 
-    /// A straight line of the drawing.
+    /// Writes a straight line.
     pub fn line(&mut self, class: &str, from: At, to: At) {
         let [x1, y1, x2, y2] = [from.x, from.y, to.x, to.y].map(px);
         self.empty("line", &[("class", class), ("x1", &x1), ("y1", &y1), ("x2", &x2), ("y2", &y2)]);
     }
 
-    /// A rectangle of the drawing.
+    /// Writes a rectangle.
     pub fn rect(&mut self, class: &str, r: Rect) {
         let [x, y, w, h] = [r.x, r.y, r.w, r.h].map(px);
         self.empty("rect", &[("class", class), ("x", &x), ("y", &y), ("width", &w), ("height", &h)]);

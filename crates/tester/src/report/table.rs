@@ -5,7 +5,7 @@ use super::scale::{grouped, number};
 use super::scatter::ends;
 use super::svg::Markup;
 
-/// Text longer than this many characters is broken into lines.
+/// Number of characters above which a text is wrapped.
 const LONG: usize = 48;
 
 pub(super) fn draw(markup: &mut Markup, table: &Table) {

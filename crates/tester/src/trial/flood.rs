@@ -11,58 +11,58 @@ use crate::clock::TrialClock;
 use crate::frame::{Layout, Parsed, Template, parse};
 use crate::gaps::{Gap, GapWatch};
 
-/// Frames handed over and taken at a time.
+/// Frames per send and receive call.
 const BATCH: usize = 64;
-/// How often the device's health is asked for.
+/// Time between two checks of the device's health.
 const HEALTH_PERIOD: Nanos = Nanos::from_millis(250);
 
-/// What to flood with.
+/// How to flood.
 #[derive(Clone, Copy, Debug)]
 pub struct FloodConfig {
-    /// The frames.
+    /// Content and size of the frames.
     pub layout: Layout,
-    /// Sent at the start and not counted.
+    /// Time to send at the start without counting.
     pub warm_up: Nanos,
-    /// How long to count after that.
+    /// Time to count after the warm-up.
     pub duration: Nanos,
-    /// Time between two clock readings from which on it is a gap.
+    /// Time between two clock readings from which it counts as a gap.
     pub gap_threshold: Nanos,
-    /// Added to the threshold for each frame of a `tx` or `rx` call.
+    /// Time added to the threshold for each frame of a `tx` or `rx` call.
     pub frame_allowance: Nanos,
 }
 
 impl FloodConfig {
-    /// With the thresholds of a trial.
+    /// A configuration with the thresholds of a trial.
     pub fn new(layout: Layout, warm_up: Nanos, duration: Nanos) -> Self {
         let (gap_threshold, frame_allowance) = (Nanos::from_micros(30), Nanos::from_micros(5));
         Self { layout, warm_up, duration, gap_threshold, frame_allowance }
     }
 }
 
-/// What came of it, the warm-up left out.
+/// The result of a flood, without the warm-up.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Flood {
-    /// When counting began.
+    /// Start of the counted time.
     pub start: Instant<Monotonic>,
-    /// How long was counted.
+    /// Length of the counted time.
     pub counted: Nanos,
-    /// Frames that the device took.
+    /// Frames that the device accepted.
     pub sent: u64,
     /// Intact test frames that came back.
     pub received: u64,
     /// Damaged test frames that came back.
     pub corrupted: u64,
-    /// Frames that are none of ours.
+    /// Frames that are not test frames.
     pub foreign: u64,
-    /// What the tester's own device lost meanwhile, warm-up included.
+    /// Losses of the tester's own device, including the warm-up.
     pub device: Statistics,
-    /// The times in which the tester's loop did not run, warm-up included.
+    /// Times when the tester's loop did not run, including the warm-up.
     pub gaps: Vec<Gap>,
-    /// Whether it was stopped before its end.
+    /// Whether it was interrupted.
     pub interrupted: bool,
 }
 
-/// Floods one queue, on the calling thread, which spins. `stop` ends it early and cleanly.
+/// Floods one queue from the calling thread, which busy-loops. Setting `stop` ends it early.
 pub fn flood(
     config: &FloodConfig,
     device: &mut dyn Device,
@@ -74,8 +74,8 @@ pub fn flood(
     let template = Template::new(&config.layout, config.layout.size, 1)?;
     if template.data() > pool.longest_frame() {
         return Err(Error::invalid(
-            format!("frames of {} octets", config.layout.size.octets()),
-            format!("a slot of the pool holds {}", pool.longest_frame()),
+            format!("frames of {} bytes", config.layout.size.octets()),
+            format!("a slot of the pool has room for {}", pool.longest_frame()),
         ));
     }
     let before = device.statistics(queue);
@@ -159,11 +159,11 @@ pub fn flood(
 }
 
 impl Flood {
-    /// Frames a second that were sent; `None` if nothing was counted.
+    /// Frames sent per second; `None` if no time was counted.
     pub fn sent_pps(&self) -> Option<f64> {
         super::rate(self.sent, self.counted)
     }
-    /// Frames a second that came back; `None` if nothing was counted or came.
+    /// Frames received back per second; `None` if no time was counted or no frame came back.
     pub fn received_pps(&self) -> Option<f64> {
         super::rate(self.received, self.counted)
     }

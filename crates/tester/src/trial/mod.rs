@@ -32,31 +32,31 @@ pub use spin::run;
 /// What to do in a trial.
 #[derive(Clone, Debug)]
 pub struct TrialConfig {
-    /// The frames.
+    /// Content and size of the frames.
     pub layout: Layout,
-    /// When they are due.
+    /// When the frames are due.
     pub schedule: Schedule,
-    /// For random schedules.
+    /// Random seed of the schedule.
     pub seed: u64,
-    /// Tells this trial's frames from those of the trial before.
+    /// Distinguishes the frames of this trial from those of the previous one.
     pub stream: u16,
-    /// Sent at the start and left out of all latencies and losses of [`Trial::split`].
+    /// Time at the start that [`Trial::split`] excludes from latencies and losses.
     pub warm_up: Nanos,
-    /// How long to send after the warm-up.
+    /// Time to send after the warm-up.
     pub duration: Nanos,
-    /// How long to wait for frames after the last one was sent (RFC 2544, 23 d: 2 s). The trial ends
-    /// earlier if all have come back.
+    /// Time to wait for frames after the last one was sent (RFC 2544, 23 d: 2 s). The trial ends earlier if all have
+    /// come back.
     pub drain: Nanos,
-    /// A frame that is later than this is not sent but counted as unsent: after a long gap a flood would
-    /// test the rings instead of the schedule.
+    /// A frame later than this is not sent but counted as unsent: after a long gap a flood would test the rings
+    /// instead of the schedule.
     pub max_lateness: Nanos,
-    /// Frames handed to the device at a time.
+    /// Frames per send call.
     pub batch: usize,
-    /// Time between two clock readings from which on it is a gap.
+    /// Time between two clock readings from which it counts as a gap.
     pub gap_threshold: Nanos,
-    /// Added to the threshold for each frame of a `tx` call.
+    /// Time added to the threshold for each frame of a `tx` call.
     pub tx_allowance: Nanos,
-    /// The most frames that a trial may intend, at 12 octets each.
+    /// Maximum number of frames in a trial, each of which needs 12 bytes of memory.
     pub max_frames: u64,
 }
 
@@ -82,37 +82,37 @@ impl TrialConfig {
     }
 }
 
-/// Frames counted in a trial, warm-up included.
+/// Frames counted in a trial, including the warm-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Frames that the schedule wanted sent: sent + unsent.
+    /// Frames due: sent + unsent.
     pub intended: u64,
-    /// Frames that the device took.
+    /// Frames that the device accepted.
     pub sent: u64,
-    /// Not sent: already later than `max_lateness` when the loop came round.
+    /// Not sent: already later than `max_lateness` when the loop reached them.
     pub unsent_late: u64,
     /// Not sent: the transmit ring stayed full until they were later than `max_lateness`.
     pub unsent_tx_full: u64,
-    /// Not sent: no slot was free until they were later than `max_lateness`.
+    /// Not sent: no slot of the pool was free until they were later than `max_lateness`.
     pub unsent_no_buffer: u64,
     /// Frames that came back, each counted once.
     pub received: u64,
-    /// Frames that came back once more.
+    /// Further arrivals of frames that had already come back.
     pub duplicates: u64,
-    /// Frames with a sequence number lower than one that came before (RFC 4737, 3.3); without duplicates.
+    /// Frames with a lower sequence number than an earlier arrival (RFC 4737, 3.3), without duplicates.
     pub reordered: u64,
-    /// Frames whose test header was damaged. They also count as lost.
+    /// Frames with a damaged test header; they also count as lost.
     pub corrupted: u64,
-    /// Frames that are none of this trial's.
+    /// Frames that do not belong to this trial.
     pub foreign: u64,
 }
 
 impl Counts {
-    /// Frames sent that did not come back.
+    /// Number of sent frames that did not come back.
     pub fn lost(&self) -> u64 {
         self.sent.saturating_sub(self.received)
     }
-    /// Frames intended but not sent: the tester's failure.
+    /// Number of due frames that the tester failed to send.
     pub fn unsent(&self) -> u64 {
         self.unsent_late + self.unsent_tx_full + self.unsent_no_buffer
     }
@@ -121,74 +121,74 @@ impl Counts {
 /// What the tester's own loop cost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LoopCost {
-    /// Rounds of the loop.
+    /// Passes of the loop.
     pub rounds: u64,
-    /// Rounds in which nothing was sent or received.
+    /// Passes in which nothing was sent or received.
     pub idle_rounds: u64,
-    /// Time in idle rounds outside gaps.
+    /// Time in idle passes outside gaps.
     pub idle: Nanos,
-    /// Time in the other rounds outside gaps: building, `tx`, `rx`, recording.
+    /// Time in the other passes outside gaps: building, `tx`, `rx`, recording.
     pub busy: Nanos,
 }
 
-/// What came of a trial.
+/// The result of a trial.
 #[derive(Clone, Debug)]
 pub struct Trial {
-    /// The time from which the schedule's offsets count.
+    /// The time from which the offsets of the schedule count.
     pub start: Instant<Monotonic>,
     /// The warm-up, as configured.
     pub warm_up: Nanos,
-    /// How long frames were due: as configured, or until the schedule ended or the trial was interrupted.
+    /// Time during which frames were due: as configured, or until the schedule ended or the trial was interrupted.
     pub planned: Nanos,
-    /// From the start to the last frame's hand-over, at least `planned`.
+    /// Time from the start to the sending of the last frame; at least `planned`.
     pub sending: Nanos,
-    /// What became of each intended frame.
+    /// The fate of each frame.
     pub ledger: Ledger,
-    /// Sums, warm-up included.
+    /// Totals, including the warm-up.
     pub counts: Counts,
-    /// The times in which the tester's loop did not run.
+    /// Times when the tester's loop did not run.
     pub gaps: Vec<Gap>,
-    /// Actual send (the reading before `tx`) minus intended send, for each frame sent.
+    /// Actual send time (read before `tx`) minus due send time, for each frame sent.
     pub lateness: Histogram,
     /// What the loop cost.
     pub cost: LoopCost,
-    /// What the tester's own device lost meanwhile; such frames were not lost by the tested device.
+    /// Losses of the tester's own device; these frames were not lost by the device under test.
     pub device: Statistics,
-    /// Times that the tester's link was found down.
+    /// Number of times that the tester's link was found down.
     pub link_down_seen: u64,
-    /// Whether it was stopped before its end.
+    /// Whether it was interrupted.
     pub interrupted: bool,
 }
 
 impl Trial {
-    /// Sorts the samples by whether they met a gap of this loop or of the tested device's.
+    /// Separates the samples that met a gap of this loop or of the loop under test.
     pub fn split(&self, tested: &[Gap], recovery: Recovery) -> Split {
         split(&self.ledger, self.start, self.warm_up, &self.gaps, tested, recovery)
     }
-    /// What a search is told of it. Losses that the tester's own device counted are the tester's failure.
+    /// The result for a search. Losses in the tester's own device count as the tester's failure.
     pub fn outcome(&self) -> Outcome {
         let own = self.device.rx_ring_full + self.device.rx_no_buffer;
         let own = own.min(self.counts.lost());
         Outcome { sent: self.counts.sent, lost: self.counts.lost() - own, unsent: self.counts.unsent() + own }
     }
-    /// Frames a second that the schedule wanted.
+    /// Frames due per second.
     pub fn intended_pps(&self) -> Option<f64> {
         rate(self.counts.intended, self.planned)
     }
-    /// Frames a second that were sent.
+    /// Frames sent per second.
     pub fn offered_pps(&self) -> Option<f64> {
         rate(self.counts.sent, self.sending)
     }
-    /// Frames a second that came back, over the time of sending.
+    /// Frames received back per second, over the time of sending.
     pub fn received_pps(&self) -> Option<f64> {
         rate(self.counts.received, self.sending)
     }
-    /// Frames a second that this loop could send and receive if all rounds were like its busy ones;
-    /// `None` if there were none. On veth that includes the softirqs that run within `tx`.
+    /// Frames per second that this loop could send and receive if all passes were like its busy ones; `None` if there
+    /// were none. On veth this includes the softirqs that run within `tx`.
     pub fn ceiling_pps(&self) -> Option<f64> {
         rate(self.counts.sent, self.cost.busy)
     }
-    /// The mean time of a round in which nothing happened: how finely the loop looks.
+    /// Mean time of a pass in which nothing happened: the resolution of the arrival times.
     pub fn idle_round_ns(&self) -> Option<f64> {
         (self.cost.idle_rounds > 0).then(|| self.cost.idle.as_nanos() as f64 / self.cost.idle_rounds as f64)
     }

@@ -17,16 +17,16 @@ use crate::histogram::Histogram;
 use crate::ledger::Ledger;
 use crate::schedule::{Arrival, Arrivals};
 
-/// How long before its first frame a trial starts its loop.
+/// Time between the start of the loop and the first frame.
 const LEAD: Nanos = Nanos::from_millis(1);
-/// How often the device's health is asked for.
+/// Time between two checks of the device's health.
 const HEALTH_PERIOD: Nanos = Nanos::from_millis(250);
-/// How long after the last missing frame came back a trial still listens, for duplicates.
+/// Time to listen for duplicates after the last missing frame came back.
 const SETTLE: Nanos = Nanos::from_millis(2);
-/// Frames taken from the receive ring at a time.
+/// Frames per receive call.
 const RX_BATCH: usize = 64;
 
-/// Runs a trial on one queue, on the calling thread, which spins. `stop` ends it early and cleanly.
+/// Runs a trial on one queue, on the calling thread, which busy-loops. Setting `stop` ends it early.
 pub fn run(
     config: &TrialConfig,
     device: &mut dyn Device,
@@ -44,13 +44,16 @@ pub fn run(
     if config.batch == 0 || queue >= device.queues() {
         return Err(Error::invalid(
             format!("batch {} on queue {queue}", config.batch),
-            format!("expected a batch from 1 on and one of the {} queues of {}", device.queues(), device.name()),
+            format!("expected a batch of at least 1, and one of the {} queues of {}", device.queues(), device.name()),
         ));
     }
     if expected > config.max_frames {
         return Err(Error::invalid(
             format!("a trial of {expected} frames"),
-            format!("expected at most {} (12 octets each): shorten it or lower the rate", config.max_frames),
+            format!(
+                "expected at most {} (12 bytes of memory each): shorten the trial or lower the rate",
+                config.max_frames
+            ),
         ));
     }
     let templates = Templates::new(config, arrivals.recorded().unwrap_or_default(), pool, device)?;
@@ -98,14 +101,14 @@ pub fn run(
     })
 }
 
-/// How long a capture lasts: to its last frame and one mean gap; `None` if all frames are due together.
+/// Duration of a capture: up to its last frame plus one mean gap; `None` if all frames are due together.
 fn list_span(list: &[Arrival]) -> Option<Nanos> {
     let last = list.last()?.offset;
     let gaps = list.len() as u64 - 1;
     (last > Nanos::ZERO).then(|| last + last / gaps + Nanos::from_nanos(1))
 }
 
-/// The frame of the trial's size, and those of a capture's.
+/// The frame of the trial's size, and those of a capture's sizes.
 struct Templates {
     usual: Template,
     others: Vec<Template>, // in order of size
@@ -123,7 +126,7 @@ impl Templates {
         let make = |size: FrameSize| {
             if size.data() > room {
                 return Err(Error::invalid(
-                    format!("frames of {} octets (with FCS) on {}", size.octets(), device.name()),
+                    format!("frames of {} bytes (with FCS) on {}", size.octets(), device.name()),
                     format!("expected at most {}, or a pool with larger frames", room + 4),
                 ));
             }
@@ -147,10 +150,10 @@ struct Run<'a> {
     templates: Templates,
     start: Instant<Monotonic>,
     ledger: Ledger,
-    /// Built and not yet taken by the device, and their sequence numbers and due times.
+    /// Frames built but not yet accepted by the device, with their sequence numbers and due times.
     pending: Vec<Frame>,
     due: VecDeque<(u64, Instant<Monotonic>)>,
-    /// Whether the pool was empty when the next frame was to be built.
+    /// Whether the pool was empty when the next frame had to be built.
     no_buffer: bool,
     inbox: Vec<Frame>,
     next_expected: u64,
@@ -163,8 +166,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Spins until all that was due is sent and has come back or had its time. Returns for how long
-    /// frames were due, whether it was interrupted, and how often the link was found down.
+    /// Loops until every frame was sent and has come back or timed out. Returns how long frames were due, whether it
+    /// was interrupted, and how often the link was found down.
     #[allow(clippy::too_many_arguments)] // the world that run() was given
     fn spin(
         &mut self,
@@ -205,7 +208,7 @@ impl Run<'_> {
         }
     }
 
-    /// Builds the frames that are due, at most a batch; those that are too late become unsent.
+    /// Builds the frames that are due, at most one batch; those that are too late count as unsent.
     #[inline]
     fn build(&mut self, arrivals: &mut Peekable<Arrivals>, span: Nanos, now: Instant<Monotonic>, pool: &mut Pool) {
         while self.pending.len() < self.config.batch {
@@ -247,7 +250,7 @@ impl Run<'_> {
         now.since(due).is_some_and(|late| late > self.config.max_lateness)
     }
 
-    /// Hands the device what is built; gives up what it has not taken in time.
+    /// Hands the built frames to the device; gives up those not accepted in time.
     #[inline]
     fn send(&mut self, device: &mut dyn Device, queue: usize, pool: &mut Pool, clock: &impl TrialClock) -> usize {
         if self.pending.is_empty() {
@@ -278,7 +281,7 @@ impl Run<'_> {
         taken
     }
 
-    /// Takes what has come, all with the time right after it was taken, and records it.
+    /// Receives frames, all with the time right after the call, and records them.
     #[inline]
     fn receive(&mut self, device: &mut dyn Device, queue: usize, pool: &mut Pool, clock: &impl TrialClock) -> usize {
         let mut inbox = std::mem::take(&mut self.inbox);
@@ -340,7 +343,7 @@ impl Run<'_> {
         }
     }
 
-    /// Whether nothing more is to be waited for, all having been sent.
+    /// Whether nothing more can arrive.
     fn is_drained(&self, now: Instant<Monotonic>) -> bool {
         let since = |then| now.since(then).unwrap_or(Nanos::ZERO);
         since(self.last_handover) >= self.config.drain

@@ -7,88 +7,95 @@ use policy::Goal;
 use sim::goals::{MOST_SEEDS, Pattern, Peak, Way};
 use units::{Nanos, Quantile};
 
-/// `apus sim goals`
+/// Arguments of `apus sim goals`.
 #[derive(Args, Debug)]
 pub struct Goals {
-    /// What to compare.
+    /// Named set of cases to compare.
     #[arg(long, value_enum, default_value_t = Grid::Quick)]
     pub grid: Grid,
-    /// Judge only N cases, drawn at random from the grid.
+    /// Judge only N cases, drawn at random from the grid [default: all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub sample: Option<u32>,
-    /// Seed of the draw: the same seed draws the same cases.
+    /// Random seed of the draw. The same seed draws the same cases.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "sample")]
     pub sample_seed: u64,
-    /// A machine, a name or FILE.toml, with its network controller after a + if it has none of its own:
-    /// xeon-gold-6338n+x540. May be given several times.
+    /// Machine: a name or FILE.toml. Add its network controller after a + if the machine has none:
+    /// xeon-gold-6338n+x540. May be given several times [default: those of the grid].
     #[arg(long, value_name = "NAME[+NIC]", value_parser = machine)]
     pub machine: Vec<Machine>,
-    /// Traffic: poisson, constant, on-off, self-similar, slots, step, replay; FILE.toml with traffic as in a
-    /// scenario; or FILE.pcap or FILE.csv to replay. Comma-separated. A file has its own rate, whatever --load says.
+    /// Kind of traffic (comma-separated): poisson, constant, on-off, self-similar, slots, step or replay; FILE.toml
+    /// with the traffic of a scenario; FILE.pcap or FILE.csv to replay. A file keeps its own rate and ignores --load
+    /// [default: those of the grid].
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     pub traffic: Vec<Pattern>,
-    /// Loads in percent of what a core forwards at its base frequency, such as 0.01,1,50. Comma-separated.
+    /// Loads (comma-separated), in percent of the packet rate that a core forwards at its base frequency, such as
+    /// 0.01,1,50 [default: those of the grid].
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = load)]
     pub load: Vec<u32>,
-    /// Goals such as p99=20us,p99.99=1ms; without a quantile p99.9 is meant. Comma-separated.
+    /// Latency goals (comma-separated), such as p99=20us,p99.99=1ms; without a quantile, p99.9 is used [default:
+    /// those of the grid].
     #[arg(long, value_name = "GOAL", value_delimiter = ',', value_parser = goal)]
     pub goal: Vec<Goal>,
-    /// Deepest idle states allowed, such as C1,C6. Comma-separated. Machines without the state are left out.
+    /// Deepest idle states allowed (comma-separated), such as C1,C6. Machines without the state are left out
+    /// [default: those of the grid].
     #[arg(long, value_name = "STATE", value_delimiter = ',')]
     pub idle: Vec<String>,
-    /// The highest packet rate that adaptive is told (goal.peak): told (the traffic's own; not for files), untold, or a
-    /// rate such as 1Mpps. Comma-separated.
+    /// Highest packet rate that adaptive is given as goal.peak (comma-separated): told (the true peak of the traffic;
+    /// not for files), untold (none), or a rate such as 1Mpps [default: that of the grid].
     #[arg(long, value_name = "PEAK", value_delimiter = ',', value_parser = peak)]
     pub peak: Vec<Peak>,
-    /// Rivals: poll, l3fwd-power, hybrid300, interrupt, backoff=50us; with @1GHz at that frequency. Comma-separated.
+    /// Rivals (comma-separated): poll, l3fwd-power, hybrid300, interrupt or backoff=50us. Add @1GHz to fix the
+    /// frequency [default: those of the grid].
     #[arg(long, value_name = "MODE", value_delimiter = ',')]
     pub rival: Vec<Way>,
-    /// Also compare each rival that keeps its frequency at N frequencies from the lowest up to below the base frequency.
+    /// Also compare each rival that keeps its frequency at N fixed frequencies, from the lowest to just below the
+    /// base frequency [default: that of the grid].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=16))]
     pub frequencies: Option<u32>,
-    /// Simulated time before the window that counts [default: 1s; classic: 2s].
+    /// Simulated time before the counted window [default: 1s; classic: 2s].
     #[arg(long, value_name = "TIME")]
     pub warm_up: Option<Nanos>,
-    /// Simulated time that counts [default: by rate and quantile; classic: 1s].
+    /// Simulated time that counts [default: chosen by rate and quantile; classic: 1s].
     #[arg(long, value_name = "TIME")]
     pub duration: Option<Nanos>,
-    /// The first seed of all that is random: the same seed gives the same bytes.
+    /// First random seed of the simulation. The same seed gives byte-identical output.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Seeds per case: the first and the N - 1 that follow it [default: 5; classic: 1].
+    /// Seeds per case: the first seed and the N - 1 after it [default: 5; classic: 1].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_SEEDS))]
     pub seeds: Option<u64>,
-    /// Settings to simulate at a time [default: the number of CPUs].
+    /// Number of cases to simulate at the same time [default: the number of CPUs].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
     /// List all cases, not only those that adaptive loses.
     #[arg(long)]
     pub all: bool,
-    /// List all cases, and what each mode came to in them.
+    /// List all cases, with the result of each mode.
     #[arg(long)]
     pub ways: bool,
-    /// Write the scenario of each run into this folder, for apus sim run.
+    /// Write the scenario of each run into FOLDER, for `apus sim run`.
     #[arg(long, value_name = "FOLDER")]
     pub scenarios: Option<PathBuf>,
-    /// Write one row per case into this file.
+    /// Write one row per case to FILE.csv.
     #[arg(long, value_name = "FILE.csv", value_parser = super::csv_file)]
     pub csv: Option<PathBuf>,
     /// Print one JSON document (schema apus.sim.goals/2).
     #[arg(long)]
     pub json: bool,
-    /// Write a report with tables and plots: one HTML file that needs nothing else.
+    /// Write a report with tables and plots, one self-contained HTML file, to FILE.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
 
-/// A named grid.
+/// A named set of cases.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
 pub enum Grid {
     /// Two machines, four kinds of traffic at three loads, three goals, five seeds.
     Quick,
     /// Four machines, Poisson traffic at four loads, three goals, one seed.
     Classic,
-    /// Four machines, seven kinds of traffic at seven loads, C1 and C6, fifteen goals, with and without a peak, five seeds.
+    /// Four machines, seven kinds of traffic at seven loads, C1 and C6, fifteen goals, with and without a peak, five
+    /// seeds.
     Full,
 }
 
@@ -102,12 +109,12 @@ impl From<Grid> for sim::goals::Grid {
     }
 }
 
-/// A processor, and a network controller if one was named.
+/// A processor, and optionally a network controller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Machine {
-    /// A name, or a file.
+    /// Name of a known machine, or FILE.toml.
     pub processor: String,
-    /// The same.
+    /// Name of a known machine whose network controller to use, or FILE.toml; None if the processor's own is meant.
     pub nic: Option<String>,
 }
 
@@ -116,20 +123,20 @@ fn machine(text: &str) -> Result<Machine, String> {
     let known: Vec<&str> = sim::machine::Machine::names().collect();
     for name in [Some(processor), nic].into_iter().flatten() {
         if !name.ends_with(".toml") && !known.contains(&name) {
-            return Err(format!("there is no machine {name:?}: expected one of {}, or FILE.toml", known.join(", ")));
+            return Err(format!("there is no machine {name:?}; expected one of {}, or FILE.toml", known.join(", ")));
         }
     }
     Ok(Machine { processor: processor.to_owned(), nic: nic.map(str::to_owned) })
 }
 
-/// Parts per million of a percentage above 0.
+/// Parses a percentage above 0 into parts per million.
 fn load(text: &str) -> Result<u32, String> {
     let percent = format!("{}%", text.trim().trim_end_matches('%'));
     let ppm = percent.parse().map(sim::scenario::Percent::ppm).ok().filter(|ppm| *ppm > 0);
     ppm.ok_or_else(|| "expected a percentage above 0 and up to 100, such as 0.01 or 50".into())
 }
 
-/// A goal, or its bound alone.
+/// Parses a goal. A duration alone means a goal for p99.9.
 fn goal(text: &str) -> Result<Goal, String> {
     if text.contains('=') {
         return text.parse::<Goal>().map_err(|error| error.to_string());
@@ -147,7 +154,7 @@ fn peak(text: &str) -> Result<Peak, String> {
         "untold" => Ok(Peak::Untold),
         rate => match rate.parse::<units::PacketRate>() {
             Ok(rate) if rate.as_pps() > 0 => Ok(Peak::Is(rate)),
-            _ => Err("expected told, untold, or the highest rate at which packets may come, such as 1Mpps".into()),
+            _ => Err("expected told, untold, or a packet rate, such as 1Mpps".into()),
         },
     }
 }

@@ -12,7 +12,7 @@ use crate::documents::VERSION;
 use crate::documents::audit::{self as documents, CMDLINE_SCHEMA, CmdlineDocument};
 use crate::{Failure, Status, terminal};
 
-/// Judges a command line, or writes one.
+/// Judges a kernel command line, or suggests one (`apus audit cmdline`).
 pub(super) fn run(typed: &Cmdline) -> anyhow::Result<Status> {
     let context = Context {
         isolated: typed.isolated.clone().map(Intended::given).unwrap_or_default(),
@@ -34,9 +34,9 @@ fn judge_one(typed: &Cmdline, context: &Context) -> anyhow::Result<Status> {
             let present = given.or_else(|| facts.cpus.present.value().cloned());
             let line = facts.cmdline.into_value().ok_or_else(|| {
                 Failure::lacking(
-                    "read this host's command line",
-                    "/proc/cmdline cannot be read",
-                    "give the line as an argument, in quotes",
+                    "cannot read this host's command line",
+                    "/proc/cmdline is not readable",
+                    "give the command line as an argument, in quotes",
                 )
             })?;
             (line, present)
@@ -90,14 +90,14 @@ fn write_one(typed: &Cmdline, context: &Context, isolated: &CpuSet) -> anyhow::R
     Ok(Status::Good)
 }
 
-/// Refuses to isolate CPUs that the host does not have, or all of them.
+/// Refuses to isolate CPUs that the host does not have, or all of its CPUs.
 fn leaves_some(what: &str, isolated: &CpuSet, present: &CpuSet) -> Result<(), Failure> {
     match isolated.is_subset(present) && !present.is_subset(isolated) {
         true => Ok(()),
         false => Err(Failure::wrong(
-            format!("{what} a command line that isolates CPUs {isolated}"),
-            format!("the host has CPUs {present}, and some of them must be left for housekeeping"),
-            "name CPUs that it has, or say with --cpus how many another host has",
+            format!("cannot {what} a command line that isolates CPUs {isolated}"),
+            format!("the host has CPUs {present}, and at least one must remain for housekeeping"),
+            "choose fewer or other CPUs, or give the number of CPUs of another host with --cpus",
         )),
     }
 }

@@ -14,7 +14,7 @@ use crate::documents::VERSION;
 use crate::documents::audit::{DIFF_SCHEMA, DiffDocument};
 use crate::terminal;
 
-/// Compares two hosts.
+/// Compares the audits of two hosts (`apus audit diff`).
 pub(super) fn run(typed: &Diff) -> anyhow::Result<Status> {
     let intent = Intent {
         isolated: typed.isolated.clone(),
@@ -47,7 +47,7 @@ pub(super) fn run(typed: &Diff) -> anyhow::Result<Status> {
     let mut out = terminal::out();
     writeln!(out, "{} → {}", before.0.origin.name, after.0.origin.name)?;
     if differences.is_empty() {
-        writeln!(out, "the two audits say the same")?;
+        writeln!(out, "the two audits have the same findings")?;
     }
     let mut last = None;
     for one in &differences {

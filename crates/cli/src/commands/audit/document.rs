@@ -6,7 +6,7 @@ use host::Facts;
 use crate::documents::VERSION;
 use crate::documents::audit::{self as documents, Document, Evidence, Finding, Fix, Group, Host, Intent, SCHEMA, Step};
 
-/// The document of a report, with the findings from a level on.
+/// Builds the JSON document of a report, with the findings of `level` and above.
 pub(super) fn of(facts: &Facts, report: &Report, unlocks: &[Unlock], level: Level, unused: Vec<String>) -> Document {
     let advice = advise(report, Level::Warn);
     let findings = report.findings.iter().filter(|finding| finding.level() >= level);
@@ -25,13 +25,13 @@ pub(super) fn of(facts: &Facts, report: &Report, unlocks: &[Unlock], level: Leve
     }
 }
 
-/// With what was said of the host and left out.
+/// Adds notes on what was declared about the host and what was not read.
 fn with_notes(mut host: Host, report: &Report) -> Host {
     host.notes.extend(report.context.notes.iter().cloned());
     host
 }
 
-/// What was judged.
+/// Describes the judged host.
 pub(super) fn host(facts: &Facts) -> Host {
     let cpus = facts.cpus.all().len() as u64;
     let bsd = facts.freebsd.value().and_then(|bsd| bsd.release.value());
@@ -59,7 +59,7 @@ fn intent(report: &Report) -> Intent {
     }
 }
 
-/// How an intention is known.
+/// Says how a part of the intent is known: `given`, or what it was inferred from.
 pub(super) fn from<T>(intended: &Intended<T>) -> Option<String> {
     match &intended.how {
         How::Given => Some("given".to_owned()),
@@ -68,7 +68,7 @@ pub(super) fn from<T>(intended: &Intended<T>) -> Option<String> {
     }
 }
 
-/// `p99.9=50us`.
+/// Formats a goal, such as `p99.9=50us`.
 pub(super) fn show(goal: Goal) -> String {
     format!("{}={}", goal.quantile, goal.latency)
 }
@@ -135,7 +135,7 @@ fn cause(caused: &Caused<'_>) -> documents::Cause {
     }
 }
 
-/// One line of a fix.
+/// Converts one line of a fix.
 fn step(step: &audit::Step) -> Step {
     Step {
         text: step.to_string(),
@@ -144,7 +144,7 @@ fn step(step: &audit::Step) -> Step {
     }
 }
 
-/// One finding.
+/// Converts one finding.
 pub(super) fn finding(finding: &audit::Finding) -> Finding {
     let (rule, judgement) = (finding.rule, &finding.judgement);
     let (magnitude, magnitude_source) = finding.magnitude();

@@ -21,7 +21,7 @@ use crate::{Failure, Status, terminal};
 
 pub(super) use read::{facts_of, intent_of, read, stay_away};
 
-/// Judges a host, compares two, judges a command line, or lists the rules.
+/// Runs `apus audit` and its subcommands.
 pub fn run(typed: Audit) -> anyhow::Result<Status> {
     match &typed.command {
         Some(Special::Diff(diff)) => diff::run(diff),
@@ -36,8 +36,10 @@ fn one_host(typed: &Audit) -> anyhow::Result<Status> {
     let prints_sarif = typed.sarif.as_deref() == Some(Path::new("-"));
     let prints_plan = typed.fix.as_deref() == Some(Path::new("-"));
     if [prints_sarif, prints_plan, typed.json, explained.is_some()].iter().filter(|prints| **prints).count() > 1 {
-        let why = "two documents cannot both go to the standard output";
-        return Err(Failure::wrong("print two documents", why, "name a file for --sarif or --fix").into());
+        let why = "standard output can hold only one of them";
+        return Err(
+            Failure::wrong("cannot print two documents at once", why, "give --sarif or --fix a file name").into()
+        );
     }
     let facts = read(&typed.host)?;
     let _away = stay_away(&facts, typed.host.isolated.as_ref());
@@ -74,7 +76,7 @@ fn one_host(typed: &Audit) -> anyhow::Result<Status> {
     Ok(status)
 }
 
-/// Writes the files that were asked for.
+/// Writes the output files: SARIF, HTML and baseline.
 fn outputs(typed: &Audit, facts: &Facts, report: &Report, unlocks: &[audit::Unlock]) -> anyhow::Result<()> {
     let level = typed.min_level.unwrap_or(Level::All);
     if let Some(path) = &typed.sarif {
@@ -97,7 +99,7 @@ fn outputs(typed: &Audit, facts: &Facts, report: &Report, unlocks: &[audit::Unlo
     Ok(())
 }
 
-/// Writes the profile, and says how to go on with it.
+/// Writes the profile of `--fix`, and says what to do with it next.
 fn plan(path: &Path, report: &Report) -> anyhow::Result<()> {
     let plan = audit::plan(report);
     if path == Path::new("-") {
@@ -111,7 +113,7 @@ fn plan(path: &Path, report: &Report) -> anyhow::Result<()> {
     let file = if file.contains('/') || file.ends_with(".toml") { file } else { format!("./{file}") };
     let _ = writeln!(
         terminal::err(),
-        "{} findings are in {file}, {} are left to people (its comments): apus tune plan {file}{isolated}",
+        "{file} fixes {} findings; {} others need you (see its comments). Next: apus tune plan {file}{isolated}",
         plan.mends,
         plan.left.len()
     );
@@ -134,14 +136,14 @@ fn rule(id: &str) -> Result<&'static audit::Rule, Failure> {
     rules::find(id).ok_or_else(|| {
         let near: Vec<&str> = rules::all().map(|rule| rule.id).filter(|known| near(known, id)).take(5).collect();
         let fix = match near.is_empty() {
-            true => "list them with apus audit rules".to_owned(),
+            true => "apus audit rules lists them".to_owned(),
             false => format!("did you mean {}? apus audit rules lists them all", near.join(", ")),
         };
-        Failure::wrong(format!("explain rule {id}"), "there is no such rule", fix)
+        Failure::wrong(format!("cannot explain rule {id}"), "there is no such rule", fix)
     })
 }
 
-/// Have two names a word in common?
+/// Whether two rule names share a word, for the suggestion after a typing mistake.
 fn near(known: &str, typed: &str) -> bool {
     let words = |text: &str| -> Vec<String> { text.split(['.', '-', '_']).map(str::to_lowercase).collect() };
     let typed = words(typed);
@@ -151,9 +153,9 @@ fn near(known: &str, typed: &str) -> bool {
 fn contents(path: &Path) -> Result<String, Failure> {
     fs::read_to_string(path).map_err(|error| {
         Failure::wrong(
-            format!("read the baseline {}", path.display()),
+            format!("cannot read the baseline {}", path.display()),
             error.to_string(),
-            "name a file that apus audit --write-baseline wrote",
+            "give a file that apus audit --write-baseline wrote",
         )
     })
 }
@@ -161,9 +163,9 @@ fn contents(path: &Path) -> Result<String, Failure> {
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
     terminal::file(path, text).map_err(|error| {
         Failure::wrong(
-            format!("write {}", path.display()),
+            format!("cannot write {}", path.display()),
             error.to_string(),
-            "name a file in a folder that exists and that you may write to",
+            "choose a file in an existing folder that you can write to",
         )
     })
 }

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use super::text::{SIZES, capital, delay, spaced};
 use crate::documents::audit::{Document, Finding};
 
-/// Nothing may be loaded and nothing may run; the style sheet stands in the file.
+/// Content Security Policy of the page: nothing is loaded and no script runs; the style sheet is embedded.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
-/// The file's text. Everything that comes from the host is escaped.
+/// Renders the HTML page. All text that comes from the host is escaped.
 pub(super) fn of(document: &Document) -> String {
     // What is written to a String arrives.
     let mut page = String::new();
@@ -29,7 +29,9 @@ pub(super) fn of(document: &Document) -> String {
     type IsOf = fn(&Finding) -> bool;
     let parts: [(&str, IsOf); 5] = [
         ("Accepted by the baseline", |finding| finding.accepted),
-        ("Choices on which sources disagree", |finding| !finding.accepted && finding.verdict == "sources-disagree"),
+        ("Choices on which good sources disagree", |finding| {
+            !finding.accepted && finding.verdict == "sources-disagree"
+        }),
         ("Unknown", |finding| finding.verdict == "unknown"),
         ("Passed", |finding| finding.verdict == "pass"),
         ("Not applicable", |finding| finding.verdict == "not-applicable"),
@@ -48,7 +50,7 @@ pub(super) fn of(document: &Document) -> String {
     page
 }
 
-/// What to do first.
+/// Renders the actions to do first.
 fn first(page: &mut String, document: &Document) {
     if !document.do_first.is_empty() {
         page.push_str("<h2>Do these first</h2>\n<ol class=\"first\">\n");
@@ -77,28 +79,28 @@ fn first(page: &mut String, document: &Document) {
         page.push_str("</ol>\n");
     }
     if document.do_later > 0 {
-        let _ = writeln!(page, "<p>More actions, with the findings below: {}.</p>", document.do_later);
+        let _ = writeln!(page, "<p>More actions are listed with the findings below: {}.</p>", document.do_later);
     }
     if document.do_first.iter().any(|action| action.kind == "set") {
         page.push_str(
-            "<p class=\"quiet\">All settings in one step: <code>apus audit --fix FILE.toml</code>, \
+            "<p class=\"quiet\">To apply all settings in one step: <code>apus audit --fix FILE.toml</code>, \
              <code>apus tune apply FILE.toml</code>; <code>apus tune rollback</code> undoes them.</p>\n",
         );
     }
     let ways: Vec<String> =
         document.unlocks.iter().map(|one| format!("{} {} ({} more rules)", one.option, one.value, one.rules)).collect();
     if !ways.is_empty() {
-        let _ = writeln!(page, "<p>More can be judged with {}.</p>", escaped(&ways.join(", ")));
+        let _ = writeln!(page, "<p>More could be checked with {}.</p>", escaped(&ways.join(", ")));
     }
 }
 
-/// What a fix puts at risk, in words.
+/// Names what a fix puts at risk.
 fn risks(names: &[String]) -> String {
     let known = audit::Risk::ALL.into_iter().filter(|risk| names.iter().any(|name| name == risk.name()));
     known.map(audit::Risk::text).collect::<Vec<_>>().join("; ")
 }
 
-/// The warnings and failures by root cause; the same of several subjects once.
+/// Renders warnings and failures by root cause; findings that differ only in their subject are merged.
 fn causes(page: &mut String, document: &Document) {
     for cause in &document.causes {
         let count: usize = cause.said.iter().map(|said| said.findings.len()).sum();
@@ -143,7 +145,7 @@ fn facts(page: &mut String, document: &Document) {
     }
 }
 
-/// What is added to the budget, the largest first, where there is a goal.
+/// Renders the delays compared with the goal, the largest first; nothing without a goal.
 fn budget(page: &mut String, document: &Document) {
     let Some(goal) = &document.intent.goal else { return };
     // Of several subjects of one rule a packet meets one: the first, for the findings are in this order.
@@ -155,7 +157,7 @@ fn budget(page: &mut String, document: &Document) {
     }
     takes.sort_by_key(|(_, effect)| std::cmp::Reverse(*effect));
     let Some((_, most)) = takes.first().copied() else { return };
-    let _ = writeln!(page, "<h2>Delays beside the goal {}</h2>", escaped(goal));
+    let _ = writeln!(page, "<h2>Delays compared with the goal {}</h2>", escaped(goal));
     let _ = writeln!(page, "<p class=\"quiet\">{}.</p>\n<table>", capital(SIZES));
     for (id, effect) in takes {
         // Between a nanosecond and a second: the bar is logarithmic, and says so by its numbers.
@@ -235,7 +237,7 @@ fn one(page: &mut String, finding: &Finding, subject: &str) {
         escaped(&delay(own.map(units::Nanos::from_nanos), &finding.magnitude, &finding.magnitude_source))
     );
     let fix = &finding.fix;
-    let boot = if fix.reboot { "For good, from the next boot" } else { "For good" };
+    let boot = if fix.reboot { "Permanent, from the next boot" } else { "Permanent" };
     for (name, lines) in [("Look", &fix.look), ("Now", &fix.runtime), (boot, &fix.persistent)] {
         if !lines.is_empty() {
             let _ = writeln!(page, "<dt>{name}</dt><dd><pre>{}</pre></dd>", escaped(&lines.join("\n")));
@@ -252,7 +254,7 @@ fn one(page: &mut String, finding: &Finding, subject: &str) {
     let _ = writeln!(page, "<dt>References</dt><dd>{references}</dd></dl></article>");
 }
 
-/// Text in HTML, also within quotes.
+/// Escapes text for HTML, also inside quotes.
 fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {

@@ -8,30 +8,30 @@ use host::facts::{CpuSet, Facts, Housekeeping, Kind, Reading, Root};
 use crate::Failure;
 use crate::args::audit::Host;
 
-/// Reads this host, or what `--from` names.
+/// Reads this host, or the recording given with `--from`.
 pub(crate) fn read(typed: &Host) -> Result<Facts, Failure> {
     let reading =
         Reading { msrs: typed.msr, interval: typed.interval, isolated: typed.isolated.clone().unwrap_or_default() };
     facts_of(typed.from.as_deref(), reading)
 }
 
-/// Reads a folder or an archive, or this host.
+/// Reads a folder or an archive; `None` reads this host.
 pub(crate) fn facts_of(from: Option<&Path>, reading: Reading) -> Result<Facts, Failure> {
     let root = match from {
         None => Root::live(),
         Some(path) => Root::open(path).map_err(|error| {
             Failure::wrong(
-                format!("read {}", path.display()),
+                format!("cannot read {}", path.display()),
                 error.to_string(),
-                "name a snapshot (apus snapshot), a sosreport, a must-gather's sysinfo.tgz, or a folder with proc and sys",
+                "give a snapshot (apus snapshot), a sosreport, a must-gather's sysinfo.tgz, or a folder with proc and sys",
             )
         })?,
     };
     Ok(Facts::read_with(&root, reading))
 }
 
-/// Keeps the calling thread away from the isolated CPUs of this host, and from those that were `named`, until the result
-/// is dropped: judging and printing are housekeeping too. `None` for a recording.
+/// Keeps the calling thread off the isolated CPUs of this host, and off those in `named`, until the result is
+/// dropped, because judging and printing are housekeeping work. `None` for a recording.
 pub(crate) fn stay_away(facts: &Facts, named: Option<&CpuSet>) -> Option<Housekeeping> {
     let isolated = Context::of(facts, &Intent::default()).isolated.value;
     let isolated = named.map_or(isolated.clone(), |named| isolated.union(named));
@@ -39,7 +39,7 @@ pub(crate) fn stay_away(facts: &Facts, named: Option<&CpuSet>) -> Option<Houseke
     (facts.origin.kind == Kind::Live).then(|| Housekeeping::enter(&isolated))
 }
 
-/// What the host is for, as typed; what the host does not have is refused.
+/// Combines the typed intent with what is inferred; refuses CPUs and interfaces that the host does not have.
 pub(crate) fn intent_of(typed: &Host, facts: &Facts) -> Result<Intent, Failure> {
     has(facts, typed.isolated.as_ref(), &typed.nic)?;
     Ok(Intent {
@@ -50,23 +50,23 @@ pub(crate) fn intent_of(typed: &Host, facts: &Facts) -> Result<Intent, Failure> 
     })
 }
 
-/// Refuses CPUs and interfaces that a host does not have, and to isolate all CPUs that it has.
+/// Refuses CPUs and interfaces that the host does not have, and the isolation of all its CPUs.
 pub(super) fn has(facts: &Facts, isolated: Option<&CpuSet>, nics: &[String]) -> Result<(), Failure> {
     let name = &facts.origin.name;
     if let Some(isolated) = isolated {
         let all = facts.cpus.present.value().cloned().unwrap_or_else(|| facts.cpus.all());
         if !all.is_empty() && !isolated.is_subset(&all) {
             return Err(Failure::wrong(
-                format!("judge CPUs {isolated} as isolated"),
-                format!("the host {name} has CPUs {all}, and not {}", isolated.difference(&all)),
-                "name CPUs that it has",
+                format!("cannot judge CPUs {isolated} as isolated"),
+                format!("the host {name} has CPUs {all}, but not {}", isolated.difference(&all)),
+                "choose from these CPUs",
             ));
         }
         if !all.is_empty() && all.is_subset(isolated) {
             return Err(Failure::wrong(
-                format!("judge CPUs {isolated} as isolated"),
-                format!("the host {name} has no others, and some must be left for housekeeping"),
-                "leave out one of them at least",
+                format!("cannot judge CPUs {isolated} as isolated"),
+                format!("the host {name} has no other CPUs, and at least one must remain for housekeeping"),
+                "leave at least one CPU out",
             ));
         }
     }
@@ -75,9 +75,9 @@ pub(super) fn has(facts: &Facts, isolated: Option<&CpuSet>, nics: &[String]) -> 
         if let Some(name) = nics.iter().find(|name| !known(name) && !links.is_empty()) {
             let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
             return Err(Failure::wrong(
-                format!("judge interface {name}"),
-                format!("the host {} has {}", facts.origin.name, names.join(", ")),
-                "name one of these",
+                format!("cannot judge interface {name}"),
+                format!("the host {} has the interfaces {}", facts.origin.name, names.join(", ")),
+                "choose one of these",
             ));
         }
     }

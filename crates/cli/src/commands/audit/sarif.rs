@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::documents::VERSION;
 
-/// One run with the findings from a level on.
+/// Converts a report to one SARIF run, with the findings of `level` and above.
 pub(super) fn of(report: &Report, level: Level) -> Value {
     let findings: Vec<&Finding> = report.findings.iter().filter(|finding| finding.level() >= level).collect();
     let mut rules: Vec<&'static Rule> = Vec::new();
@@ -37,7 +37,7 @@ fn rule(rule: &Rule) -> Value {
         "id": rule.id,
         "shortDescription": { "text": rule.title },
         "fullDescription": { "text": rule.why },
-        "help": { "text": format!("{}\nTakes: {}\nThe fix costs: {}\nReferences: {}",
+        "help": { "text": format!("{}\nDelay: {}\nCost of the fix: {}\nReferences: {}",
             rule.why, rule.magnitude.text, rule.cost, rule.references.join("; ")) },
         "properties": { "tags": [rule.group.name()] },
     })
@@ -84,7 +84,7 @@ fn texts(steps: &[Step]) -> Vec<String> {
     steps.iter().map(ToString::to_string).collect()
 }
 
-/// What was judged, and the file that it was seen in, if it was a file.
+/// The SARIF location of a finding: its subject, and the file with the evidence if there is one.
 fn location(finding: &Finding) -> Value {
     let subject = &finding.judgement.subject;
     let mut location = json!({

@@ -8,14 +8,14 @@ use host::Facts;
 use super::document::{from, show};
 use crate::terminal::{Clean, Style};
 
-/// Columns of the text.
+/// Width of the text in columns.
 const WIDTH: usize = 100;
-/// Of many commands of one action, or of one rule, so many are shown; the document has all.
+/// Number of commands shown per action or rule; the JSON document has all.
 const LINES: usize = 4;
-/// Of many different things that one rule says, so many are shown.
+/// Number of different statements shown per rule.
 const SAID: usize = 5;
 
-/// What to do first, then the findings by root cause, then how many there are.
+/// Prints what to do first, then the findings by root cause, then the counts.
 pub(super) fn report(
     out: &mut Clean<impl Write>,
     facts: &Facts,
@@ -36,7 +36,7 @@ pub(super) fn report(
     counts(out, report)?;
     let total = report.tally(None);
     if level > Level::Choice && total.sources_disagree > 0 {
-        writeln!(out, "on some questions good sources disagree: --min-level choice shows them")?;
+        writeln!(out, "good sources disagree on some settings: --min-level choice shows them")?;
     }
     if level > Level::Unknown && total.unknown > 0 {
         writeln!(out, "{}", hint(facts, rustix::process::geteuid().is_root()))?;
@@ -76,12 +76,12 @@ fn head(out: &mut Clean<impl Write>, facts: &Facts, report: &Report) -> io::Resu
     writeln!(out)
 }
 
-/// What to do first.
+/// Prints the actions to do first.
 fn first(out: &mut Clean<impl Write>, advice: &Advice<'_>) -> io::Result<()> {
     if advice.actions.is_empty() {
         let text = match advice.causes.is_empty() {
-            true => "Nothing to do: no finding among what could be judged.",
-            false => "No setting, parameter or step is known that fixes what follows.",
+            true => "Nothing to do: no problem was found in what could be checked.",
+            false => "No setting, kernel parameter or other step is known to fix the findings below.",
         };
         return writeln!(out, "{text}");
     }
@@ -94,11 +94,11 @@ fn first(out: &mut Clean<impl Write>, advice: &Advice<'_>) -> io::Result<()> {
     }
     if advice.more > 0 {
         let s = if advice.more == 1 { "" } else { "s" };
-        writeln!(out, "{} more action{s} below, with the findings.", advice.more)?;
+        writeln!(out, "{} more action{s} listed with the findings below.", advice.more)?;
     }
     if advice.actions.iter().any(Advised::is_rolled_back) {
-        let how = "All settings in one step: apus audit --fix FILE.toml, apus tune plan FILE.toml, apus tune apply \
-                   FILE.toml; apus tune rollback undoes them.";
+        let how = "To apply all settings in one step: apus audit --fix FILE.toml, apus tune plan FILE.toml, \
+             apus tune apply FILE.toml; apus tune rollback undoes them.";
         wrapped(out, "", "", how)?;
     }
     Ok(())
@@ -129,7 +129,7 @@ fn one_action(out: &mut Clean<impl Write>, action: &Advised<'_>) -> io::Result<(
     wrapped(out, ids_of, "         ", &format!("{then}{}", ids.join(", ")))
 }
 
-/// Why an action is worth it, in words: the worst that it fixes.
+/// Says why an action is worthwhile: the worst finding that it fixes.
 pub(super) fn gain(gain: &Gain<'_>) -> String {
     let judgement = &gain.finding.judgement;
     let more = gain.alike - 1;
@@ -148,19 +148,19 @@ pub(super) fn gain(gain: &Gain<'_>) -> String {
         (Some(effect), true) => format!("Up to {} on this host. {found}.", spaced(effect)),
         (Some(effect), false) => format!("{found}. Typically {}; not measured on this host.", spaced(effect)),
         (None, _) if gain.finding.slower => {
-            format!("{found}. This makes no packet wait, but each takes longer to process.")
+            format!("{found}. Packets do not wait for it, but each takes longer to process.")
         }
         (None, _) => format!("{found}."),
     }
 }
 
-/// How much a mechanism adds: this host's own number, if it has one, and what is known of it.
+/// Says how much delay a mechanism adds: this host's own number if known, then typical sizes with their source.
 pub(super) fn delay(own: Option<units::Nanos>, text: &str, source: &str) -> String {
     let own = own.map(|own| format!("up to {} on this host; known sizes: ", spaced(own))).unwrap_or_default();
     format!("{own}{text} ({source})")
 }
 
-/// `210 us`
+/// Formats a duration with a space before its unit: `210 us`.
 pub(super) fn spaced(time: units::Nanos) -> String {
     let text = time.to_string();
     match text.find(|c: char| c.is_ascii_alphabetic()) {
@@ -169,9 +169,10 @@ pub(super) fn spaced(time: units::Nanos) -> String {
     }
 }
 
-/// Capitalises the first letter of a sentence, unless it begins with an identifier or with the name of a program or driver.
+/// Capitalizes the first letter of a sentence, unless it starts with an identifier or the name of a program or
+/// driver.
 pub(super) fn capital(text: &str) -> String {
-    /// Programs and drivers with which findings begin.
+    /// Programs and drivers whose names may start a finding.
     const NAMES: [&str; 12] = [
         "irdma",
         "irqbalance",
@@ -196,7 +197,7 @@ pub(super) fn capital(text: &str) -> String {
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
-/// Lines to be copied, which are not wrapped.
+/// Prints lines to be copied; these are not wrapped.
 fn lines(out: &mut Clean<impl Write>, label: &str, lines: &[String]) -> io::Result<()> {
     let shown = if lines.len() > LINES { LINES - 1 } else { lines.len() };
     let mut label = label.to_owned();
@@ -217,10 +218,10 @@ fn unlocked(out: &mut Clean<impl Write>, unlocks: &[Unlock]) -> io::Result<()> {
     }
     let rules = |n: usize| if n == 1 { "1 more rule".to_owned() } else { format!("{n} more rules") };
     let ways = unlocks.iter().map(|one| format!("{} {} ({})", one.option, one.value, rules(one.rules)));
-    wrapped(out, "", "", &format!("More can be judged with {}.", ways.collect::<Vec<_>>().join(", ")))
+    wrapped(out, "", "", &format!("More could be checked with {}.", ways.collect::<Vec<_>>().join(", ")))
 }
 
-/// The findings of one root cause.
+/// Prints the findings of one root cause.
 fn cause(out: &mut Clean<impl Write>, caused: &Caused<'_>) -> io::Result<()> {
     let count = caused.findings().count();
     out.styled(Style::Underlined, caused.cause.problem())?;
@@ -228,7 +229,7 @@ fn cause(out: &mut Clean<impl Write>, caused: &Caused<'_>) -> io::Result<()> {
     caused.rules.iter().try_for_each(|by_rule| of_rule(out, by_rule, SAID))
 }
 
-/// What one rule says, and once what it knows.
+/// Prints what one rule found, with its explanation once.
 fn of_rule(out: &mut Clean<impl Write>, by_rule: &ByRule<'_>, most: usize) -> io::Result<()> {
     let rule = by_rule.rule;
     for said in by_rule.said.iter().take(most) {
@@ -249,7 +250,7 @@ fn of_rule(out: &mut Clean<impl Write>, by_rule: &ByRule<'_>, most: usize) -> io
     }
     if by_rule.said.len() > most {
         let more = by_rule.said.len() - most;
-        writeln!(out, "    and {more} more that say other things: apus audit --explain {}", rule.id)?;
+        writeln!(out, "    and {more} more with other evidence: apus audit --explain {}", rule.id)?;
     }
     let wrong: Vec<&Finding> = by_rule.findings().filter(|finding| finding.level() >= Level::Choice).collect();
     let Some(first) = wrong.first() else { return Ok(()) };
@@ -288,18 +289,18 @@ fn of_rule(out: &mut Clean<impl Write>, by_rule: &ByRule<'_>, most: usize) -> io
     }
 }
 
-/// Of what size the delays are that stand beside a goal.
-pub(super) const SIZES: &str = "this host's own worst case where it states one, else a typical size; several can be one \
-                                mechanism, so do not add them up";
+/// Explains the sizes of the delays that are compared with a goal.
+pub(super) const SIZES: &str = "this host's worst case where it reports one, otherwise a typical value; \
+                                do not add them up, as several may have the same cause";
 
-/// What is known to be added to the budget, largest first, where there is a goal.
+/// Prints the known delays compared with the goal, the largest first; nothing without a goal.
 fn budget(out: &mut Clean<impl Write>, report: &Report) -> io::Result<()> {
     let Some(goal) = report.context.goal else { return Ok(()) };
     let adds = report.budget();
     if adds.is_empty() {
         return Ok(());
     }
-    writeln!(out, "\nDelays beside the goal of {} ({SIZES}):", spaced(goal.latency))?;
+    writeln!(out, "\nDelays compared with the goal of {} ({SIZES}):", spaced(goal.latency))?;
     let mut seen: Vec<&str> = Vec::new();
     for (finding, effect) in adds {
         // Of several subjects of one rule a packet meets one: the worst of them counts.
@@ -307,13 +308,13 @@ fn budget(out: &mut Clean<impl Write>, report: &Report) -> io::Result<()> {
             continue;
         }
         seen.push(finding.rule.id);
-        let alone = if effect > goal.latency { "  exceeds the goal alone" } else { "" };
+        let alone = if effect > goal.latency { "  exceeds the goal by itself" } else { "" };
         writeln!(out, "  {:>12}  {:<28}{alone}", spaced(effect), finding.rule.id)?;
     }
     Ok(())
 }
 
-/// How many of each verdict: a line for each group in which something was judged, and the sum.
+/// Prints the number of each verdict: one line per group in which something was judged, and the total.
 fn counts(out: &mut Clean<impl Write>, report: &Report) -> io::Result<()> {
     writeln!(out)?;
     for group in Group::ALL {
@@ -327,7 +328,7 @@ fn counts(out: &mut Clean<impl Write>, report: &Report) -> io::Result<()> {
     writeln!(out, "{}", sum(&report.tally(None)))
 }
 
-/// What would make the unknown known.
+/// Says how to find out what is unknown.
 fn hint(facts: &Facts, is_root: bool) -> String {
     match facts.origin.kind {
         host::facts::Kind::Live => {
@@ -336,21 +337,21 @@ fn hint(facts: &Facts, is_root: bool) -> String {
                 (!is_root, "as root"),
                 (
                     facts.virtualisation.guest.get() != Some(true),
-                    "with --msr for registers (each reading interrupts its CPU)",
+                    "with --msr, which reads registers (each read interrupts its CPU)",
                 ),
-                (!facts.interval.is_known(), "with --interval 5s for rates"),
+                (!facts.interval.is_known(), "with --interval 5s, which measures rates"),
             ];
             let ways: Vec<&str> = ways.iter().filter(|(helps, _)| *helps).map(|(_, way)| *way).collect();
             match ways.is_empty() {
-                true => "unknown: --min-level unknown says what".to_owned(),
-                false => format!("unknown: run {}; --min-level unknown says which", ways.join(", ")),
+                true => "unknown: --min-level unknown lists them".to_owned(),
+                false => format!("unknown: run {}; --min-level unknown lists them", ways.join(", ")),
             }
         }
-        _ => "unknown: the recording does not hold it; --min-level unknown says which".to_owned(),
+        _ => "unknown: not in the recording; --min-level unknown lists them".to_owned(),
     }
 }
 
-/// Explains a rule, and says what it found on this host.
+/// Explains a rule and prints its verdict on this host (`--explain`).
 pub(super) fn explain(out: &mut Clean<impl Write>, rule: &Rule, report: &Report) -> io::Result<()> {
     out.styled(Style::Bold, rule.id)?;
     writeln!(out, "  {}\n", rule.title)?;
@@ -389,10 +390,10 @@ fn sum(tally: &Tally) -> String {
     ];
     let words: Vec<String> =
         counts.iter().filter(|(count, _)| *count > 0).map(|(count, name)| format!("{count} {name}")).collect();
-    if words.is_empty() { "nothing to judge".to_owned() } else { words.join(", ") }
+    if words.is_empty() { "nothing to check".to_owned() } else { words.join(", ") }
 }
 
-/// Writes text in lines of at most [`WIDTH`] columns.
+/// Prints text wrapped at [`WIDTH`] columns.
 fn wrapped(out: &mut Clean<impl Write>, first: &str, rest: &str, text: &str) -> io::Result<()> {
     let rest = if rest.is_empty() { first } else { rest };
     let mut line = first.to_owned();
@@ -412,7 +413,7 @@ fn wrapped(out: &mut Clean<impl Write>, first: &str, rest: &str, text: &str) -> 
     writeln!(out, "{line}")
 }
 
-/// A verdict as a mark that needs no colours.
+/// Prints a verdict as a mark that is readable without colors.
 fn mark(out: &mut Clean<impl Write>, verdict: &Verdict) -> io::Result<()> {
     let (style, mark) = match verdict {
         Verdict::Fail => (Style::Red, "[✗]"),
@@ -425,7 +426,7 @@ fn mark(out: &mut Clean<impl Write>, verdict: &Verdict) -> io::Result<()> {
     out.styled(style, mark)
 }
 
-/// The mark of a group: its worst verdict, but no tick where more is unknown than judged.
+/// The mark of a group: its worst verdict, but no tick if more is unknown than judged.
 fn worst(tally: &Tally) -> Verdict {
     let judged = tally.pass + tally.accepted + tally.sources_disagree;
     match tally {

@@ -20,30 +20,32 @@ use crate::args::bench::Bed as Typed;
 use crate::commands::ports;
 use crate::{Failure, terminal};
 
-/// What the journal says of it.
+/// The command as recorded in the journal of changes.
 const COMMAND: &str = "apus bench";
 
-/// Octets of a frame before its payload, and after it (IEEE 802.3, clause 3).
+/// Bytes of a frame before its payload, and after it (IEEE 802.3, clause 3).
 const ETHERNET_HEADER: u32 = 14;
 const CHECK_SEQUENCE: u32 = 4;
-/// How often the gaps of the tested device are fetched: its ring of gaps must not overrun meanwhile.
+/// Time between two fetches of the tested device's gaps; short enough that its ring of gaps does not overrun.
 const FETCH: Duration = Duration::from_millis(100);
 
 /// Everything that a trial needs besides its plan.
 pub struct Bed {
-    /// Before the device: with its XDP program a veth's NAPI goes. Dropped, it is taken back.
+    /// Rolled back when dropped. It comes before the device in drop order, because the NAPI of a veth ends with its
+    /// XDP program.
     _deferred: Option<Deferred>,
     pub device: AfXdpDevice,
     pub pool: Pool,
     pub layout: Layout,
     pub tested: Tested,
     pub signals: Signals,
-    /// Ends the trial that runs.
+    /// Set to stop the running trial.
     pub stop: AtomicBool,
 }
 
 impl Bed {
-    /// Opens the port and takes the CPU. `all`: the frames are a capture's, of any kind.
+    /// Opens the port and moves to its CPU. With `all`, every frame is taken from the kernel, as a capture may
+    /// contain any kind.
     pub fn open(typed: &Typed, all: bool) -> anyhow::Result<Self> {
         // Before any thread is started: they inherit the mask.
         let signals = Signals::hold()?;
@@ -91,13 +93,13 @@ impl Bed {
         Ok(Self { _deferred: deferred, device, pool, layout, tested, signals, stop: AtomicBool::new(false) })
     }
 
-    /// Takes the CPU and the rank that were asked for. Threads that are started later inherit them.
+    /// Moves the thread to the CPU and priority given on the command line; threads started later inherit them.
     pub fn take_place(typed: &Typed) -> Result<(), live::Error> {
         os::place_this_thread(Scheduling { cpu: typed.cpu, fifo: typed.fifo })
     }
 
-    /// Runs `trial` on a thread in the place that was asked for, while this one listens for signals
-    /// and fetches gaps. Returns what the trial gave and what was seen of the tested device.
+    /// Runs `trial` on its own thread, on the tester's CPU, while this thread listens for signals and fetches gaps.
+    /// Returns the result of the trial and what was seen of the tested device.
     pub fn watch<T: Send>(
         &mut self,
         typed: &Typed,
@@ -133,34 +135,34 @@ impl Bed {
         Ok((result, Seen { gaps: gaps.result(), cpu: used }))
     }
 
-    /// Whether the user asked for the end.
+    /// Whether the user asked to stop.
     pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 }
 
-/// Frames above the MTU would all be lost: the driver or the kernel drops them.
+/// Refuses frames above the MTU: the driver or the kernel would drop them all.
 fn fits(typed: &Typed, mtu: u32) -> Result<(), Failure> {
     let longest = mtu + ETHERNET_HEADER + CHECK_SEQUENCE;
     if typed.frame.octets() <= longest {
         return Ok(());
     }
-    let why = format!("the MTU of {} is {mtu}, so that frames have {longest} octets at the most", typed.port);
-    let fix = format!("a shorter --frame, or a larger MTU at both ends: ip link set dev {} mtu N", typed.port);
+    let why = format!("the MTU of {} is {mtu}, so frames have at most {longest} bytes", typed.port);
+    let fix = format!("use a smaller --frame, or raise the MTU at both ends: ip link set dev {} mtu N", typed.port);
     Err(Failure::wrong(format!("--frame {}", typed.frame.octets()), why, fix))
 }
 
-/// What was seen of the tested device during a trial, or why it was not.
+/// What was seen of the device under test during a trial, or why it was not seen.
 pub struct Seen {
     pub gaps: Result<Vec<Gap>, String>,
     pub cpu: Result<CpuUse, String>,
 }
 
-/// The device under test, as far as this machine shows it.
+/// The device under test, as far as this host can see it.
 pub enum Tested {
-    /// Not on this machine, or not named.
+    /// Not on this host, or not given on the command line.
     Unnamed,
-    /// A process, or a thread of it.
+    /// A process or a thread.
     Process { pid: u32, threads: Threads },
     /// An instance of Apus.
     Instance { pid: u32, threads: Threads, readers: Vec<Reader> },
@@ -180,8 +182,8 @@ impl Tested {
         if let Err(why) = found.cpu(Instant::ORIGIN)
             && !matches!(found, Self::Unnamed)
         {
-            let fix = "name a process that runs: --pid PID, --tid TID or --instance NAME";
-            return Err(Failure::lacking("read the tested device's CPU time", why, fix).into());
+            let fix = "give a running process: --pid PID, --tid TID or --instance NAME";
+            return Err(Failure::lacking("cannot read the tested device's CPU time", why, fix).into());
         }
         Ok(found)
     }
@@ -191,17 +193,17 @@ impl Tested {
         let readers: Vec<Reader> =
             all.into_iter().filter(|reader| reader.snapshot().identity.instance == name).collect();
         let Some(first) = readers.first() else {
-            let why = format!("no instance called {name} runs, by the telemetry in {}", root.display());
-            let fix = "apus top --once lists those that run; see --telemetry and apus run --name";
-            return Err(Failure::lacking("find the tested instance", why, fix).into());
+            let why = format!("the telemetry in {} has no running instance called {name}", root.display());
+            let fix = "apus top --once lists the running instances; see --telemetry and apus run --name";
+            return Err(Failure::lacking("cannot find the tested instance", why, fix).into());
         };
         let pid = first.process().pid;
         let threads = match whole {
             None => Threads::These(readers.iter().map(|reader| reader.snapshot().tid).collect()),
             Some(whole) if whole == pid => Threads::All,
             Some(other) => {
-                let why = format!("the instance {name} is process {pid}, not {other}");
-                return Err(Failure::lacking("read the CPU time of the whole process", why, "leave out --pid").into());
+                let why = format!("instance {name} is process {pid}, not {other}");
+                return Err(Failure::lacking("cannot read the CPU time of the whole process", why, "omit --pid").into());
             }
         };
         Ok(Self::Instance { pid, threads, readers })
@@ -209,7 +211,7 @@ impl Tested {
 
     fn cpu(&self, at: Instant<Monotonic>) -> Result<CpuSample, String> {
         match self {
-            Self::Unnamed => Err("the tested device was not named: see --instance, --pid and --tid".into()),
+            Self::Unnamed => Err("the device under test was not given (--instance, --pid or --tid)".into()),
             Self::Process { pid, threads } | Self::Instance { pid, threads, .. } => {
                 cpu::sample(Path::new("/"), *pid, threads, at).map_err(|e| e.to_string())
             }
@@ -221,7 +223,7 @@ impl Tested {
     }
 }
 
-/// The gaps of the tested device, fetched piece by piece.
+/// The gaps of the device under test, fetched piece by piece.
 struct GapLog {
     since: Instant<Monotonic>,
     gaps: Vec<Gap>,
@@ -244,10 +246,10 @@ impl GapLog {
 
     fn result(mut self) -> Result<Vec<Gap>, String> {
         if !self.known {
-            return Err("the tested device is no Apus instance that was named with --instance".into());
+            return Err("no Apus instance was given with --instance".into());
         }
         if self.overrun {
-            return Err("the tested instance had more gaps than its telemetry holds".into());
+            return Err("the instance was stopped more often than its telemetry can hold".into());
         }
         self.gaps.sort_by_key(|gap| (gap.start, gap.end));
         self.gaps.dedup();

@@ -23,7 +23,7 @@ use crate::terminal::{self, Clean};
 use crate::{Failure, Status};
 use bed::Bed;
 
-/// Measures, and says what was found.
+/// Runs `apus bench`.
 pub fn run(typed: Typed) -> anyhow::Result<Status> {
     match typed {
         Typed::Latency(typed) => latency(&typed),
@@ -64,7 +64,7 @@ fn latency(typed: &Latency) -> anyhow::Result<Status> {
     Ok(status)
 }
 
-/// One trial, and the histogram of the samples outside gaps.
+/// Runs one trial, and returns its result with the histogram of the samples outside gaps.
 fn measure(
     bed: &mut Bed,
     typed: &BedArgs,
@@ -110,14 +110,14 @@ fn load(typed: &Load) -> anyhow::Result<Status> {
             let word = match verdict {
                 Verdict::Pass => "passed",
                 Verdict::Loss => "lost frames",
-                Verdict::TesterLimited => "more than this tester can send",
+                Verdict::TesterLimited => "the tester could not send this fast",
             };
             // Progress is worth nothing if nobody can see it.
             let _ = writeln!(terminal::err(), "{}: {word}", PacketRate::new(step.load_pps));
         }
     }
     let latency = match search.bounds().0 {
-        None => Err("no load passed".to_owned()),
+        None => Err("no rate passed".to_owned()),
         Some(_) if bed.stopped() => Err("the search was interrupted".to_owned()),
         Some(pps) => {
             let config = trial(pps, search_config.confirm_trial, search.trials().len() + 1);
@@ -153,10 +153,10 @@ fn say(typed: &BedArgs, document: &Document) -> anyhow::Result<()> {
     if typed.json {
         return print_json(document);
     }
-    say::table(&document.result, &mut terminal::out()).context("write the table")
+    say::table(&document.result, &mut terminal::out()).context("cannot write the table")
 }
 
-/// The files that were asked for, made before anything is measured.
+/// The output files, opened before anything is measured.
 struct Outputs {
     json: Option<File>,
     csv: Option<File>,
@@ -167,8 +167,8 @@ impl Outputs {
         let create = |path: Option<&Path>| -> Result<Option<File>, Failure> {
             let make = |path: &Path| {
                 fs::File::create(path).map_err(|e| {
-                    let fix = "name a file in a folder that you may write";
-                    Failure::lacking(format!("write {}", path.display()), e.to_string(), fix)
+                    let fix = "choose a file in a folder that you can write to";
+                    Failure::lacking(format!("cannot write {}", path.display()), e.to_string(), fix)
                 })
             };
             path.map(make).transpose()
@@ -176,16 +176,16 @@ impl Outputs {
         Ok(Self { json: create(typed.output.as_deref())?, csv: create(csv)? })
     }
 
-    /// Several results stand one after the other.
+    /// Writes the result to its file; with `--repeat`, results follow one another.
     fn keep(&mut self, document: &Document) -> anyhow::Result<()> {
         if let Some(file) = &mut self.json {
             serde_json::to_writer(Clean::new(&*file, false), document)?;
-            writeln!(file).context("write the result")?;
+            writeln!(file).context("cannot write the result")?;
         }
         Ok(())
     }
 
-    /// The buckets of both histograms.
+    /// Writes the buckets of both histograms as CSV.
     fn buckets(&mut self, document: &Document) -> anyhow::Result<()> {
         let (Some(file), Measured::Latency(result)) = (&mut self.csv, &document.result) else { return Ok(()) };
         let mut text = String::from("latency_ns,samples,samples_outside_gaps\n");
@@ -194,6 +194,6 @@ impl Outputs {
             let outside = clean.next_if(|(at, _)| at == value).map_or(0, |(_, count)| *count);
             text.push_str(&format!("{value},{count},{outside}\n"));
         }
-        file.write_all(text.as_bytes()).context("write the histogram")
+        file.write_all(text.as_bytes()).context("cannot write the histogram")
     }
 }

@@ -6,7 +6,7 @@ use tester::host::Reading;
 use tester::result::{CpuDocument, Distribution, FloodResult, LatencyResult, LoadResult, Measured, SearchEnd};
 use units::{Nanos, PacketRate};
 
-/// A small table.
+/// Prints a result as a small table.
 pub fn table(result: &Measured, out: &mut impl Write) -> io::Result<()> {
     match result {
         Measured::Latency(result) => latency(result, out)?,
@@ -21,8 +21,8 @@ fn latency(result: &LatencyResult, out: &mut impl Write) -> io::Result<()> {
     let span = span.as_nanos() as f64 / 1e9;
     let end = if result.interrupted { ", interrupted" } else { "" };
     let size = match result.schedule.starts_with("pcap") {
-        true => "of the capture's sizes".to_owned(),
-        false => format!("of {} octets", result.frame_octets),
+        true => "sized as in the capture".to_owned(),
+        false => format!("of {} bytes", result.frame_octets),
     };
     writeln!(out, "{}, frames {size}, {span:.1} s{end}", result.schedule)?;
     writeln!(out, "{:<10}{:>12}  {:<22}{:>12}", "latency", "outside gaps", "95 % interval", "all samples")?;
@@ -45,8 +45,8 @@ fn latency(result: &LatencyResult, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{:<10}{:>12}  {:<22}{:>12}", "samples", result.clean.n, "", result.all.n)?;
     let exclusion = &result.exclusion;
     let share = reading(&exclusion.share_excluded, |share| format!("{:.2} %", share * 100.0));
-    let tested = reading(&exclusion.tested_gaps, |n| format!("{n} gaps of the tested device"));
-    writeln!(out, "left out  {share}: {} gaps of the tester, {tested}", exclusion.tester_gaps)?;
+    let tested = reading(&exclusion.tested_gaps, |n| format!("{n} gaps of the device under test"));
+    writeln!(out, "left out  {share}: frames under way in {} gaps of the tester, {tested}", exclusion.tester_gaps)?;
     let frames = &result.frames;
     writeln!(
         out,
@@ -62,15 +62,14 @@ fn latency(result: &LatencyResult, out: &mut impl Write) -> io::Result<()> {
     if frames.sent > 0 && result.all.n == 0 {
         writeln!(
             out,
-            "          nothing came back: is there a reflector at the other end (apus run macswap), and do frames of \
-             {} octets fit its MTU?",
+            "          no frame came back: does the other end return frames (apus run macswap), and do frames of {} bytes fit its MTU?",
             result.frame_octets
         )?;
     }
     let pps = |reading: &Reading<f64>| self::reading(reading, rate);
     writeln!(
         out,
-        "rate      {} intended, {} sent, {} back; this tester's ceiling {}",
+        "rate      {} intended, {} sent, {} received; this tester can send {}",
         pps(&result.intended_pps),
         pps(&result.offered_pps),
         pps(&result.received_pps),
@@ -80,9 +79,9 @@ fn latency(result: &LatencyResult, out: &mut impl Write) -> io::Result<()> {
     if let Some(goal) = &result.goal {
         let measured = goal.measured_ns.value.map_or("-".to_owned(), us);
         match (goal.held.value, &goal.held.unknown_because) {
-            (Some(true), _) => writeln!(out, "goal      {} held: {measured}", goal.goal)?,
+            (Some(true), _) => writeln!(out, "goal      {} met: {measured}", goal.goal)?,
             (Some(false), _) => writeln!(out, "goal      {} MISSED: {measured}", goal.goal)?,
-            (None, why) => writeln!(out, "goal      {} not shown: {}", goal.goal, why.as_deref().unwrap_or(""))?,
+            (None, why) => writeln!(out, "goal      {} undecided: {}", goal.goal, why.as_deref().unwrap_or(""))?,
         }
     }
     Ok(())
@@ -92,7 +91,7 @@ fn load(result: &LoadResult, out: &mut impl Write) -> io::Result<()> {
     let goal = &result.goal;
     writeln!(
         out,
-        "highest rate with at most {} ppm lost, {} to {}, to within {} %",
+        "highest rate with at most {} ppm lost, searched from {} to {}, to within {} %",
         goal.loss_tolerance_ppm,
         PacketRate::new(goal.min_pps),
         PacketRate::new(goal.max_pps),
@@ -102,11 +101,11 @@ fn load(result: &LoadResult, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "passes    {}", pps(&result.highest_loss_free_pps))?;
     writeln!(out, "fails     {}", pps(&result.lowest_failing_pps))?;
     let end = match result.end {
-        SearchEnd::Converged => "the bounds are as close as was asked for",
-        SearchEnd::MaximumPassed => "even the highest rate passed",
-        SearchEnd::TesterLimited => "the tester's own limit was met",
-        SearchEnd::MinimumFailed => "even the lowest rate failed: is there a reflector at the other end?",
-        SearchEnd::GaveUp => "it ran out of trials",
+        SearchEnd::Converged => "the bounds are as close as --width asks for",
+        SearchEnd::MaximumPassed => "even --max-rate passed",
+        SearchEnd::TesterLimited => "the tester could not send faster",
+        SearchEnd::MinimumFailed => "even --min-rate failed: does the other end return frames (apus run macswap)?",
+        SearchEnd::GaveUp => "the maximum number of trials was reached",
         SearchEnd::Interrupted => "it was interrupted",
     };
     writeln!(out, "the search ended after {} trials: {end}", result.trials.len())?;
@@ -122,11 +121,15 @@ fn load(result: &LoadResult, out: &mut impl Write) -> io::Result<()> {
 fn flood(result: &FloodResult, out: &mut impl Write) -> io::Result<()> {
     let end = if result.interrupted { ", interrupted" } else { "" };
     let span = result.duration_ns as f64 / 1e9;
-    writeln!(out, "flood, frames of {} octets, {span:.1} s{end}", result.frame_octets)?;
+    writeln!(out, "flood, frames of {} bytes, {span:.1} s{end}", result.frame_octets)?;
     writeln!(out, "sent      {} ({} frames)", reading(&result.sent_pps, rate), result.sent)?;
     writeln!(out, "received  {} ({} frames)", reading(&result.received_pps, rate), result.received)?;
     if result.tester_rx_dropped > 0 {
-        writeln!(out, "          {} more came back that this tester was too slow for", result.tester_rx_dropped)?;
+        writeln!(
+            out,
+            "          {} more came back, but the tester was too slow to receive them",
+            result.tester_rx_dropped
+        )?;
     }
     cpu(&result.tested_cpu, out)
 }

@@ -5,45 +5,45 @@ use std::path::Path;
 
 use crate::Failure;
 
-/// The columns of the state, in the order of [`Row::expected`].
+/// The columns of DIM's state, in the order of [`Row::expected`].
 pub const STATE_COLUMNS: [&str; 6] = ["state", "tune_state", "profile_ix", "steps_right", "steps_left", "tired"];
-/// Where the profile's index stands among them.
+/// Index of the profile in [`STATE_COLUMNS`].
 pub const PROFILE_IX: usize = 2;
 
-/// A line of the file.
+/// One line of the file.
 #[derive(Debug)]
 pub struct Row {
-    /// Its number, from 1.
+    /// Line number in the file, from 1.
     pub line: u64,
-    /// The call; `None` if an instance starts here.
+    /// The call of DIM; `None` if a new instance starts here.
     pub step: Option<Step>,
-    /// What the file says of the state afterwards.
+    /// The state after the call, as the file gives it; `None` where a column is missing or empty.
     pub expected: [Option<u8>; STATE_COLUMNS.len()],
 }
 
-/// A call.
+/// One call of DIM.
 #[derive(Debug)]
 pub struct Step {
-    /// Whether the driver had programmed the last profile before it.
+    /// Whether the driver had programmed the previous profile before this call.
     pub apply: bool,
-    /// The clock, as the kernel keeps it: 64 bits, whether signed or not.
+    /// Kernel clock at the call, as 64 bits, whether the kernel reads them as signed or not.
     pub time_ns: u64,
-    /// The clock if a new window begins.
+    /// Kernel clock if a new window begins during the call.
     pub restart_time_ns: u64,
-    /// What was counted.
+    /// Events, packets and bytes, or completions.
     pub counters: Counters,
 }
 
-/// What was counted until a call.
+/// Counters at a call.
 #[derive(Clone, Copy, Debug)]
 pub enum Counters {
-    /// Running totals.
+    /// Running totals of a network queue.
     Net { events: u64, packets: u64, bytes: u64 },
-    /// The completions of this call.
+    /// Completions since the previous call, for RDMA.
     Rdma { completions: u64 },
 }
 
-/// What is wrong with a line.
+/// What is wrong with a line of the file.
 #[derive(Debug)]
 pub struct Invalid {
     line: u64,
@@ -56,21 +56,21 @@ impl Invalid {
         Self { line, why: why.into(), fix: fix.into() }
     }
 
-    /// The error for the user.
+    /// Adds the file name, and turns it into the error that the user sees.
     pub fn in_file(self, file: &str) -> Failure {
         Failure::wrong(format!("{file}:{}", self.line), self.why, self.fix)
     }
 }
 
 impl Row {
-    /// The row starts an instance at a profile that there is not.
+    /// The error for a row that starts an instance at a profile that does not exist.
     pub fn no_profile(&self, mode: &str) -> Invalid {
         let most = if mode == "rdma" { "0" } else { "0 to 4" };
         let index = self.expected[PROFILE_IX].unwrap_or(0);
         Invalid::new(
             self.line,
-            format!("a new instance cannot begin at profile_ix {index}"),
-            format!("{mode} begins at {most}"),
+            format!("a new instance cannot start at profile_ix {index}"),
+            format!("{mode} allows {most}"),
         )
     }
 }
@@ -78,8 +78,9 @@ impl Row {
 /// Reads a file of calls, for a network queue or for RDMA.
 pub fn read(path: &Path, rdma: bool) -> Result<Vec<Row>, Failure> {
     let name = path.display().to_string();
-    let file = File::open(path)
-        .map_err(|e| Failure::wrong(format!("open {name}"), e.to_string(), "name a CSV file of recorded calls"))?;
+    let file = File::open(path).map_err(|e| {
+        Failure::wrong(format!("cannot open {name}"), e.to_string(), "give a CSV file with recorded calls")
+    })?;
     parse(file, rdma).map_err(|invalid| invalid.in_file(&name))
 }
 
@@ -93,7 +94,7 @@ fn parse(input: impl std::io::Read, rdma: bool) -> Result<Vec<Row>, Invalid> {
         let record = record.map_err(|e| unreadable(&e, e.position().map_or(1, csv::Position::line)))?;
         let line = record.position().map_or(0, csv::Position::line);
         if record.len() != width {
-            let why = format!("{} cells in a table of {width} columns", record.len());
+            let why = format!("the line has {} cells, but the header has {width}", record.len());
             return Err(Invalid::new(line, why, "give each line as many cells as the header has"));
         }
         rows.push(columns.row(&Cells { record: &record, line })?);
@@ -105,7 +106,7 @@ fn unreadable(error: &csv::Error, line: u64) -> Invalid {
     Invalid::new(line, error.to_string(), "write the file as CSV, in UTF-8")
 }
 
-/// Where the columns stand.
+/// The position of each column in the file.
 struct Columns {
     apply: usize,
     time: usize,
@@ -126,17 +127,17 @@ impl Columns {
         let known: Vec<&str> = known.into_iter().chain(counters.iter().copied()).chain(STATE_COLUMNS).collect();
         for (place, name) in header.iter().enumerate() {
             if !known.contains(&name) {
-                let why = format!("no column is called {name:?}");
+                let why = format!("there is no column {name:?}");
                 return Err(Invalid::new(1, why, format!("the columns are {}", known.join(", "))));
             }
             if header.iter().take(place).any(|other| other == name) {
-                return Err(Invalid::new(1, format!("two columns are called {name:?}"), "leave one of them out"));
+                return Err(Invalid::new(1, format!("there are two columns {name:?}"), "remove one of them"));
             }
         }
         let place = |name: &str| header.iter().position(|column| column == name);
         let needed = |name: &str| {
-            let fix = "the first line names the columns: apply, time_ns, then those of the mode (see --help)";
-            place(name).ok_or_else(|| Invalid::new(1, format!("no column is called {name:?}"), fix))
+            let fix = "the first line must name the columns: apply, time_ns, then those of the mode (see --help)";
+            place(name).ok_or_else(|| Invalid::new(1, format!("there is no column {name:?}"), fix))
         };
         let counters = if rdma {
             CounterColumns::Rdma { completions: needed("completions")? }
@@ -156,7 +157,7 @@ impl Columns {
         let mut expected = [None; STATE_COLUMNS.len()];
         for ((place, name), expected) in self.state.into_iter().zip(STATE_COLUMNS).zip(&mut expected) {
             if let Some(place) = place {
-                *expected = Some(cells.number(place, name, "a number from 0 to 255")?);
+                *expected = Some(cells.number(place, name, "a whole number from 0 to 255")?);
             }
         }
         let apply = match cells.text(self.apply) {
@@ -167,7 +168,7 @@ impl Columns {
                 return Err(Invalid::new(cells.line, format!("apply is {other:?}"), "write reset, 0 or 1"));
             }
         };
-        let total = |place, name| cells.number(place, name, "a number from 0 to 18446744073709551615");
+        let total = |place, name| cells.number(place, name, "a whole number from 0 to 18446744073709551615");
         let time = |place, name| cells.time(place, name);
         let time_ns = time(self.time, "time_ns")?;
         let restart_time_ns = match self.restart {
@@ -186,7 +187,7 @@ impl Columns {
     }
 }
 
-/// A line's cells.
+/// The cells of one line.
 struct Cells<'a> {
     record: &'a csv::StringRecord,
     line: u64,
@@ -202,13 +203,13 @@ impl Cells<'_> {
         text.parse().map_err(|_| Invalid::new(self.line, format!("{name} is {text:?}"), format!("write {expected}")))
     }
 
-    /// Nanoseconds, of which the kernel keeps 64 bits: below 0 are those before the clock's origin.
+    /// Parses nanoseconds into the kernel's 64 bits; negative values are times before the clock's origin.
     fn time(&self, place: usize, name: &str) -> Result<u64, Invalid> {
         if self.text(place).starts_with('-') {
-            let before: i64 = self.number(place, name, "nanoseconds, as a number of 64 bits")?;
+            let before: i64 = self.number(place, name, "whole nanoseconds, below 2^64")?;
             return Ok(before as u64);
         }
-        self.number(place, name, "nanoseconds, as a number of 64 bits")
+        self.number(place, name, "whole nanoseconds, below 2^64")
     }
 }
 
@@ -238,17 +239,17 @@ mod tests {
     #[test]
     fn every_mistake_has_its_line() {
         let cases = [
-            ("", 1, "no column is called \"events\""),
-            ("apply,time,events,packets,bytes\n", 1, "no column is called \"time\""),
-            ("apply,time_ns,events,packets\n", 1, "no column is called \"bytes\""),
-            ("apply,time_ns,events,packets,bytes,bytes\n", 1, "two columns are called \"bytes\""),
+            ("", 1, "there is no column \"events\""),
+            ("apply,time,events,packets,bytes\n", 1, "there is no column \"time\""),
+            ("apply,time_ns,events,packets\n", 1, "there is no column \"bytes\""),
+            ("apply,time_ns,events,packets,bytes,bytes\n", 1, "there are two columns \"bytes\""),
         ];
         for (text, line, expected) in cases {
             assert_eq!(why(text), (line, expected.to_owned()), "{text}");
         }
         let good = "0,1,2,3,4,0\n";
         for (row, expected) in [
-            ("0,1,2,3,4\n", "5 cells in a table of 6 columns"),
+            ("0,1,2,3,4\n", "the line has 5 cells, but the header has 6"),
             ("2,1,2,3,4,0\n", "apply is \"2\""),
             ("0,now,2,3,4,0\n", "time_ns is \"now\""),
             ("0,1,-2,3,4,0\n", "events is \"-2\""),

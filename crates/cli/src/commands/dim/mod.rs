@@ -16,10 +16,10 @@ use crate::documents::dim::{Call, Document, Mismatch, SCHEMA, Summary};
 use crate::terminal;
 use calls::{Counters, Invalid, Row, STATE_COLUMNS, Step};
 
-/// Mismatches that are shown without --json.
+/// Number of mismatches shown without `--json`.
 const SHOWN: usize = 10;
 
-/// Does what was typed after `apus dim`.
+/// Runs `apus dim`.
 pub fn run(typed: &Dim) -> anyhow::Result<Status> {
     match typed {
         Dim::Replay(typed) => replay(typed),
@@ -40,14 +40,14 @@ fn replay(typed: &Typed) -> anyhow::Result<Status> {
     Ok(status)
 }
 
-/// One of the two variants.
+/// A DIM instance: for a network queue or for RDMA.
 enum Instance {
     Net(NetDim<Monotonic>),
     Rdma(RdmaDim<Monotonic>),
 }
 
 impl Instance {
-    /// `None` if there is no such profile, or none to choose.
+    /// Starts an instance at a profile; `None` if the profile does not exist, or the variant has none to choose.
     fn new(mode: Mode, index: u8) -> Option<Self> {
         let (direction, period) = match mode {
             Mode::RxEqe => (Direction::Rx, PeriodMode::Eqe),
@@ -87,7 +87,7 @@ impl Instance {
     }
 }
 
-/// The states after all calls, and what is to be said of them.
+/// Replays all rows, and returns the state after each call and the mismatches.
 fn replay_rows(rows: &[Row], mode: Mode) -> Result<(Vec<Call>, Summary), Invalid> {
     let mut calls = Vec::with_capacity(rows.len());
     let mut summary = Summary { calls: 0, instances: 0, profile_changes: 0, agreeing: None, mismatches: Vec::new() };
@@ -137,10 +137,10 @@ fn say(summary: &Summary, file: &str, mode: Mode) -> io::Result<()> {
     let Summary { calls, instances, profile_changes, agreeing, mismatches } = summary;
     write!(out, "{}: {calls} calls of {instances} instances, {profile_changes} profile changes", mode.name())?;
     match agreeing {
-        None => writeln!(out, "; {file} gives no states to compare (--json shows those that DIM comes to)")?,
-        Some(agreeing) if mismatches.is_empty() => writeln!(out, "; the states of all {agreeing} agree with {file}")?,
+        None => writeln!(out, "; {file} has no states to compare with (--json prints DIM's states)")?,
+        Some(agreeing) if mismatches.is_empty() => writeln!(out, "; all {agreeing} states agree with {file}")?,
         Some(agreeing) => {
-            writeln!(out, "; {agreeing} agree with {file}, {} differ", calls - agreeing)?;
+            writeln!(out, "; {agreeing} states agree with {file}, {} differ", calls - agreeing)?;
             for Mismatch { line, column, expected, found } in mismatches.iter().take(SHOWN) {
                 writeln!(out, "  {file}:{line}: {column} is {expected} in the file and {found} in DIM")?;
             }

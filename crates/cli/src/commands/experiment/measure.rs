@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use super::plan::Measure;
 
-/// What is compared.
+/// The number by which settings are compared.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Metric {
-    /// Its name, with the unit.
+    /// Name with its unit, for tables and figures.
     pub name: String,
-    /// Whether less of it is better.
+    /// Whether a lower number is better.
     pub less_is_better: bool,
     source: Source,
 }
@@ -22,16 +22,16 @@ pub struct Metric {
 enum Source {
     /// A quantile of the latencies outside gaps.
     Latency(String),
-    /// A number of the result of `apus bench`, by its place.
+    /// A number in the result of `apus bench`, by its JSON path.
     Place(&'static [&'static str]),
-    /// Softirqs of reception on all CPUs, a second.
+    /// NET_RX softirqs per second, on all CPUs.
     Softirqs,
-    /// The last line.
+    /// The number on the last line of a command's output.
     LastLine,
 }
 
 impl Metric {
-    /// A metric of `apus bench`.
+    /// Parses the name of a metric of `apus bench`.
     pub fn of_bench(name: &str) -> Result<Self, String> {
         let quantiles = ["p50", "p90", "p99", "p99.9", "p99.99"];
         let (unit, less_is_better, source) = match name {
@@ -52,14 +52,14 @@ impl Metric {
         Ok(Self { name: format!("{name}{unit}"), less_is_better, source })
     }
 
-    /// What a command of one's own prints.
+    /// The metric that a user's own command prints.
     pub fn own(name: &str, unit: &str, less_is_better: bool) -> Self {
         let name = if unit.is_empty() { name.to_owned() } else { format!("{name}_{unit}") };
         Self { name, less_is_better, source: Source::LastLine }
     }
 }
 
-/// Runs once.
+/// Measures once, and returns the metric.
 pub fn run(measure: &Measure, metric: &Metric) -> Result<f64, String> {
     let mut command = match measure {
         Measure::Bench(words) => {
@@ -75,7 +75,7 @@ pub fn run(measure: &Measure, metric: &Metric) -> Result<f64, String> {
     };
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let (start, before) = (Instant::now(), softirqs());
-    let child = Signals::spawn(&mut command).map_err(|e| format!("start {:?}: {e}", command.get_program()))?;
+    let child = Signals::spawn(&mut command).map_err(|e| format!("cannot start {:?}: {e}", command.get_program()))?;
     let output = child.wait_with_output().map_err(|e| e.to_string())?;
     let (span, after) = (start.elapsed(), softirqs());
     if !output.status.success() {
@@ -86,7 +86,7 @@ pub fn run(measure: &Measure, metric: &Metric) -> Result<f64, String> {
     match &metric.source {
         Source::LastLine => {
             let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
-            last.parse().map_err(|_| format!("its last line is {last:?}, and no number"))
+            last.parse().map_err(|_| format!("its last line is {last:?}, not a number"))
         }
         Source::Softirqs => {
             let risen = before.zip(after).and_then(|(before, after)| after.checked_sub(before));
@@ -97,15 +97,17 @@ pub fn run(measure: &Measure, metric: &Metric) -> Result<f64, String> {
     }
 }
 
-/// The number that the document of `apus bench` has.
+/// Extracts the metric from the JSON document of `apus bench`.
 fn of_document(text: &str, source: &Source) -> Result<f64, String> {
-    let document: Value = serde_json::from_str(text).map_err(|e| format!("apus bench said no JSON: {e}"))?;
+    let document: Value =
+        serde_json::from_str(text).map_err(|e| format!("the output of apus bench is not JSON: {e}"))?;
     let results = document["result"].as_object().and_then(|results| results.values().next());
-    let result = results.ok_or("the document of apus bench has no result")?;
+    let result = results.ok_or("the JSON of apus bench has no result")?;
     match source {
         Source::Latency(quantile) => {
-            let all =
-                result["clean"]["quantiles"].as_array().ok_or("this kind of bench measures no latency: use latency")?;
+            let all = result["clean"]["quantiles"]
+                .as_array()
+                .ok_or("apus bench measures latency only as `apus bench latency`")?;
             let found = all.iter().find(|one| one["quantile"] == quantile.as_str());
             let found = found.ok_or_else(|| format!("apus bench does not report {quantile}"))?;
             found["latency_ns"].as_f64().ok_or_else(|| {
@@ -121,9 +123,9 @@ fn of_document(text: &str, source: &Source) -> Result<f64, String> {
             let number = path.iter().fold(result, |value, key| &value[key]);
             number
                 .as_f64()
-                .ok_or_else(|| format!("apus bench says nothing of {}: name the --instance, --pid or --tid", path[0]))
+                .ok_or_else(|| format!("apus bench does not report {}: add --instance, --pid or --tid", path[0]))
         }
-        Source::Softirqs | Source::LastLine => Err("no number of the document".into()),
+        Source::Softirqs | Source::LastLine => Err("the JSON has no such number".into()),
     }
 }
 

@@ -23,14 +23,14 @@ use crate::documents::VERSION;
 use crate::{Failure, Status, terminal};
 use plan::Plan;
 
-/// What the journal says of these transactions.
+/// The command as recorded in the journal of changes.
 const COMMAND: &str = "apus experiment";
 
-/// Tries, measures, decides, and says what was found.
+/// Runs `apus experiment`.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let plan = Plan::load(&typed.plan)?;
     let experiment = Experiment::new(plan.settings.clone())
-        .map_err(|e| Failure::wrong("the plan", e.to_string(), "change the plan"))?;
+        .map_err(|e| Failure::wrong("cannot use the plan", e.to_string(), "correct the plan"))?;
     let root = Path::new("/");
     let access = Access::below(root)?;
     if typed.dry_run {
@@ -38,9 +38,9 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     }
     if !rustix::process::geteuid().is_root() {
         return Err(Failure::lacking(
-            "try settings of the machine",
-            "this needs root, and this is not root",
-            "try again with sudo; --dry-run works without",
+            "cannot try settings on this host",
+            "this needs root",
+            "try again with sudo (--dry-run works without)",
         )
         .into());
     }
@@ -75,7 +75,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     Ok(if result.noise_floor_is_sound && result.ended != "failed" { Status::Good } else { Status::Findings })
 }
 
-/// One run after the other, until it is decided, the time is over, or a signal comes.
+/// Runs one measurement after another, until the result is decided, the time is used up, or a signal arrives.
 fn conduct(
     access: &Access,
     plan: &Plan,
@@ -98,8 +98,13 @@ fn conduct(
             && !back.closed
         {
             let id = back.id;
-            let why = "a setting could not be rolled back, or someone else changed it meanwhile".to_owned();
-            return Err(Failure::lacking("go on", why, format!("apus tune status, apus tune rollback {id}")).into());
+            let why = "a setting could not be rolled back, or something else has changed it meanwhile".to_owned();
+            return Err(Failure::lacking(
+                "cannot go on with the experiment",
+                why,
+                format!("look at apus tune status, then run apus tune rollback {id}"),
+            )
+            .into());
         }
         experiment.record(value, now());
     }
@@ -109,7 +114,7 @@ fn conduct(
     Ok((experiment, interrupted))
 }
 
-/// The settings of all factors that are on.
+/// Merges the settings of all factors that are on.
 fn together(access: &Access, plan: &Plan, on: u32) -> anyhow::Result<Changes> {
     let mut all = Changes::new("experiment");
     for (place, factor) in plan.factors.iter().enumerate() {
@@ -128,24 +133,28 @@ fn held(access: &Access, plan: &Changes) -> anyhow::Result<Held> {
     Ok(Held::new(access, plan, COMMAND, VERSION)?)
 }
 
-/// A factor that changes nothing here would be called neutral, and that would be wrong.
+/// Refuses a factor that changes nothing on this host: it would wrongly be reported as having no effect.
 fn check(access: &Access, factor: &Profile) -> anyhow::Result<()> {
     let plan = changes(access, factor)?;
     let lacking = |why: String| {
-        let what = format!("try the factor {:?}", factor.name);
-        anyhow::Error::from(Failure::lacking(what, why, "take it out of the plan, or run where it exists"))
+        let what = format!("cannot try the factor {:?}", factor.name);
+        anyhow::Error::from(Failure::lacking(
+            what,
+            why,
+            "remove it from the plan, or run the experiment on a host that supports it",
+        ))
     };
     let previews = plan.preview(access);
     for preview in &previews {
         let label = preview.item.setting.label();
         match &preview.meets {
-            Meets::NotThere => return Err(lacking(format!("this machine has no {label}"))),
+            Meets::NotThere => return Err(lacking(format!("this host has no {label}"))),
             Meets::Refused(error) => return Err(lacking(error.to_string().replace('\n', "; "))),
             Meets::AsWanted { .. } | Meets::Other { .. } => {}
         }
     }
     if previews.iter().all(|preview| matches!(preview.meets, Meets::AsWanted { .. })) {
-        return Err(lacking("it changes nothing: everything is so already".into()));
+        return Err(lacking("it changes nothing: all its settings have these values already".into()));
     }
     Ok(())
 }
@@ -154,7 +163,7 @@ fn dry_run(access: &Access, plan: &Plan) -> anyhow::Result<Status> {
     let mut out = terminal::out();
     writeln!(
         out,
-        "{}: {} of {} factors, {} at the most",
+        "{}: {} of {} factors, at most {}",
         plan.name,
         plan.metric.name,
         plan.factors.len(),
@@ -176,5 +185,5 @@ fn progress(experiment: &Experiment, step: Step, now: Nanos) {
     let what = step.replicate.map_or("noise floor".to_owned(), |replicate| format!("replicate {}", replicate + 1));
     let left = experiment.runs_left_in_replicate();
     let (mut err, gone) = (terminal::err(), now.as_nanos() as f64 / 1e9);
-    let _ = err.erase_line().and_then(|()| write!(err, "{what}: {left} runs left in it; {gone:.0} s gone"));
+    let _ = err.erase_line().and_then(|()| write!(err, "{what}: {left} runs left; {gone:.0} s elapsed"));
 }

@@ -17,75 +17,76 @@ use crate::args::values::{parts, span_with_hours};
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PlanFile {
-    /// What it is called.
+    /// Name of the experiment, shown in the report.
     name: String,
-    /// What is compared.
+    /// The metric to compare, such as `latency_p99`.
     metric: Spanned<String>,
     /// `one-at-a-time` or `factorial`.
     design: Option<Spanned<String>>,
-    /// The time for all of it.
+    /// Time for the whole experiment, such as `10m`.
     budget: Spanned<String>,
-    /// Effects below this share are of no interest.
+    /// Effects below this share are ignored, such as `2%`.
     smallest: Option<Spanned<String>>,
-    /// The allowed probability of a wrong effect.
+    /// Allowed probability of a false effect, such as `5%`.
     alpha: Option<Spanned<String>>,
-    /// For the order of the runs.
+    /// Random seed for the order of the runs.
     seed: Option<u64>,
-    /// How it is measured.
+    /// How to measure.
     measure: MeasureSection,
-    /// What holds in all runs.
+    /// Settings that hold in all runs.
     baseline: Option<ProfileFile>,
-    /// What is tried.
+    /// Settings to try, one table per factor.
     factor: Vec<ProfileFile>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MeasureSection {
-    /// Words of `apus bench`.
+    /// Arguments of `apus bench`.
     bench: Option<Vec<String>>,
-    /// A command of one's own, whose last line is a number.
+    /// A command and its arguments; the last line of its output must be a number.
     command: Option<Vec<String>>,
-    /// For a command of one's own.
+    /// With `command`: whether a lower number is better.
     less_is_better: Option<bool>,
-    /// For a command of one's own.
+    /// With `command`: unit of the number.
     unit: Option<String>,
     /// Time between changing the settings and measuring.
     settle: Option<Spanned<String>>,
 }
 
-/// What is to be done.
+/// An experiment, parsed and checked.
 pub struct Plan {
-    /// What it is called.
+    /// Name of the experiment, shown in the report.
     pub name: String,
-    /// What is compared.
+    /// The number by which settings are compared.
     pub metric: Metric,
-    /// What the tester is asked.
+    /// Design, budget and statistics.
     pub settings: Settings,
-    /// The command of a run: words of `apus bench`, or a command.
+    /// The command that measures.
     pub measure: Measure,
     /// Time between changing the settings and measuring.
     pub settle: Nanos,
-    /// What holds in all runs.
+    /// Settings that hold in all runs.
     pub baseline: Option<Profile>,
-    /// What is tried.
+    /// Settings to try, one profile per factor.
     pub factors: Vec<Profile>,
 }
 
-/// The command of a run.
+/// The command that measures.
 pub enum Measure {
-    /// `apus bench` with these words.
+    /// `apus bench` with these arguments.
     Bench(Vec<String>),
-    /// A command whose last line is a number.
+    /// A user's own command, whose last line of output is a number.
     Command(Vec<String>),
 }
 
 impl Plan {
-    /// Reads a plan.
+    /// Reads and checks a plan file.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
-        let what = || format!("read the plan {}", path.display());
-        let text = std::fs::read_to_string(path)
-            .map_err(|e| Failure::wrong(what(), e.to_string(), "name a file; docs/experiment.md has an example"))?;
+        let what = || format!("cannot read the plan {}", path.display());
+        let text = std::fs::read_to_string(path).map_err(|e| {
+            Failure::wrong(what(), e.to_string(), "give a TOML file; docs/experiment.md has an example")
+        })?;
         Self::parse(path, &text)
     }
 
@@ -133,22 +134,24 @@ impl Plan {
     }
 }
 
-/// Metric and command belong together.
+/// Checks that metric and command go together.
 fn measured(file: &PlanFile) -> Result<(Metric, Measure), String> {
     let section = &file.measure;
     match (&section.bench, &section.command) {
         (Some(words), None) => {
             if section.less_is_better.is_some() || section.unit.is_some() {
-                return Err("less_is_better and unit are for a command of one's own".into());
+                return Err("less_is_better and unit are only for `command`".into());
             }
             Ok((Metric::of_bench(file.metric.get_ref())?, Measure::Bench(words.clone())))
         }
         (None, Some(words)) if !words.is_empty() => {
-            let less = section.less_is_better.ok_or("say in [measure] whether less_is_better")?;
+            let less = section.less_is_better.ok_or("set less_is_better in [measure] to true or false")?;
             let unit = section.unit.clone().unwrap_or_default();
             Ok((Metric::own(file.metric.get_ref(), &unit, less), Measure::Command(words.clone())))
         }
-        _ => Err("[measure] needs either bench = [words of apus bench], or command = [a command]".into()),
+        _ => {
+            Err("[measure] needs either bench = [arguments of apus bench] or command = [command and arguments]".into())
+        }
     }
 }
 

@@ -15,14 +15,14 @@ use units::Nanos;
 use crate::documents::VERSION;
 use crate::terminal::clean;
 
-/// Upper bounds of the classic histograms, 1-2-5 from 1 us to 1 s. Telemetry's own buckets are
-/// narrower than 0.8 %; one that straddles a bound here counts above it.
+/// Upper bounds of the exported histograms in us: 1-2-5 from 1 us to 1 s. Buckets of the telemetry are narrower than
+/// 0.8 %; one that straddles a bound counts as above it.
 const BOUNDS_US: [u64; 19] = [
     1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000,
     1_000_000,
 ];
 
-/// The text for the workers that run now.
+/// Renders the metrics of the workers that are running now.
 pub fn read(root: &Path) -> Result<String, live::Error> {
     let workers = telemetry::instances(root)?.0.into_iter().map(|reader| {
         let snapshot = reader.snapshot();
@@ -66,7 +66,8 @@ impl Worker {
 impl Collector for Workers {
     fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
         let mut to = Text { workers: &self.0, encoder };
-        let mut out = to.encoder.encode_descriptor("apus_worker", "Which worker this is", None, MetricType::Info)?;
+        let mut out =
+            to.encoder.encode_descriptor("apus_worker", "Identity of the worker; always 1", None, MetricType::Info)?;
         for worker in to.workers {
             let id = &worker.snapshot.identity;
             let goal = id.goal.as_deref().unwrap_or("");
@@ -74,19 +75,23 @@ impl Collector for Workers {
             let about = about.map(|(name, value)| (name, clean(value)));
             out.encode_family(&worker.labels())?.encode_info(&about)?;
         }
-        to.gauges("apus_worker_state", "1 for the state that the worker is in", |worker| {
+        to.gauges("apus_worker_state", "1 for the current state of the worker, 0 for the others", |worker| {
             let now = worker.snapshot.state;
             State::ALL.map(|s| (worker.with("state", s.name()), f64::from(u8::from(now == Some(s))))).to_vec()
         })?;
-        to.gauges("apus_worker_uptime_seconds", "Time since the worker was made", |worker| {
+        to.gauges("apus_worker_uptime_seconds", "Time since the worker started", |worker| {
             let up = worker.snapshot.taken.since(worker.snapshot.started);
             up.map(|up| (worker.labels(), seconds(up))).into_iter().collect()
         })?;
         to.frames()?;
         to.time()?;
         to.devices()?;
-        to.histogram("apus_pickup_lateness_seconds", "From a frame's arrival to its pick-up", |c| &c.lateness)?;
-        to.histogram("apus_service_seconds", "From a frame's pick-up to its sending", |c| &c.service)
+        to.histogram(
+            "apus_pickup_lateness_seconds",
+            "Time from the arrival of a frame to its pick-up by the worker",
+            |c| &c.lateness,
+        )?;
+        to.histogram("apus_service_seconds", "Time from the pick-up of a frame to its sending", |c| &c.service)
     }
 }
 
@@ -97,16 +102,16 @@ struct Text<'a, 'e> {
 
 impl Text<'_, '_> {
     fn frames(&mut self) -> fmt::Result {
-        self.counter("apus_received_frames", "Frames taken from the devices", |c| c.received_frames)?;
-        self.counter("apus_received_bytes", "Octets of the frames taken from the devices", |c| c.received_bytes)?;
-        self.counter("apus_sent_frames", "Frames given to the devices", |c| c.sent_frames)?;
-        self.counter("apus_sent_bytes", "Octets of the frames given to the devices", |c| c.sent_bytes)?;
-        self.counters("apus_dropped_frames", "Frames received and not sent, by reason", |worker| {
+        self.counter("apus_received_frames", "Frames received from the devices", |c| c.received_frames)?;
+        self.counter("apus_received_bytes", "Bytes of the frames received from the devices", |c| c.received_bytes)?;
+        self.counter("apus_sent_frames", "Frames sent to the devices", |c| c.sent_frames)?;
+        self.counter("apus_sent_bytes", "Bytes of the frames sent to the devices", |c| c.sent_bytes)?;
+        self.counters("apus_dropped_frames", "Frames received but not sent, by reason", |worker| {
             let counts = &worker.snapshot.counts;
             DropReason::ALL.map(|r| (worker.with("reason", r.name()), counts.dropped(r))).to_vec()
         })?;
         self.counter("apus_polls", "Polls of all queues", |c| c.polls)?;
-        self.counter("apus_empty_polls", "Polls that found nothing", |c| c.empty_polls)?;
+        self.counter("apus_empty_polls", "Polls that found no frame", |c| c.empty_polls)?;
         self.counters("apus_decisions", "Decisions of the wait policy, by reason", |worker| {
             let counts = &worker.snapshot.counts;
             Reason::ALL.map(|r| (worker.with("reason", r.name()), counts.reason(r))).to_vec()
@@ -114,22 +119,22 @@ impl Text<'_, '_> {
     }
 
     fn time(&mut self) -> fmt::Result {
-        self.counters("apus_busy_seconds", "Time spent on frames", |worker| {
+        self.counters("apus_busy_seconds", "Time spent on processing frames", |worker| {
             vec![(worker.labels(), seconds(worker.snapshot.counts.busy))]
         })?;
-        self.counters("apus_waits", "Waits, by kind", |worker| {
+        self.counters("apus_waits", "Number of waits, by kind", |worker| {
             let counts = &worker.snapshot.counts;
             WaitKind::ALL.map(|k| (worker.with("kind", k.name()), counts.wait(k).count)).to_vec()
         })?;
-        self.counters("apus_wait_seconds", "Time in waits, by kind", |worker| {
+        self.counters("apus_wait_seconds", "Time spent in waits, by kind", |worker| {
             let counts = &worker.snapshot.counts;
             WaitKind::ALL.map(|k| (worker.with("kind", k.name()), seconds(counts.wait(k).time))).to_vec()
         })?;
-        self.counter("apus_gaps", "Times that the host took the core away", |c| c.gaps)?;
-        self.counters("apus_gap_seconds", "Time that the host took away", |worker| {
+        self.counter("apus_gaps", "Number of times that the host stopped the worker's core", |c| c.gaps)?;
+        self.counters("apus_gap_seconds", "Time for which the host stopped the worker's core", |worker| {
             vec![(worker.labels(), seconds(worker.snapshot.counts.gap_time))]
         })?;
-        self.counters("apus_cpu_seconds", "Time of the worker's thread on a CPU", |worker| {
+        self.counters("apus_cpu_seconds", "CPU time of the worker's thread", |worker| {
             worker.usage.map(|usage| (worker.labels(), seconds(usage.cpu))).into_iter().collect()
         })?;
         self.counters("apus_wakeups", "Wake-ups of the worker's thread", |worker| {
@@ -138,7 +143,7 @@ impl Text<'_, '_> {
     }
 
     fn devices(&mut self) -> fmt::Result {
-        self.counters("apus_device_lost_frames", "Frames that a port lost, by cause", |worker| {
+        self.counters("apus_device_lost_frames", "Frames lost by a port, by cause", |worker| {
             let mut samples = Vec::new();
             for (number, port) in worker.snapshot.counts.ports.iter().enumerate() {
                 let s = port.statistics;
@@ -157,7 +162,7 @@ impl Text<'_, '_> {
             }
             samples
         })?;
-        self.gauges("apus_port_up", "Whether a port works; absent if not known", |worker| {
+        self.gauges("apus_port_up", "1 if the port works, 0 if not; absent if unknown", |worker| {
             let ports = worker.snapshot.counts.ports.iter().enumerate();
             ports
                 .filter_map(|(number, port)| {
@@ -168,7 +173,7 @@ impl Text<'_, '_> {
         })
     }
 
-    /// A counter of the telemetry; the encoder adds `_total` to the name.
+    /// Writes a counter; the encoder appends `_total` to its name.
     fn counter(&mut self, name: &str, help: &str, value: impl Fn(&Counts) -> u64) -> fmt::Result {
         self.counters(name, help, |worker| vec![(worker.labels(), value(&worker.snapshot.counts))])
     }
@@ -211,7 +216,7 @@ impl Text<'_, '_> {
     }
 }
 
-/// Bound in seconds, and the count between it and the one below, as the encoder adds them up.
+/// Converts a histogram to pairs of upper bound in seconds and count above the previous bound.
 fn classic(histogram: &Histogram) -> Vec<(f64, u64)> {
     let mut below = 0;
     let mut buckets = Vec::with_capacity(BOUNDS_US.len() + 1);

@@ -15,17 +15,17 @@ use crate::{Failure, Status, terminal};
 
 pub(super) fn run(typed: &Metrics) -> anyhow::Result<Status> {
     // A signal writes a byte; the server waits for connections and for this.
-    let (ended, signalled) = UnixStream::pair().context("handle signals")?;
+    let (ended, signalled) = UnixStream::pair().context("cannot handle signals")?;
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        let signalled = signalled.try_clone().context("handle signals")?;
-        signal_hook::low_level::pipe::register(signal, signalled).context("handle signals")?;
+        let signalled = signalled.try_clone().context("cannot handle signals")?;
+        signal_hook::low_level::pipe::register(signal, signalled).context("cannot handle signals")?;
     }
     let listener = TcpListener::bind(typed.listen).map_err(|e| cannot_listen(typed.listen, &e))?;
-    let address = listener.local_addr().context("read the address served on")?;
+    let address = listener.local_addr().context("cannot read the listening address")?;
     let mut out = terminal::out();
     writeln!(out, "serving http://{address}/metrics until Ctrl-C").and_then(|()| out.flush())?;
     if !address.ip().is_loopback() {
-        let _ = writeln!(terminal::err(), "warning: anyone who reaches {address} can read the counters");
+        let _ = writeln!(terminal::err(), "warning: anyone who can connect to {address} can read the counters");
     }
     let root = typed.telemetry.root.clone();
     server::serve(&listener, &ended, move || exposition::read(&root))?;
@@ -35,15 +35,15 @@ pub(super) fn run(typed: &Metrics) -> anyhow::Result<Status> {
 fn cannot_listen(address: SocketAddr, error: &io::Error) -> Failure {
     let fix = match error.kind() {
         io::ErrorKind::AddrInUse => format!(
-            "choose another port, e.g. --listen {}:0 for a free one, or see who has it: ss -ltnp 'sport = :{}'",
+            "use another port, such as --listen {}:0 for a free one, or find its user: ss -ltnp 'sport = :{}'",
             shown_ip(address),
             address.port()
         ),
-        io::ErrorKind::AddrNotAvailable => "take an address of this host: ip -brief address".to_owned(),
-        io::ErrorKind::PermissionDenied => "take a port from 1024 on".to_owned(),
+        io::ErrorKind::AddrNotAvailable => "use an address of this host: ip -brief address".to_owned(),
+        io::ErrorKind::PermissionDenied => "use a port from 1024 to 65535".to_owned(),
         _ => "choose another address with --listen".to_owned(),
     };
-    Failure::lacking(format!("serve metrics on {address}"), error.to_string(), fix)
+    Failure::lacking(format!("cannot serve metrics on {address}"), error.to_string(), fix)
 }
 
 fn shown_ip(address: SocketAddr) -> String {

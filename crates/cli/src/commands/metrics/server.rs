@@ -18,23 +18,22 @@ use anyhow::Context as _;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// prometheus-client writes OpenMetrics text 1.0, which Prometheus reads as such.
+/// OpenMetrics text 1.0, which prometheus-client writes.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const LONGEST_HEAD: usize = 8 << 10;
 const MOST_CONNECTIONS: usize = 16;
 const REQUEST_TIME: Duration = Duration::from_secs(2);
 const RESPONSE_TIME: Duration = Duration::from_secs(5);
-/// How long to read on after the answer: what was not read would make close() reset the connection and take the answer
-/// with it.
+/// Time to keep reading after the answer. Unread data would make close() reset the connection and lose the answer.
 const ENDING_TIME: Duration = Duration::from_millis(100);
 
-/// Answers until `ended` becomes readable.
+/// Answers requests until `ended` becomes readable.
 pub fn serve(
     listener: &TcpListener,
     ended: &UnixStream,
     body: impl Fn() -> Result<String, live::Error>,
 ) -> anyhow::Result<()> {
-    listener.set_nonblocking(true).context("serve")?;
+    listener.set_nonblocking(true).context("cannot serve")?;
     let mut connections: Vec<Connection> = Vec::new();
     loop {
         let mut fds = vec![PollFd::new(listener, PollFlags::IN), PollFd::new(ended, PollFlags::IN)];
@@ -47,7 +46,7 @@ pub fn serve(
         let wait = wait.map(|wait| Timespec { tv_nsec: wait.tv_nsec.min(999_999_999), ..wait });
         match poll(&mut fds, wait.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
-            Err(e) => return Err(e).context("wait for connections"),
+            Err(e) => return Err(e).context("cannot wait for connections"),
         }
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         if ready[1] {
@@ -65,7 +64,7 @@ pub fn serve(
     }
 }
 
-/// Takes what has arrived; the oldest go where there is no room.
+/// Accepts new connections; closes the oldest if there are too many.
 fn accept(listener: &TcpListener, connections: &mut Vec<Connection>, now: Instant) {
     // Not more than there is room for: each gets its chance to be read before another takes its place.
     for _ in 0..MOST_CONNECTIONS {
@@ -83,7 +82,7 @@ fn accept(listener: &TcpListener, connections: &mut Vec<Connection>, now: Instan
             Err(e) if matches!(e.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {}
             Err(e) => {
                 // Out of descriptors, say: those that we hold pass.
-                let _ = writeln!(terminal::err(), "warning: a connection was not accepted: {e}");
+                let _ = writeln!(terminal::err(), "warning: cannot accept a connection: {e}");
                 connections.clear();
                 return;
             }
@@ -91,20 +90,20 @@ fn accept(listener: &TcpListener, connections: &mut Vec<Connection>, now: Instan
     }
 }
 
-/// A client.
+/// A connected client.
 struct Connection {
     stream: TcpStream,
-    /// When its state ends at the latest.
+    /// When the current state times out.
     deadline: Instant,
     state: State,
 }
 
 enum State {
-    /// Its request comes.
+    /// Receiving the request.
     Reading { head: Vec<u8> },
-    /// It takes the answer.
+    /// Sending the answer.
     Sending { answer: Vec<u8>, sent: usize },
-    /// It has the answer, and may still send.
+    /// The answer is sent; reads what the client still sends.
     Ending,
 }
 
@@ -116,7 +115,7 @@ impl Connection {
         }
     }
 
-    /// Goes on as far as it can without a wait; `false` when it is over.
+    /// Continues as far as possible without blocking; `false` when the connection is done.
     fn step(&mut self, now: Instant, ready: bool, body: &impl Fn() -> Result<String, live::Error>) -> bool {
         let is_late = now >= self.deadline;
         if !ready && !is_late {
@@ -125,7 +124,9 @@ impl Connection {
         if let State::Reading { head } = &mut self.state {
             let response = match read_head(&mut self.stream, head) {
                 Ok(Head::Whole) => respond(head, body),
-                Ok(Head::TooLong) => Response::new(431, "Request Header Fields Too Large", "at most 8 KiB\n"),
+                Ok(Head::TooLong) => {
+                    Response::new(431, "Request Header Fields Too Large", "the request header is larger than 8 KiB\n")
+                }
                 Ok(Head::Partial) if is_late => {
                     Response::new(408, "Request Timeout", "the request took longer than 2 s\n")
                 }
@@ -165,11 +166,11 @@ enum Head {
     Whole,
     Partial,
     TooLong,
-    /// Before a whole head had come.
+    /// The client closed before its request head was complete.
     Closed,
 }
 
-/// Reads what has come of a request's head.
+/// Reads the available part of the request head.
 fn read_head(stream: &mut TcpStream, head: &mut Vec<u8>) -> io::Result<Head> {
     let mut buffer = [0; 1024];
     loop {
@@ -226,7 +227,7 @@ fn respond(head: &[u8], body: &impl Fn() -> Result<String, live::Error>) -> Resp
         return Response::new(400, "Bad Request", "expected: GET /metrics HTTP/1.1\n");
     };
     if method != "GET" {
-        return Response::new(405, "Method Not Allowed", "only GET\n");
+        return Response::new(405, "Method Not Allowed", "only GET is allowed\n");
     }
     match target.split('?').next() {
         Some("/metrics") => match body() {

@@ -14,7 +14,7 @@ use crate::args::probe::All;
 use crate::documents::probe::Platform;
 use crate::terminal;
 
-/// Measures, and writes the profile.
+/// Runs `apus probe all`: measures and writes the platform profile.
 pub fn run(typed: &All) -> anyhow::Result<Status> {
     // Before any thread is started: they inherit what is held back.
     let signals = Signals::hold()?;
@@ -45,12 +45,12 @@ pub fn run(typed: &All) -> anyhow::Result<Status> {
         print_json(&document)?;
     } else {
         let mut out = terminal::out();
-        say::table(&document.measured, &mut out).context("write the table")?;
+        say::table(&document.measured, &mut out).context("cannot write the table")?;
         for missing in &document.missing {
-            writeln!(out, "[missing] {}: {}", missing.probe, missing.why)?;
+            writeln!(out, "[not measured] {}: {}", missing.probe, missing.why)?;
         }
         writeln!(out, "{} rounds{}", document.rounds, if interrupted { ", interrupted" } else { "" })?;
-        out.flush().context("write the table")?;
+        out.flush().context("cannot write the table")?;
     }
     Ok(Status::Good)
 }

@@ -16,7 +16,7 @@ use crate::args::probe::Compare;
 use crate::documents::probe::{Comparison, Document, PLATFORM, Platform, SCHEMA};
 use crate::{Failure, Status, terminal};
 
-/// Reads both, and says what differs.
+/// Runs `apus probe compare`.
 pub fn run(typed: &Compare) -> anyhow::Result<Status> {
     check_writable(&None, &typed.html)?;
     let (a, b) = (read(&typed.a)?, read(&typed.b)?);
@@ -32,17 +32,17 @@ pub fn run(typed: &Compare) -> anyhow::Result<Status> {
             Set { name: "B", host: &b.host, measured: &b.measured },
         ];
         let more = vec![comparison(&document.terms)];
-        html("Apus: two profiles, term by term", &sets, serde_json::to_value(&document)?, more, path)?;
+        html("Apus: two profiles compared", &sets, serde_json::to_value(&document)?, more, path)?;
     }
     if typed.json {
         print_json(&document)?;
     } else {
-        table(&document, &mut terminal::out()).context("write the table")?;
+        table(&document, &mut terminal::out()).context("cannot write the table")?;
     }
     Ok(if longer { Status::Findings } else { Status::Good })
 }
 
-/// In what the hosts differ, as far as both are known.
+/// Lists in what the hosts differ, as far as both are known.
 fn hosts(a: &HostState, b: &HostState) -> Vec<String> {
     let differs = |what: &str, a: &Reading<String>, b: &Reading<String>| {
         let (a, b) = (a.value.as_ref()?, b.value.as_ref()?);
@@ -66,16 +66,16 @@ fn joined(all: &Reading<Vec<String>>) -> Reading<String> {
     Reading { value: all.value.as_ref().map(|all| all.join("; ")), unknown_because: all.unknown_because.clone() }
 }
 
-/// A file of measurements.
+/// A file with measurements.
 pub struct File {
     pub host: HostState,
     pub measured: Vec<Measured>,
 }
 
-/// Reads a profile, or a result of a probe.
+/// Reads a profile or the result of a probe.
 pub fn read(path: &Path) -> Result<File, Failure> {
-    let fix = "name a file that apus probe wrote with -o or --json";
-    let wrong = |why: String| Failure::wrong(format!("read {}", path.display()), why, fix);
+    let fix = "give a file that apus probe wrote with -o or --json";
+    let wrong = |why: String| Failure::wrong(format!("cannot read {}", path.display()), why, fix);
     let text = fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
     let document: Value = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
     match document["schema"].as_str() {
@@ -85,8 +85,10 @@ pub fn read(path: &Path) -> Result<File, Failure> {
         Some(SCHEMA) => serde_json::from_value(document)
             .map(|Document { host, measured, .. }| File { host, measured })
             .map_err(|e| wrong(e.to_string())),
-        Some(other) => Err(wrong(format!("its schema is {other:?}, but this reads {PLATFORM} and {SCHEMA}"))),
-        None => Err(wrong(format!("its schema is missing, and this reads {PLATFORM} and {SCHEMA}"))),
+        Some(other) => {
+            Err(wrong(format!("its schema is {other:?}, but this version of Apus reads {PLATFORM} and {SCHEMA}")))
+        }
+        None => Err(wrong(format!("it has no schema; expected {PLATFORM} or {SCHEMA}"))),
     }
 }
 
@@ -101,16 +103,14 @@ fn table(document: &Comparison, out: &mut impl Write) -> io::Result<()> {
     let shown = document.terms.iter().filter(|term| matches!(term.verdict, Verdict::Longer | Verdict::Shorter)).count();
     writeln!(
         out,
-        "{shown} of {} differ by more than chance. Rounds of one profile share the occasion: a difference between two \
-         settings takes several profiles of each.",
+        "{shown} of {} figures differ by more than chance. All rounds of a profile run at about the same time: to compare two settings, make several profiles of each.",
         document.terms.len()
     )?;
     let tests = document.terms.iter().filter(|term| term.p.is_some()).count();
     if document.terms.iter().any(|term| term.verdict == Verdict::TooFewRounds) {
         writeln!(
             out,
-            "Where there are too few rounds no difference could be shown: among {tests} tests it takes {} of each \
-             (apus probe all --rounds).",
+            "Some figures have too few rounds to show any difference: {tests} tests need at least {} rounds in each profile (apus probe all --rounds).",
             rounds_needed(tests.max(1))
         )?;
     }

@@ -7,7 +7,7 @@ use crate::args::probe::Import;
 use crate::documents::probe::Document;
 use crate::{Failure, Status};
 
-/// Reads the files, and says what is in them.
+/// Runs `apus probe import`.
 pub fn run(typed: &Import) -> anyhow::Result<Status> {
     check_writable(&typed.outputs.output, &typed.outputs.html)?;
     let mut hosts = Vec::new();
@@ -15,8 +15,8 @@ pub fn run(typed: &Import) -> anyhow::Result<Status> {
     for path in &typed.files {
         let name = path.display().to_string();
         let text = fs::read_to_string(path).map_err(|e| {
-            let fix = "name a file of cyclictest --json, oslat --json, or the output of rtla hist";
-            Failure::wrong(format!("read {name}"), e.to_string(), fix)
+            let fix = "give the output of cyclictest --json, oslat --json or rtla hist";
+            Failure::wrong(format!("cannot read {name}"), e.to_string(), fix)
         })?;
         let imported = probe::import::read(&name, &text)?;
         hosts.push(imported.host);

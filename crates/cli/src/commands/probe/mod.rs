@@ -34,7 +34,7 @@ use crate::args::probe::{self as args, Conditions, CpuList, Outputs, Probe as Ty
 use crate::documents::probe::Document;
 use crate::{Failure, Status, terminal};
 
-/// Measures, and says what was found.
+/// Runs `apus probe`.
 pub fn run(typed: Typed) -> anyhow::Result<Status> {
     match typed {
         Typed::Timer(typed) => {
@@ -72,7 +72,7 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
             let probes = interrupts(&typed)?;
             let probes: Vec<&(dyn Probe + Sync)> = probes.iter().map(|probe| probe as &(dyn Probe + Sync)).collect();
             if typed.port.is_none() {
-                alone(typed.sender, "delivery to another CPU than the sender's")?;
+                alone(typed.sender, "delivery to a CPU other than the sender's")?;
             }
             one(&probes, typed.duration, &typed.conditions, &typed.outputs)
         }
@@ -87,7 +87,7 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
                 ..Idle::new(cpu, peer)
             };
             if typed.source.is_empty() {
-                alone(typed.peer, "a CPU that another one wakes")?;
+                alone(typed.peer, "wake-ups by another CPU")?;
             } else {
                 probe.sources = typed.source;
             }
@@ -122,7 +122,7 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
     }
 }
 
-/// Each way of waking on one CPU and across two, as far as they were not chosen.
+/// The switch probes to run: each way of waking, on one CPU and across two, unless the user chose.
 fn switches(typed: &args::Switch) -> anyhow::Result<Vec<Switch>> {
     let allowed = probe::place::allowed()?;
     let cpu = last(typed.cpu)?;
@@ -144,23 +144,23 @@ fn switches(typed: &args::Switch) -> anyhow::Result<Vec<Switch>> {
     Ok(peers.into_iter().flat_map(of).collect())
 }
 
-/// Says on the standard error what is left out where this process may use one CPU only, and no other was named.
+/// Warns on standard error about what cannot be measured because this process may use only one CPU.
 fn alone(named: Option<usize>, what: &str) -> anyhow::Result<()> {
     if named.is_none() && probe::place::allowed()?.len() < 2 {
-        let _ = writeln!(terminal::err(), "warning: not measured: {what}: this process may use one CPU only");
+        let _ = writeln!(terminal::err(), "warning: cannot measure {what}, because this process may use one CPU only");
     }
     Ok(())
 }
 
-/// For probes that a load would take away what they measure: a CPU that sleeps, or works alone.
+/// For probes that a load would disturb too much: a CPU that must sleep, or work undisturbed.
 const NO_LOAD: Conditions = Conditions { priority: None, load: Load::None, fail_over: None };
 
-/// The CPU that was named, or the last one that this process may use: CPU 0 has the most to do besides.
+/// The CPU given by the user, or the last one of this process, because CPU 0 usually has the most other work.
 fn last(typed: Option<usize>) -> anyhow::Result<usize> {
     Ok(typed.or(probe::place::allowed()?.last().copied()).unwrap_or(0))
 }
 
-/// Runs the probes one after the other, each for `duration`, and says what they measured.
+/// Runs the probes one after another, each for `duration`, and prints the results.
 fn one(
     probes: &[&(dyn Probe + Sync)],
     duration: Nanos,
@@ -178,14 +178,15 @@ fn one(
     finish(measured, outputs)
 }
 
-/// Ends the load, and marks what was measured if it had ended before.
+/// Stops the load, and marks the measurements if it ended early.
 fn unloaded(load: probe::load::Running, measured: &mut [Measured], interrupted: bool) {
     if let Some(text) = load.end().filter(|_| !interrupted) {
         measured.iter_mut().for_each(|of| of.marks.push(Mark::new(MarkKind::Suspect, text.clone())));
     }
 }
 
-/// Each way of waiting across CPUs, and blocking on the sender's, as far as they were not chosen.
+/// The interrupt probes to run: each way of waiting across CPUs, and blocking on the sender's CPU, unless the user
+/// chose.
 fn interrupts(typed: &args::Interrupt) -> anyhow::Result<Vec<Interrupt>> {
     let allowed = probe::place::allowed()?;
     let cpu = last(typed.cpu)?;
@@ -217,8 +218,8 @@ fn interrupts(typed: &args::Interrupt) -> anyhow::Result<Vec<Interrupt>> {
         }
     }
     if probes.is_empty() {
-        let (what, why) = ("measure delivery to another CPU", "this process may use one CPU only");
-        return Err(Failure::lacking(what, why, "give it a second one, or measure --wait block").into());
+        let (what, why) = ("cannot measure delivery to another CPU", "this process may use one CPU only");
+        return Err(Failure::lacking(what, why, "allow it a second CPU, or use --wait block").into());
     }
     Ok(probes)
 }
@@ -227,7 +228,7 @@ fn start(load: Load, time: Nanos) -> Result<probe::load::Running, probe::Error> 
     load.start(time)
 }
 
-/// Says what was measured, in the ways that were asked for.
+/// Prints and writes the measurements in the requested formats.
 fn finish(measured: Vec<Measured>, outputs: &Outputs) -> anyhow::Result<Status> {
     let exceeded = measured.iter().any(|of| of.exceeded.is_some());
     // What was stopped may have nothing yet; else the machine or the other end lacks something, and the marks say what.
@@ -243,27 +244,27 @@ fn finish(measured: Vec<Measured>, outputs: &Outputs) -> anyhow::Result<Status> 
     })
 }
 
-/// Writes and prints a document.
+/// Prints a document, and writes it to its file.
 fn put(document: &Document, outputs: &Outputs) -> anyhow::Result<()> {
     keep(document, outputs.output.as_deref())?;
     if let Some(path) = &outputs.html {
         let sets = [Set { name: "", host: &document.host, measured: &document.measured }];
-        html("Apus: what waking up costs", &sets, serde_json::to_value(document)?, Vec::new(), path)?;
+        html("Apus: the cost of waking up", &sets, serde_json::to_value(document)?, Vec::new(), path)?;
     }
     if outputs.json {
         return print_json(document);
     }
-    say::table(&document.measured, &mut terminal::out()).context("write the table")
+    say::table(&document.measured, &mut terminal::out()).context("cannot write the table")
 }
 
-/// Writes a document to a file, if one was named.
+/// Writes a document to a file, if one was given.
 fn keep(document: &impl serde::Serialize, path: Option<&Path>) -> anyhow::Result<()> {
     let Some(path) = path else { return Ok(()) };
-    let text = serde_json::to_string(document).context("write the document")?;
-    terminal::file(path, &(text + "\n")).with_context(|| format!("write the document to {}", path.display()))
+    let text = serde_json::to_string(document).context("cannot write the document")?;
+    terminal::file(path, &(text + "\n")).with_context(|| format!("cannot write the document to {}", path.display()))
 }
 
-/// Writes a report.
+/// Writes an HTML report.
 fn html(
     title: &str,
     sets: &[Set<'_>],
@@ -286,12 +287,12 @@ fn cpus(typed: Option<&CpuList>) -> anyhow::Result<Vec<usize>> {
     typed.map_or_else(|| Ok(vec![last(None)?]), |list| Ok(list.0.clone()))
 }
 
-/// Before anything is measured: whether the files that were asked for can be written. What is in them stays until then.
+/// Checks that the output files are writable before measuring; keeps their contents until then.
 fn check_writable(json: &Option<PathBuf>, page: &Option<PathBuf>) -> Result<(), Failure> {
     let is_page = |path: &&PathBuf| path.extension().is_some_and(|of| of == "html" || of == "htm");
     if let Some(path) = json.as_ref().filter(is_page) {
         let (what, fix) = (format!("write {}", path.display()), format!("--html {}", path.display()));
-        return Err(Failure::wrong(what, "-o writes JSON, and this is the name of a page", fix));
+        return Err(Failure::wrong(what, "-o writes JSON, but this name is that of an HTML page", fix));
     }
     [json, page].into_iter().flatten().try_for_each(|path| can_write(path))
 }
@@ -299,8 +300,8 @@ fn check_writable(json: &Option<PathBuf>, page: &Option<PathBuf>) -> Result<(), 
 fn can_write(path: &Path) -> Result<(), Failure> {
     let new = !path.exists();
     fs::OpenOptions::new().append(true).create(true).open(path).map_err(|e| {
-        let fix = "name a file in a folder that you may write";
-        Failure::lacking(format!("write {}", path.display()), e.to_string(), fix)
+        let fix = "choose a file in a folder that you can write to";
+        Failure::lacking(format!("cannot write {}", path.display()), e.to_string(), fix)
     })?;
     if new {
         // A run that fails leaves no empty file.

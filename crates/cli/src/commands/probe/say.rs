@@ -12,7 +12,7 @@ use probe::measured::{Detail, Mark, MarkKind, Series, Term};
 use tester::host::Reading;
 use units::{Nanos, PacketRate};
 
-/// A small table for each measurement, and what to bear in mind once.
+/// Prints a small table per measurement, and the notes that apply to all of them once.
 pub fn table(all: &[Measured], out: &mut impl Write) -> io::Result<()> {
     for (number, measured) in all.iter().enumerate() {
         if number > 0 {
@@ -41,7 +41,7 @@ fn label(kind: MarkKind) -> &'static str {
         MarkKind::RealTimeThrottling => "[throttling] ",
         MarkKind::ClockStep => "[clock] ",
         MarkKind::Suspect => "[suspect] ",
-        MarkKind::NotAvailable => "[missing] ",
+        MarkKind::NotAvailable => "[not measured] ",
         MarkKind::Note => "note: ",
     }
 }
@@ -105,7 +105,7 @@ fn terms(term: &Term, out: &mut impl Write) -> io::Result<()> {
     if let Some(blocked) = &term.blocked {
         let share = blocked.share.map_or("unknown".to_owned(), |share| format!("{:.3} %", share * 100.0));
         let blocked_for = Nanos::from_nanos(blocked.blocked_ns / 1_000 * 1_000);
-        writeln!(out, "  blocked {share} of the time: {} stalls, {blocked_for}", blocked.stalls)?;
+        writeln!(out, "  stalled {share} of the time: {} stalls, {blocked_for}", blocked.stalls)?;
     }
     Ok(())
 }
@@ -133,7 +133,7 @@ fn series(name: &str, series: &Series, out: &mut impl Write) -> io::Result<()> {
 }
 
 fn jitter(of: &JitterDetail, cpu: &JitterCpu, out: &mut impl Write) -> io::Result<()> {
-    /// Of the largest disturbances so many are shown; all that are known stand in the document.
+    /// Number of disturbances shown, the largest first; the JSON document has all that were recorded.
     const SHOWN: usize = 5;
     let over = Nanos::from_nanos(of.explain_over_ns);
     writeln!(
@@ -162,7 +162,7 @@ fn jitter(of: &JitterDetail, cpu: &JitterCpu, out: &mut impl Write) -> io::Resul
     let packets = &cpu.packets;
     if let Some(pps) = packets.loss_free_pps {
         let rate = PacketRate::new(pps);
-        writeln!(out, "  packets   a ring of {} holds what comes in the longest gap up to {rate}", packets.ring)?;
+        writeln!(out, "  packets   a ring of {} holds all packets of the longest gap, up to {rate}", packets.ring)?;
     }
     if let (Some(rate), Some(arrived), Some(lost)) = (packets.rate_pps, packets.arrived, packets.lost) {
         writeln!(out, "            at {}: {lost} of {arrived} would have been lost", PacketRate::new(rate))?;
@@ -174,28 +174,29 @@ fn interrupt(of: &InterruptDetail, out: &mut impl Write) -> io::Result<()> {
     let sum = of.sum_of_medians_ns.map_or("-".to_owned(), us);
     writeln!(
         out,
-        "  sent {}, back {}, lost {}, due while one was under way {}; the parts' medians add up to {sum}",
+        "  sent {}, received {}, lost {}, skipped because one was still under way {}; the medians of the parts add up to {sum}",
         of.sent, of.received, of.lost, of.missed
     )
 }
 
 fn idle(of: &IdleDetail, out: &mut impl Write) -> io::Result<()> {
     for state in &of.states {
-        let claim =
-            state.claimed_exit_ns.map_or("no exit latency claimed".to_owned(), |ns| format!("{} claimed", us(ns)));
+        let claim = state
+            .claimed_exit_ns
+            .map_or("no exit latency stated".to_owned(), |ns| format!("stated exit latency {}", us(ns)));
         writeln!(out, "  state {} {:<8} {claim}", state.number, state.name)?;
     }
     for case in &of.cases {
         let above = case.median_above_first_ns.map_or("-".to_owned(), us);
         let claim = case
             .median_above_claim_ns
-            .map_or(String::new(), |ns| format!(", {:+.1}us against the claim", ns as f64 / 1e3));
-        let entered = show(&case.entered, |n| format!("asked for {n} times"));
+            .map_or(String::new(), |ns| format!(", {:+.1}us relative to the stated latency", ns as f64 / 1e3));
+        let entered = show(&case.entered, |n| format!("requested {n} times"));
         writeln!(out, "  {:<40} {above} above the first{claim}; {} wake-ups, {entered}", case.term, case.wakeups)?;
     }
     writeln!(
         out,
-        "  polling of the guest's own before it halts: {}",
+        "  polling by the guest itself before it halts: {}",
         show(&of.guest_halt_polling, |of| us(of.guest_halt_poll_ns))
     )
 }
@@ -203,7 +204,7 @@ fn idle(of: &IdleDetail, out: &mut impl Write) -> io::Result<()> {
 fn frequency(of: &FrequencyDetail, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
-        "  {} requests by the {}, {} without effect; {} units of work",
+        "  {} requests by the {}, {} without effect; {} work items",
         of.changes.len(),
         of.via,
         of.without_effect,
@@ -217,7 +218,7 @@ fn frequency(of: &FrequencyDetail, out: &mut impl Write) -> io::Result<()> {
         let effective = of_level()
             .next_back()
             .map_or("-".to_owned(), |change| show(&change.effective_hz, |hz| format!("{} MHz", hz / 1_000_000)));
-        writeln!(out, "  {:>6} MHz: a unit takes {unit}; effective frequency {effective}", level / 1_000_000)?;
+        writeln!(out, "  {:>6} MHz: a work item takes {unit}; effective frequency {effective}", level / 1_000_000)?;
     }
     Ok(())
 }
@@ -254,7 +255,7 @@ fn show<T>(reading: &Reading<T>, show: impl Fn(&T) -> String) -> String {
     }
 }
 
-/// Three significant digits or so: `27ns`, `6.7us`, `1.20s`.
+/// Formats nanoseconds with about three significant digits: `27ns`, `6.7us`, `1.20s`.
 pub fn us(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns}ns"),

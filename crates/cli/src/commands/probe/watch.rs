@@ -10,15 +10,15 @@ use probe::{Control, Measured, Probe};
 use tester::histogram::Histogram;
 use units::Nanos;
 
-/// How often the display is drawn.
+/// Time between two redraws.
 const DRAW: Duration = Duration::from_millis(250);
-/// How soon a probe's end is noticed.
+/// Time between two checks whether the probe has ended.
 const LOOK: Duration = Duration::from_millis(20);
-/// The longest bar, in characters.
+/// Length of the longest bar, in characters.
 const WIDTH: u64 = 48;
 
-/// Runs `probes` one after the other, each on a thread of its own. `display`: draw, if there is a terminal.
-/// What the environment lacks for one of several is a mark on the others; if it lacks it for all, that is the error.
+/// Runs `probes` one after another, each on its own thread; `display` draws progress if standard error is a terminal.
+/// If some probes cannot run here, the others carry a note; if none can, that is the error.
 pub fn run(
     probes: &[&(dyn Probe + Sync)],
     fail_over: Option<Nanos>,
@@ -51,7 +51,7 @@ pub fn run(
     }
 }
 
-/// Runs `work` on a thread of its own; a signal stops it.
+/// Runs `work` on its own thread; a signal stops it.
 pub fn follow<T: Send>(
     control: Control,
     signals: &Signals,
@@ -73,7 +73,7 @@ pub fn follow<T: Send>(
     Ok(result?)
 }
 
-/// A histogram that grows on the standard error, if that is a terminal; else nothing.
+/// A growing histogram on standard error; shown only on a terminal.
 pub struct Display {
     terminal: bool,
     began: Instant,
@@ -84,7 +84,7 @@ pub struct Display {
 }
 
 impl Display {
-    /// Nothing is drawn unless `wanted`.
+    /// Creates a display, which stays empty unless `wanted`.
     pub fn new(wanted: bool) -> Self {
         Self {
             terminal: wanted && terminal::err_is_terminal(),
@@ -96,7 +96,7 @@ impl Display {
         }
     }
 
-    /// Takes what the probe shows, and draws it now and then.
+    /// Takes a snapshot from the probe, and redraws from time to time.
     pub fn follow(&mut self, control: &Control) {
         // Also without a terminal, so that the samples do not pile up.
         let histogram = &mut self.histogram;
@@ -112,7 +112,7 @@ impl Display {
         }
     }
 
-    /// Takes the display away again.
+    /// Removes the display from the screen.
     pub fn clear(&mut self) {
         if self.terminal {
             self.replace("");
@@ -127,7 +127,7 @@ impl Display {
     }
 }
 
-/// A line of numbers, and a bar for each power of two.
+/// Renders one line of numbers, and one bar per power of two.
 fn picture(histogram: &Histogram, news: &str, elapsed: Duration) -> String {
     let n = histogram.len();
     let rank = |share: u64| (n * share).div_ceil(100).max(1);
@@ -158,7 +158,7 @@ fn picture(histogram: &Histogram, news: &str, elapsed: Duration) -> String {
     text
 }
 
-/// In the unit that leaves the fewest digits: `8.2us`.
+/// Formats nanoseconds in the unit that needs the fewest digits: `8.2us`.
 fn rounded(span: Nanos) -> String {
     match span.as_nanos() {
         ns @ 0..1_000 => format!("{ns}ns"),

@@ -27,16 +27,16 @@ const TRACED_CALLS: usize = 100_000;
 /// Everything that a run needs.
 pub struct Meaning {
     pub instance: InstanceConfig,
-    /// The same, for the document.
+    /// The same as JSON, for the document.
     pub config: Config,
     pub netns: Option<String>,
-    /// Software interrupt moderation of the interfaces' NAPIs.
+    /// Interrupt deferral of the interfaces' NAPI instances; None leaves it unchanged.
     pub defer: Option<NapiDeferral>,
     pub duration: Option<Duration>,
     pub json: bool,
     pub record: Option<PathBuf>,
     pub trace: Option<PathBuf>,
-    /// What to bear in mind of what was asked for.
+    /// Warnings about the options, for the user.
     pub warnings: Vec<String>,
 }
 
@@ -49,8 +49,8 @@ pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
     };
     let workers = workers(&common)?;
     if common.record.is_some() && workers.len() > 1 {
-        let why = format!("there are {} workers, and a file holds the decisions of one", workers.len());
-        return Err(Failure::wrong("record the decisions", why, "give one CPU, or leave --record out").into());
+        let why = format!("there are {} workers, but a record file holds the decisions of one", workers.len());
+        return Err(Failure::wrong("cannot record the decisions", why, "give one CPU, or omit --record").into());
     }
     let kernel = common.ports.iter().any(|port| matches!(port, PortText::Interface { .. }));
     ports(&common, kernel)?;
@@ -119,17 +119,17 @@ pub fn of(typed: App) -> Result<Meaning, anyhow::Error> {
     })
 }
 
-/// Ports that cannot be together, and options that none of them has.
+/// Refuses ports that cannot be used together, and options that apply to none of them.
 fn ports(typed: &Common, kernel: bool) -> Result<(), Failure> {
     let mut names: Vec<&str> = Vec::new();
     for port in &typed.ports {
         let PortText::Interface { name, .. } = port else { continue };
         if names.contains(&name.as_str()) {
-            let why = "it is named twice, and an interface has one XDP program".to_owned();
+            let why = "it is given twice, but an interface can have only one XDP program".to_owned();
             return Err(Failure::wrong(
                 format!("port {name}"),
                 why,
-                format!("name it once, with its queues: {name}:0,1"),
+                format!("give it once, with its queues: {name}:0,1"),
             ));
         }
         names.push(name);
@@ -142,8 +142,8 @@ fn ports(typed: &Common, kernel: bool) -> Result<(), Failure> {
     ];
     match of_interfaces.into_iter().find(|(_, given)| *given && !kernel) {
         Some((option, _)) => {
-            let why = "no port is an interface: memory and pcap files have nothing of that kind";
-            Err(Failure::wrong(option, why, "leave it out"))
+            let why = "it applies to network interfaces, but all ports are memory or pcap files";
+            Err(Failure::wrong(option, why, "omit it"))
         }
         None => Ok(()),
     }
@@ -153,31 +153,31 @@ fn mode(typed: &Common) -> Result<Mode, Failure> {
     let name = format!("--mode {}", typed.mode.name());
     let adaptive = matches!(typed.mode, Mode::Adaptive(_));
     if typed.goal.is_some() && !adaptive {
-        let why = "only adaptive waits by a goal".to_owned();
-        return Err(Failure::wrong(format!("--goal with {name}"), why, "leave --goal out, or use --mode adaptive"));
+        let why = "only the mode adaptive has a latency goal".to_owned();
+        return Err(Failure::wrong(format!("--goal with {name}"), why, "omit --goal, or use --mode adaptive"));
     }
     if typed.platform.is_some() && !adaptive {
-        let why = "only adaptive reckons with what a wait costs".to_owned();
-        return Err(Failure::wrong(format!("--platform with {name}"), why, "leave it out, or use --mode adaptive"));
+        let why = "only the mode adaptive uses the costs of waits".to_owned();
+        return Err(Failure::wrong(format!("--platform with {name}"), why, "omit it, or use --mode adaptive"));
     }
     if typed.sleep_max.is_some() && !matches!(typed.mode, Mode::Backoff { .. }) {
-        let why = "only backoff has a longest sleep".to_owned();
-        return Err(Failure::wrong(format!("--sleep-max with {name}"), why, "leave it out, or use --mode backoff"));
+        let why = "only the mode backoff has a longest sleep".to_owned();
+        return Err(Failure::wrong(format!("--sleep-max with {name}"), why, "omit it, or use --mode backoff"));
     }
     if typed.peak_rate.is_some() && !adaptive {
-        let why = "only adaptive bounds its sleeps by the ring".to_owned();
-        return Err(Failure::wrong(format!("--peak-rate with {name}"), why, "leave it out, or use --mode adaptive"));
+        let why = "only the mode adaptive limits its sleeps by the size of the ring".to_owned();
+        return Err(Failure::wrong(format!("--peak-rate with {name}"), why, "omit it, or use --mode adaptive"));
     }
     if typed.peak_rate.is_some_and(|rate| rate.as_pps() == 0) {
-        let why = "at no rate a ring never overflows, and sleeps would have no bound".to_owned();
-        return Err(Failure::wrong("--peak-rate 0pps", why, "give the highest rate, or leave it out for line rate"));
+        let why = "at a rate of 0 the ring never fills, so sleeps would have no limit".to_owned();
+        return Err(Failure::wrong("--peak-rate 0pps", why, "give the highest rate, or omit it for line rate"));
     }
     Ok(match typed.mode {
         Mode::Backoff { max } => {
             let max = typed.sleep_max.unwrap_or(max);
             if max > Backoff::LONGEST_MAX {
                 let why = format!("{max} is above {}", Backoff::LONGEST_MAX);
-                return Err(Failure::wrong("--sleep-max", why, "give a shorter time"));
+                return Err(Failure::wrong("--sleep-max", why, "give a shorter duration"));
             }
             Mode::Backoff { max }
         }
@@ -192,8 +192,8 @@ fn workers(typed: &Common) -> Result<Vec<Scheduling>, Failure> {
     seen.sort_unstable();
     seen.dedup();
     if seen.len() != typed.cpu.len() {
-        let why = "a CPU is named twice, and two workers that spin on one CPU starve each other";
-        return Err(Failure::wrong("--cpu", why, "name each CPU once"));
+        let why = "a CPU is given twice, and two busy-looping workers on one CPU starve each other";
+        return Err(Failure::wrong("--cpu", why, "give each CPU once"));
     }
     let place = |cpu| Scheduling { cpu, fifo: typed.fifo };
     Ok(match typed.cpu.as_slice() {
@@ -224,12 +224,12 @@ fn port(typed: &PortText, number: usize, common: &Common) -> Result<PortConfig, 
     })
 }
 
-/// Locally administered (IEEE 802-2014, 8.4), "apu" and the port's number.
+/// MAC address of a memory port: locally administered (IEEE 802-2014, 8.4), "apu" and the number of the port.
 fn memory_mac(number: usize) -> [u8; 6] {
     [0x02, b'a', b'p', b'u', 0, number as u8]
 }
 
-/// A UDP datagram to the port, between the addresses for tests of RFC 2544, C.2.2, to the echo port.
+/// The frame of a memory port: a UDP datagram to the echo port, between the test addresses of RFC 2544, C.2.2.
 fn frame(octets: u32, mac: [u8; 6]) -> Result<Vec<u8>, tester::Error> {
     let layout = Layout {
         destination: mac,

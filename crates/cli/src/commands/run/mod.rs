@@ -21,7 +21,7 @@ use crate::terminal::{self, Clean};
 use crate::{Failure, Status};
 use meaning::Meaning;
 
-/// Runs until it is asked to end, and says what it counted.
+/// Runs `apus run` until it is asked to stop, and prints its counters.
 pub fn run(typed: Typed) -> anyhow::Result<Status> {
     let meaning = meaning::of(typed.app)?;
     // Before any thread is started: they inherit the mask.
@@ -71,7 +71,7 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
     if meaning.json {
         print_json(&document)?;
     } else {
-        say::summary(&document, &mut terminal::out()).context("write the summary")?;
+        say::summary(&document, &mut terminal::out()).context("cannot write the summary")?;
     }
     kept?;
     let failed = outcome.workers.into_iter().find_map(|worker| worker.result.err());
@@ -81,10 +81,10 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
     }
 }
 
-/// What the journal says of it.
+/// The command as recorded in the journal of changes.
 const COMMAND: &str = "apus run";
 
-/// Starts the instance, and sets what it asked for of its ports: one entry a port.
+/// Starts the instance, and applies the settings of its ports; the result has one entry per port.
 fn start(meaning: &Meaning) -> anyhow::Result<(Instance, Vec<Option<Deferred>>)> {
     let instance = Instance::start(&meaning.instance)?;
     let mut deferred = Vec::new();
@@ -104,14 +104,14 @@ fn start(meaning: &Meaning) -> anyhow::Result<(Instance, Vec<Option<Deferred>>)>
     Ok((instance, deferred))
 }
 
-/// To the standard error: the standard output is for the result.
+/// Prints to standard error, because standard output is for the result.
 fn tell(line: &str) {
     // Nothing is left to be done if this cannot be said.
     let _ = writeln!(terminal::err(), "{line}");
 }
 
-/// The files that were asked for, opened before the ports are: what cannot be written is said at once, and afterwards
-/// there is no privilege to open them by.
+/// The output files. They are opened before the ports, so that an unwritable one is reported at once and no privilege
+/// is needed later.
 struct Outputs {
     record: Option<(PathBuf, fs::File)>,
     trace: Option<(PathBuf, fs::File)>,
@@ -129,7 +129,7 @@ impl Outputs {
         Ok(Self { record: open(&meaning.record)?, trace: open(&meaning.trace)? })
     }
 
-    /// Writes them.
+    /// Writes the output files.
     fn keep(self, outcome: &Outcome) -> anyhow::Result<()> {
         if let Some((path, mut file)) = self.record
             && let Some(record) = outcome.workers.iter().find_map(|worker| worker.record.as_ref())
@@ -151,9 +151,9 @@ impl Outputs {
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
     Failure::lacking(
-        format!("write {}", path.display()),
+        format!("cannot write {}", path.display()),
         error.to_string(),
-        "name a file in a folder that you may write",
+        "choose a file in a folder that you can write to",
     )
 }
 

@@ -12,22 +12,22 @@ use units::Nanos;
 use crate::Failure;
 use crate::commands::probe::{File, read_measurements};
 
-/// What a profile says, and how far it may not be what the worker will meet.
+/// Wait costs from a profile, and warnings about how this run differs from it.
 #[derive(Debug)]
 pub struct Platform {
     pub costs: WakeCosts,
     pub warnings: Vec<String>,
 }
 
-/// Reads a profile for workers at the real-time priority `fifo`.
+/// Reads a profile, for workers at the real-time priority `fifo` (None: the normal scheduling class).
 pub fn read(path: &Path, fifo: Option<u8>) -> Result<Platform, Failure> {
     let File { host, measured } = read_measurements(path)?;
     let name = path.display().to_string();
     let costs = costs(&measured).map_err(|why| {
         Failure::wrong(
-            format!("use {name}"),
+            format!("cannot use {name}"),
             why,
-            "write one with apus probe all -o FILE, as root, with --slice 500ms or more",
+            "create one as root: apus probe all -o FILE, with --slice 500ms or more",
         )
     })?;
     let (pid, root) = (std::process::id(), Path::new("/"));
@@ -36,14 +36,14 @@ pub fn read(path: &Path, fifo: Option<u8>) -> Result<Platform, Failure> {
     warnings.extend(loaded(&name, &measured));
     if costs.interrupt.is_none() {
         let there = measured.iter().any(|of| of.probe == Name::Interrupt);
-        let why = if there { "too few of them for a p99" } else { "apus probe all needs root for them" };
-        warnings.push(format!("{name} says nothing of interrupts ({why}): their cost is learned"));
+        let why = if there { "too few samples for a p99" } else { "apus probe all measures them only as root" };
+        warnings.push(format!("{name} has no wake-up cost of interrupts ({why}); it is learned during the run"));
     }
     Ok(Platform { costs, warnings })
 }
 
-/// The costs in a profile: timers by clock_nanosleep, by their interval, and frames picked up by poll(2), which is how
-/// a worker waits. Pure.
+/// Extracts the wait costs from a profile: timers by clock_nanosleep, by their interval, and frames picked up after
+/// poll(2), which is how a worker waits.
 fn costs(measured: &[Measured]) -> Result<WakeCosts, String> {
     let mut timed: Vec<TimedCost> = Vec::new();
     for of in measured {
@@ -54,11 +54,11 @@ fn costs(measured: &[Measured]) -> Result<WakeCosts, String> {
         }
     }
     if timed.is_empty() {
-        return Err("it has no timer by clock_nanosleep with a p99".into());
+        return Err("it has no clock_nanosleep timer result with a p99".into());
     }
     timed.sort_by_key(|cost| cost.length);
     if timed.len() > LENGTHS {
-        return Err(format!("it has timers of {} intervals, and there is room for {LENGTHS}", timed.len()));
+        return Err(format!("it has timer results for {} intervals, but at most {LENGTHS} are supported", timed.len()));
     }
     // Across CPUs where that was measured: frames come from elsewhere as a rule.
     let blocked = |variant: &str| {
@@ -74,7 +74,7 @@ fn costs(measured: &[Measured]) -> Result<WakeCosts, String> {
     Ok(costs)
 }
 
-/// The quantiles of a series; `None` where its p99 is refused: what is not known well enough is learned.
+/// Quantiles of a series; `None` if it has too few samples for a p99, so that the cost is learned instead.
 fn lateness(series: &Series) -> Result<Option<Lateness>, String> {
     if series.p99_ns.is_none() {
         return Ok(None);
@@ -92,11 +92,12 @@ fn lateness(series: &Series) -> Result<Option<Lateness>, String> {
     Ok(Some(Lateness { p50: ns(p50), p75: ns(p75), p90: ns(p90), p99: ns(p99), p999: ns(p999) }))
 }
 
-/// In what the profile's host is not this one.
+/// Warns if the profile comes from a host with another CPU or kernel.
 fn foreign(name: &str, theirs: &HostState, ours: &HostState) -> Vec<String> {
     let differs = |what: &str, theirs: &Reading<String>, ours: &Reading<String>| {
         let (theirs, ours) = (theirs.value.as_ref()?, ours.value.as_ref()?);
-        (theirs != ours).then(|| format!("{name} was measured with another {what}: {theirs:?}, and this is {ours:?}"))
+        (theirs != ours)
+            .then(|| format!("{name} was measured with another {what} ({theirs:?}); this host has {ours:?}"))
     };
     [differs("CPU", &theirs.cpu_model, &ours.cpu_model), differs("kernel", &theirs.kernel, &ours.kernel)]
         .into_iter()
@@ -104,20 +105,20 @@ fn foreign(name: &str, theirs: &HostState, ours: &HostState) -> Vec<String> {
         .collect()
 }
 
-/// Whether the profile's threads ran in another class than the workers will.
+/// Warns if the profile was measured in another scheduling class than the workers run in.
 fn other_class(name: &str, measured: &[Measured], fifo: Option<u8>) -> Option<String> {
     let of = measured.iter().find(|of| of.probe == Name::Timer)?;
     let class = of.conditions.scheduling.value.as_ref()?;
     let real_time = class.rt_priority > 0;
-    let say = |real_time: bool| if real_time { "in SCHED_FIFO" } else { "in the normal class" };
+    let say = |real_time: bool| if real_time { "under SCHED_FIFO" } else { "under the normal scheduling class" };
     (real_time != fifo.is_some())
-        .then(|| format!("{name} was measured {}, and the workers run {}", say(real_time), say(fifo.is_some())))
+        .then(|| format!("{name} was measured {}, but the workers run {}", say(real_time), say(fifo.is_some())))
 }
 
-/// Under what load the profile was measured, if any.
+/// Warns if the profile was measured under load.
 fn loaded(name: &str, measured: &[Measured]) -> Option<String> {
     let load = &measured.iter().find(|of| of.probe == Name::Timer)?.conditions.load;
-    (load != "none").then(|| format!("{name} was measured under the load {load}: waits may cost less here"))
+    (load != "none").then(|| format!("{name} was measured while the load {load} ran; waits may cost less here"))
 }
 
 #[cfg(test)]
@@ -179,7 +180,7 @@ mod tests {
     fn another_class_and_another_host_are_named() {
         let measured = [timer(Nanos::from_micros(200), series(&[(5, 500)]))];
         assert_eq!(other_class("x", &measured, None), None);
-        assert!(other_class("x", &measured, Some(50)).unwrap().contains("the workers run in SCHED_FIFO"));
+        assert!(other_class("x", &measured, Some(50)).unwrap().contains("the workers run under SCHED_FIFO"));
         let pid = std::process::id();
         let ours = HostState::read(Path::new("/"), pid, pid);
         assert_eq!(foreign("x", &ours, &ours), Vec::<String>::new());

@@ -17,20 +17,20 @@ use crate::documents::run::{Document, Port, SCHEMA, Worker, WorkerCounts};
 use crate::documents::top::Total;
 use crate::failure::describe;
 
-/// One line a port, and the bound.
+/// Prints one line per port, and the limit on sleeps.
 ///
-/// `deferred` are each port's NAPIs whose interrupts are deferred.
+/// `deferred` holds, for each port, the NAPI instances whose interrupts are deferred.
 pub fn start(ports: &[PortReport], deferred: &[Vec<u32>], mode: Mode) -> Vec<String> {
     let mut lines: Vec<String> = ports.iter().zip(deferred).map(|(report, napis)| port(report, napis)).collect();
     if let Mode::Adaptive(config) = mode {
         lines.push(match config.loss {
             Some(bound) => format!(
-                "no timed sleep is longer than {}: {} descriptors at {}",
+                "no timed sleep exceeds {}, in which {} descriptors fill at {}",
                 bound.longest_absence(),
                 bound.descriptors,
                 bound.peak
             ),
-            None => "no bound against loss: these ports cannot lose frames".to_owned(),
+            None => "no limit on sleeps: these ports cannot lose frames".to_owned(),
         });
     }
     lines
@@ -38,8 +38,8 @@ pub fn start(ports: &[PortReport], deferred: &[Vec<u32>], mode: Mode) -> Vec<Str
 
 fn port(report: &PortReport, deferred: &[u32]) -> String {
     let mut line = match &report.kind {
-        PortKind::Memory => format!("{}: endless frames from memory", report.name),
-        PortKind::Pcap => format!("{}: frames from the file", report.name),
+        PortKind::Memory => format!("{}: frames from memory, without end", report.name),
+        PortKind::Pcap => format!("{}: frames from a capture file", report.name),
         PortKind::AfXdp { zero_copy, queues, .. } => {
             let document = Port::of(report, deferred);
             let mode = document.xdp_mode.unwrap_or_default();
@@ -47,34 +47,34 @@ fn port(report: &PortReport, deferred: &[u32]) -> String {
             let queues: Vec<String> = queues.iter().map(ToString::to_string).collect();
             let deferred = match deferred.len() {
                 0 => String::new(),
-                n => format!(", interrupts of {n} NAPI(s) deferred"),
+                n => format!(", interrupts of {n} NAPI instance(s) deferred"),
             };
             format!("{}: queue {}, {mode} XDP, {copy}{deferred}", report.name, queues.join(","))
         }
     };
     if let Some(peak) = report.peak {
-        line.push_str(&format!(", at most {} a queue", peak.rate));
+        line.push_str(&format!(", at most {} per queue", peak.rate));
         line.push_str(match peak.from {
             PeakRateSource::Given => " (--peak-rate)",
             PeakRateSource::LineRate => " (line rate)",
-            PeakRateSource::Assumed => " (10 Gbit/s assumed: the driver states no speed; see --peak-rate)",
+            PeakRateSource::Assumed => " (assuming 10 Gbit/s, as the driver reports no speed; see --peak-rate)",
         });
     }
     line
 }
 
-/// One for each port whose busy polling turned out to have no effect.
+/// One warning per port on which busy polling has no effect.
 pub fn busy_poll_warnings(snapshots: &[Snapshot]) -> Vec<String> {
     let ports = snapshots.iter().flat_map(|snapshot| &snapshot.counts.ports);
     let mut names: Vec<&str> = ports.filter(|port| port.busy_poll == Some(false)).map(|p| p.name.as_str()).collect();
     names.dedup();
     let warning = |name| {
-        format!("busy polling has no effect on {name}: its sockets belong to no NAPI. Leave --busy-poll out there")
+        format!("busy polling has no effect on {name}, because its sockets have no NAPI instance; omit --busy-poll")
     };
     names.into_iter().map(warning).collect()
 }
 
-/// The document of an instance that could not start.
+/// Builds the document of an instance that could not start.
 pub fn not_started(meaning: &Meaning, error: String) -> Document {
     Document {
         apus: VERSION.to_owned(),
@@ -91,9 +91,9 @@ pub fn not_started(meaning: &Meaning, error: String) -> Document {
     }
 }
 
-/// The document of one that ran.
+/// Builds the document of an instance that ran.
 ///
-/// `ports` has the reports, and each port's NAPIs whose interrupts were deferred.
+/// `ports` holds the report of each port, and its NAPI instances whose interrupts were deferred.
 pub fn document(
     meaning: &Meaning,
     (ports, deferred): (&[PortReport], &[Vec<u32>]),
@@ -115,7 +115,11 @@ pub fn document(
         if let Some((path, meter)) = &wrapper.capture
             && meter.missed() > 0
         {
-            warnings.push(format!("{}: {} frames are missing, the disk was too slow", path.display(), meter.missed()));
+            warnings.push(format!(
+                "{}: {} frames are missing, because the disk was too slow",
+                path.display(),
+                meter.missed()
+            ));
         }
     }
     Document {
@@ -151,7 +155,7 @@ fn text(error: &Error) -> String {
     }
 }
 
-/// A few lines a worker.
+/// Prints a few lines per worker.
 pub fn summary(document: &Document, out: &mut impl Write) -> io::Result<()> {
     let config = &document.config;
     let goal = config.goal.as_ref().map(|goal| format!(" {goal}")).unwrap_or_default();
@@ -165,7 +169,10 @@ pub fn summary(document: &Document, out: &mut impl Write) -> io::Result<()> {
         let total = &counts.total;
         writeln!(out, "  received  {} frames, sent {}{}", total.received_frames, total.sent_frames, drops(total))?;
         if !counts.accounted {
-            writeln!(out, "  NOT ACCOUNTED: received is not sent + dropped; this is a bug in Apus, please report it")?;
+            writeln!(
+                out,
+                "  MISCOUNTED: received differs from sent + dropped; this is a bug in Apus, please report it"
+            )?;
         }
         for device in &counts.devices {
             let lost = [
@@ -197,7 +204,7 @@ pub fn summary(document: &Document, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "  because   {}", reasons.join(", "))?;
         if total.gaps > 0 {
             let time = Nanos::from_nanos(total.gap_time_ns);
-            writeln!(out, "  the host took the CPU {} times, {time} in all", total.gaps)?;
+            writeln!(out, "  stopped   {} times by the host, for {time} in total", total.gaps)?;
         }
     }
     for warning in &document.warnings {
@@ -214,7 +221,7 @@ fn drops(total: &Total) -> String {
 
 fn quantiles(times: &Distribution) -> String {
     if times.count == 0 {
-        return "not known: the frames carry no time of arrival".to_owned();
+        return "unknown: the frames carry no arrival time".to_owned();
     }
     let known = [("p50", times.p50_ns), ("p99", times.p99_ns), ("p99.9", times.p99_9_ns), ("max", times.max_ns)];
     let known: Vec<String> =

@@ -12,7 +12,7 @@ use crate::documents::VERSION;
 use crate::documents::sim::{COMPARE, Case, CompareDocument};
 use crate::terminal;
 
-/// Simulates all of them, each on a thread of its own, and prints them side by side.
+/// Runs `apus sim compare`: simulates all scenarios, each on its own thread.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     // All are read before any is simulated: what is wrong with the last one shows at once.
     let read_all = typed.scenarios.iter().map(|path| {
@@ -29,7 +29,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let status = status(&cases);
     let document = CompareDocument { apus: VERSION.to_owned(), schema: COMPARE.to_owned(), cases };
     if let Some(path) = &typed.output {
-        let results = serde_json::to_value(&document).context("write the document")?;
+        let results = serde_json::to_value(&document).context("cannot write the document")?;
         tester::report::write(&report::of_cases(&document.cases, results), path)?;
     }
     if typed.json {
@@ -41,6 +41,6 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     if let Some(path) = &typed.output {
         writeln!(out, "report: {}", path.display())?;
     }
-    out.flush().context("write the results")?;
+    out.flush().context("cannot write the results")?;
     Ok(status)
 }

@@ -16,7 +16,7 @@ use crate::Failure;
 use crate::documents::sim::Case;
 use crate::terminal::{self, clean};
 
-/// The columns of a sweep over `keys`.
+/// Column names of a sweep over `keys`.
 pub fn head(keys: &[&str]) -> Vec<String> {
     let mut head = vec!["case".to_owned()];
     head.extend(keys.iter().map(|key| (*key).to_owned()));
@@ -44,7 +44,7 @@ pub fn head(keys: &[&str]) -> Vec<String> {
     head
 }
 
-/// A case's row.
+/// Formats the row of a case.
 pub fn row(number: &str, keys: &[&str], case: &Case) -> Vec<String> {
     let known = |value: Option<u64>| value.map_or_else(String::new, |value| value.to_string());
     let of_cores = |count: fn(&crate::documents::sim::Core) -> u64| case.cores.iter().map(count).sum::<u64>();
@@ -78,7 +78,7 @@ pub fn row(number: &str, keys: &[&str], case: &Case) -> Vec<String> {
     row
 }
 
-/// The mean time for which a queue that threads share was left alone, over all such queues.
+/// Mean time for which no thread served a shared queue, over all such queues; empty without one.
 fn vacation(case: &Case) -> Option<u64> {
     let shared = || case.queues.iter().filter_map(|queue| queue.shared);
     let all: u64 = shared().map(|shared| shared.cycles).sum();
@@ -95,20 +95,20 @@ pub fn write_line(out: &mut impl Write, cells: &[String]) -> io::Result<()> {
     writeln!(out, "{}", clean(&quoted.collect::<Vec<_>>().join(",")))
 }
 
-/// Writes a whole table, in place of what is there.
+/// Writes a whole table, replacing an existing file.
 pub fn write_file(path: &Path, head: &[String], rows: &[Vec<String>]) -> Result<(), Failure> {
     let mut text = Vec::new();
     let written = write_line(&mut text, head).and_then(|()| rows.iter().try_for_each(|row| write_line(&mut text, row)));
     written.and_then(|()| terminal::file(path, &String::from_utf8_lossy(&text))).map_err(|error| {
-        Failure::lacking(format!("write {}", path.display()), error.to_string(), "name another file with -o")
+        Failure::lacking(format!("cannot write {}", path.display()), error.to_string(), "choose another file with -o")
     })
 }
 
-/// A file that grows by a row a case.
+/// A CSV file that grows by one row per case.
 pub struct Kept {
     file: File,
     name: String,
-    /// The rows that are there, by the numbers of their cases.
+    /// The rows already in the file, by case number.
     pub rows: BTreeMap<String, Vec<String>>,
 }
 
@@ -117,7 +117,7 @@ impl Kept {
     pub fn open(path: &Path, head: &[String], cases: &[String]) -> Result<Self, Failure> {
         let name = path.display().to_string();
         let lacking = |error: io::Error| {
-            Failure::lacking(format!("write {name}"), error.to_string(), "name another file with -o")
+            Failure::lacking(format!("cannot write {name}"), error.to_string(), "choose another file with -o")
         };
         let mut line = Vec::new();
         write_line(&mut line, head).map_err(lacking)?;
@@ -126,28 +126,32 @@ impl Kept {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             Err(error) => {
-                return Err(Failure::wrong(format!("read {name}"), error.to_string(), "name another file with -o"));
+                return Err(Failure::wrong(
+                    format!("cannot read {name}"),
+                    error.to_string(),
+                    "choose another file with -o",
+                ));
             }
         };
         // A row without its end is one that was being written when the program ended.
         let whole = old.rfind('\n').map_or("", |end| &old[..=end]);
         let other = |why: &str| {
-            let fix = "name another file with -o, or move this one away";
-            Failure::wrong(format!("go on with {name}"), why.to_owned(), fix)
+            let fix = "choose another file with -o, or move this one away";
+            Failure::wrong(format!("cannot continue {name}"), why.to_owned(), fix)
         };
         let rows = if whole.is_empty() {
             if !old.is_empty() && !first.starts_with(&old) {
-                return Err(other("it is no sweep's file"));
+                return Err(other("it was not written by apus sim sweep"));
             }
             BTreeMap::new()
         } else {
             let rows =
-                whole.strip_prefix(first.as_str()).ok_or_else(|| other("its columns are those of another sweep"))?;
+                whole.strip_prefix(first.as_str()).ok_or_else(|| other("its columns belong to another sweep"))?;
             by_number(rows)
         };
         if rows.keys().any(|number| !cases.contains(number)) {
             return Err(other(
-                "it holds cases that are not of this sweep: another scenario, other values or another version",
+                "it contains cases of another sweep (a different scenario, different values or another version of Apus)",
             ));
         }
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(lacking)?;
@@ -160,16 +164,20 @@ impl Kept {
         Ok(kept)
     }
 
-    /// Adds a row, in one piece.
+    /// Appends a row with a single write.
     pub fn write(&mut self, cells: &[String]) -> Result<(), Failure> {
         let mut line = Vec::new();
         write_line(&mut line, cells).and_then(|()| self.file.write_all(&line)).map_err(|error| {
-            Failure::lacking(format!("write {}", self.name), error.to_string(), "make room, and start again")
+            Failure::lacking(
+                format!("cannot write {}", self.name),
+                error.to_string(),
+                "free some disk space, and run the same command again",
+            )
         })
     }
 }
 
-/// The rows by their first cells. What is no row ends them: the file is then not one of ours.
+/// Parses rows by their first cell. A line that is not a row ends parsing: the file is then not one of a sweep.
 fn by_number(rows: &str) -> BTreeMap<String, Vec<String>> {
     let reader = ::csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(rows.as_bytes());
     let rows = reader.into_records().map_while(Result::ok);

@@ -17,10 +17,10 @@ use crate::documents::figures::Document;
 use crate::terminal::{Clean, Style};
 use crate::{Failure, Status, terminal};
 
-/// Makes the figures, and says them.
+/// Runs `apus sim figures`.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let figures = make(typed).map_err(|error| {
-        Failure::wrong("make the figures", error.to_string(), "report this: the program is at fault")
+        Failure::wrong("cannot compute the figures", error.to_string(), "this is a bug in Apus, please report it")
     })?;
     if let Some(path) = &typed.output {
         tester::report::write(&report(typed.seed, &figures)?, path)?;
@@ -34,11 +34,11 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     if let Some(path) = &typed.output {
         writeln!(out, "report: {}", path.display())?;
     }
-    out.flush().context("write the table")?;
+    out.flush().context("cannot write the table")?;
     Ok(Status::Good)
 }
 
-/// Makes them, each on a thread of its own.
+/// Computes the figures, each on its own thread.
 fn make(typed: &Typed) -> Result<Vec<Figure>, FigureError> {
     // In the documents' order, and each once, however they were typed.
     let wanted = sim::figures::ids().filter(|id| typed.figures.is_empty() || typed.figures.contains(id));
@@ -50,9 +50,10 @@ fn make(typed: &Typed) -> Result<Vec<Figure>, FigureError> {
 }
 
 const HEADINGS: [&str; 8] = ["CASE", "QUANTITY", "DOCUMENT", "APUS", "DEVIATION", "NULL MODEL", "FROM", ""];
-const SENSITIVITY: [&str; 8] = ["PARAMETER", "VALUE", "TURNED BY", "MOVES", "AGREE", "", "STANDING", "MOST, THE ROW"];
+const SENSITIVITY: [&str; 8] =
+    ["PARAMETER", "VALUE", "CHANGED BY", "MOVES", "AGREE", "", "STANDING", "MOST-CHANGED ROW"];
 
-/// All of it as text: a table a figure, what has to be explained below it.
+/// Renders all figures as text: one table per figure, with explanations below it.
 fn render(out: &mut Clean<impl Write>, figures: &[Figure], inputs: bool) -> io::Result<()> {
     for figure in figures {
         out.styled(Style::Bold, &format!("{}  {}", figure.id, figure.title))?;
@@ -106,7 +107,8 @@ fn render(out: &mut Clean<impl Write>, figures: &[Figure], inputs: bool) -> io::
         }
         writeln!(out)?;
     }
-    let inputs_hint = if inputs { "" } else { " The inputs, each with its source: --inputs, --json, -o FILE." };
+    let inputs_hint =
+        if inputs { "" } else { " For the inputs, each with its source, use --inputs, --json or -o FILE." };
     writeln!(out, "{}", wrapped(&format!("{}{inputs_hint}", told(Tally::of(figures))), 0))
 }
 
@@ -134,7 +136,8 @@ fn line(row: &Row, note: Option<usize>) -> [String; 8] {
     ]
 }
 
-/// How many of a figure's simulated numbers agree, and of its null model's; `None` without any to compare.
+/// Counts how many simulated numbers of a figure agree, and how many of its null model; `None` if there is nothing to
+/// compare.
 fn agreement(figure: &Figure) -> Option<String> {
     let Tally { simulated, null, .. } = Tally::of([figure]);
     let rule = figure.null_model.filter(|_| simulated.compared > 0)?;
@@ -145,7 +148,7 @@ fn share(Share { agree, compared }: Share) -> String {
     format!("{agree} of {compared}")
 }
 
-/// Two lines of the table of sensitivity: turned down, and up.
+/// Two lines of the sensitivity table: the parameter lowered, and raised.
 fn turned(said: &Sensitivity) -> [[String; 8]; 2] {
     let line = |sign: char, shift: &Shift| {
         [
@@ -165,7 +168,7 @@ fn turned(said: &Sensitivity) -> [[String; 8]; 2] {
     [line('−', &said.down), up]
 }
 
-/// A value without what is said to it after a comma.
+/// The part of a value before the first comma.
 fn short(value: &str) -> String {
     value.split(", of").next().unwrap_or(value).to_owned()
 }
@@ -180,7 +183,7 @@ fn theirs(theirs: Theirs) -> String {
     }
 }
 
-/// Three digits or so; whole numbers from 1000 on.
+/// Formats a number with about three digits; whole numbers from 1000.
 fn number(value: f64) -> String {
     match value.abs() {
         a if a >= 100.0 => format!("{value:.0}"),
@@ -190,7 +193,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// Columns as wide as their widest cell: text to the left, numbers to the right.
+/// Aligns columns at the width of their widest cell: text left, numbers right.
 fn aligned(lines: &[[String; 8]]) -> Vec<String> {
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; 8] = std::array::from_fn(width);
@@ -204,7 +207,7 @@ fn aligned(lines: &[[String; 8]]) -> Vec<String> {
         .collect()
 }
 
-/// Text in lines of at most 110 characters, the first `indent` from the edge.
+/// Wraps text at 110 characters, with the first `indent` columns empty.
 fn wrapped(text: &str, indent: usize) -> String {
     const WIDTH: usize = 110;
     let margin = " ".repeat(indent);
@@ -227,9 +230,9 @@ fn told(tally: Tally) -> String {
     let Tally { simulated, null, arithmetic, assumption, calibrated, not_compared } = tally;
     format!(
         "Simulated: {} agree with the document (averages, rates and powers within {TYPICAL_PERCENT:.0} %, minima and maxima \
-         within a factor of {EXTREME_FACTOR:.0}, bounds as stated). The null models, one-line rules, get {} of the same \
-         numbers right. Arithmetic: {} agree. Assumption: {}. Not counted: {calibrated} calibrated, {not_compared} without a \
-         number in the document or in Apus.",
+         within a factor of {EXTREME_FACTOR:.0}, bounds as stated). The null models, one-line rules, predict {} of the \
+         same numbers. Arithmetic: {} agree. Assumption: {}. Not counted: {calibrated} calibrated, {not_compared} without \
+         a number in the document or in Apus.",
         share(simulated),
         share(null),
         share(arithmetic),
@@ -237,7 +240,7 @@ fn told(tally: Tally) -> String {
     )
 }
 
-/// The report: for each figure its plots, its numbers, its inputs.
+/// Builds the report: plots, numbers and inputs of each figure.
 fn report(seed: u64, figures: &[Figure]) -> anyhow::Result<Report> {
     let mut sections = Vec::new();
     for figure in figures {
@@ -251,21 +254,19 @@ fn report(seed: u64, figures: &[Figure]) -> anyhow::Result<Report> {
         sections.push(Section::Table(inputs(figure)));
     }
     Ok(Report {
-        title: "Apus: the figures of the source documents, and what the simulator says".into(),
+        title: "Apus: published figures compared with the simulator".into(),
         lead: told(Tally::of(figures)),
         host: Vec::new(),
         conditions: vec![Fact::new("Seed", seed.to_string()), Fact::new("Figures", figures.len().to_string())],
         notes: vec![
-            "Everything here is modelled: nothing was measured for this report.".into(),
-            "Inputs are parameters of hardware and method, each with its source; “recalled” means that the document was \
-             cited from memory and not read again, “estimate” that no document was found."
+            "All numbers are simulated; nothing was measured for this report.".into(),
+            "Inputs are parameters of the hardware and of the method, each with its source. “Recalled” means that the document was cited from memory; “estimate” means that no document was found."
                 .into(),
-            "Simulated numbers are predictions; arithmetic follows from the inputs in one line; an assumption was chosen \
-             because the document states none; a calibrated number agrees by construction and says nothing."
+            "Simulated numbers are predictions. Arithmetic follows from the inputs in one line. An assumption was chosen because the document states no value. A calibrated number agrees by construction, so it proves nothing."
                 .into(),
         ],
         sections,
-        results: serde_json::to_value(Document::new(seed, figures)).context("write the document")?,
+        results: serde_json::to_value(Document::new(seed, figures)).context("cannot write the document")?,
     })
 }
 
@@ -307,7 +308,7 @@ fn numbers(figure: &Figure) -> Table {
         let exact = |value| Cell::Number(Estimate::exact(value));
         let document = match row.theirs {
             Theirs::Value(value) => exact(value),
-            Theirs::Nothing => Cell::Unknown("the document shows no number".into()),
+            Theirs::Nothing => Cell::Unknown("the document has no number".into()),
             range => text(&theirs(range)),
         };
         let mark = match (row.verdict(), row.theirs, row.kind) {
@@ -322,7 +323,7 @@ fn numbers(figure: &Figure) -> Table {
             document,
             row.modelled.map_or_else(|| Cell::Unknown("not modelled".into()), exact),
             row.deviation_percent().map_or_else(|| Cell::Unknown("nothing to compare".into()), exact),
-            row.null.map_or_else(|| Cell::Unknown("the null model says nothing".into()), exact),
+            row.null.map_or_else(|| Cell::Unknown("the null model has no prediction".into()), exact),
             text(row.role.name()),
             text(&format!("{mark}{}", row.explanation.as_deref().unwrap_or_default())),
         ]
@@ -346,10 +347,9 @@ fn sensitivity(figure: &Figure) -> Table {
     Table {
         title: format!("{}: sensitivity", figure.id),
         caption:
-            "How the rows change if one parameter changes: the row that moves most, and how many rows agree then, \
-                  calibrated ones included."
+            "How the rows change if one parameter changes: the row that changes most, and how many rows then agree, including calibrated ones."
                 .into(),
-        columns: ["parameter", "value", "turned by", "moves", "agree", "standing", "most, the row"]
+        columns: ["parameter", "value", "changed by", "moves", "agree", "standing", "most-changed row"]
             .map(|name| Column::new(name, ""))
             .into(),
         rows: rows.map(|line| shown(line).map(|(_, text)| Cell::Text(text)).collect()).collect(),

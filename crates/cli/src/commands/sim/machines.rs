@@ -13,7 +13,7 @@ use crate::documents::VERSION;
 use crate::documents::machines::{Document, MACHINES, Shown};
 use crate::{Failure, Status, terminal};
 
-/// Lists them all, or shows one.
+/// Runs `apus sim machines`.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let (machines, whole) = match &typed.name {
         Some(name) => (vec![read(name)?], true),
@@ -31,15 +31,19 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     };
     let mut out = terminal::out();
     out.write_all(said.as_bytes())?;
-    out.flush().context("write the machines")?;
+    out.flush().context("cannot write the machines")?;
     Ok(Status::Good)
 }
 
-/// The machine, and its file's text.
+/// Reads a machine and the text of its file.
 fn read(name: &str) -> Result<(Machine, String), Failure> {
     let text = if name.ends_with(".toml") {
         fs::read_to_string(name).map_err(|error| {
-            Failure::wrong(format!("read the machine {name}"), error.to_string(), "name a TOML file of a machine")
+            Failure::wrong(
+                format!("cannot read the machine {name}"),
+                error.to_string(),
+                "give a TOML file that describes a machine",
+            )
         })?
     } else {
         Machine::text(name).unwrap_or_default().to_owned()
@@ -48,12 +52,12 @@ fn read(name: &str) -> Result<(Machine, String), Failure> {
     Ok((found.map_err(|error| failure(name, &error))?, text))
 }
 
-/// What is wrong with a machine, in the words of its own file if it is that.
+/// Turns an error in a machine into a message; one in the user's own file keeps its line and key.
 fn failure(name: &str, error: &MachineError) -> Failure {
     let what = format!("read the machine {name}");
     match error.in_file() {
         Some(error) => Failure::wrong(what, format!("{}: {}", error.place, error.what), error.fix),
-        None => Failure::wrong(what, error.to_string(), "name one of them: apus sim machines lists them"),
+        None => Failure::wrong(what, error.to_string(), "choose one that apus sim machines lists"),
     }
 }
 
@@ -67,9 +71,9 @@ fn all<'a>(machines: impl Iterator<Item = &'a Machine>) -> String {
         };
         let _ = writeln!(text, "{:<22}{has:<12}{}", machine.name, machine.description);
     }
-    text.push_str("\nA scenario names a processor (machine = \"NAME\") and a NIC (nic = \"NAME\"), or a file of your own: FILE.toml.\n");
+    text.push_str("\nA scenario names a processor (machine = \"NAME\") and a NIC (nic = \"NAME\"); a NAME can also be your own FILE.toml.\n");
     text.push_str(
-        "apus sim machines NAME shows each value with its source; --toml prints the file, as a start for your own.\n",
+        "apus sim machines NAME shows each value with its source; --toml prints the file, to start your own from.\n",
     );
     text
 }

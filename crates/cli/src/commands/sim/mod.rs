@@ -17,7 +17,7 @@ use crate::Status;
 use crate::args::sim::Sim;
 use crate::documents::sim::Case;
 
-/// Does what was typed.
+/// Runs `apus sim`.
 pub fn run(typed: &Sim) -> anyhow::Result<Status> {
     match typed {
         Sim::Run(typed) => run::run(typed),
@@ -29,7 +29,7 @@ pub fn run(typed: &Sim) -> anyhow::Result<Status> {
     }
 }
 
-/// A goal that was not held, or of which too few packets could tell, is a finding.
+/// The exit status: 1 if any goal was missed or could not be judged.
 fn status<'a>(cases: impl IntoIterator<Item = &'a Case>) -> Status {
     let held = |case: &Case| case.goal.as_ref().is_none_or(|goal| goal.held == Some(true));
     if cases.into_iter().all(held) { Status::Good } else { Status::Findings }

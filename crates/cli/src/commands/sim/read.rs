@@ -12,9 +12,9 @@ use sim::world;
 use crate::Failure;
 use crate::documents::sim::Case;
 
-/// A scenario's file, with what it names, read once.
+/// A scenario file, and the files that it names, each read once.
 pub struct Source {
-    /// As it was typed.
+    /// The path as typed.
     pub path: PathBuf,
     text: String,
 }
@@ -23,13 +23,17 @@ impl Source {
     /// Reads the file.
     pub fn open(path: &Path) -> Result<Self, Failure> {
         let text = fs::read_to_string(path).map_err(|error| {
-            Failure::wrong(format!("read {}", path.display()), error.to_string(), "name a TOML file of a scenario")
+            Failure::wrong(
+                format!("cannot read {}", path.display()),
+                error.to_string(),
+                "give a TOML file with a scenario",
+            )
         })?;
         Ok(Self { path: path.into(), text })
     }
 
-    /// Reads the scenario, with `instead` in place of what it says. The files that it names are looked for
-    /// beside it, and their octets go through `seen`.
+    /// Parses the scenario, with the values of `instead` replacing its own. Files that it names are looked up next to
+    /// it, and their bytes pass through `seen`.
     pub fn scenario(&self, instead: &[Override], seen: &mut dyn FnMut(&[u8])) -> Result<Scenario, Failure> {
         seen(self.text.as_bytes());
         let folder = self.path.parent().unwrap_or(Path::new(""));
@@ -46,25 +50,33 @@ impl Source {
 fn of_scenario(name: &str, error: &strict::Error) -> Failure {
     // What is wrong in a machine's file is told as that.
     let what = match &error.place {
-        Place::Line { file, .. } if file != name => format!("read the machine {file}, which {name} names"),
-        _ => format!("read the scenario {name}"),
+        Place::Line { file, .. } if file != name => format!("cannot read the machine {file}, which {name} uses"),
+        _ => format!("cannot read the scenario {name}"),
     };
     Failure::wrong(what, format!("{}: {}", error.place, error.what), error.fix.clone())
 }
 
-/// Simulates `scenario`; `instead` is what stood in for what it says.
+/// Simulates `scenario`; `instead` is kept for the document only.
 pub fn simulate(scenario: &Scenario, instead: &[Override], seed: Option<u64>) -> Result<Case, Failure> {
     let outcome = world::run(scenario, seed).map_err(|error: ModelError| {
-        Failure::wrong(format!("simulate {}", scenario.name), error.to_string(), "name another machine or setting")
+        Failure::wrong(
+            format!("cannot simulate {}", scenario.name),
+            error.to_string(),
+            "change the machine or the setting named above",
+        )
     })?;
     if outcome.unsound > 0 {
-        let why = format!("the terms of {} delays are more than the delay", outcome.unsound);
-        return Err(Failure::wrong(format!("simulate {}", scenario.name), why, "report this: the program is at fault"));
+        let why = format!("the parts of {} delays add up to more than the delay", outcome.unsound);
+        return Err(Failure::wrong(
+            format!("cannot simulate {}", scenario.name),
+            why,
+            "this is a bug in Apus, please report it",
+        ));
     }
     Ok(Case::new(scenario, pairs(instead), &outcome))
 }
 
-/// Overrides by their keys; a later one wins, as it does in the scenario.
+/// Overrides by key; a later one wins, as in the scenario.
 pub fn pairs(instead: &[Override]) -> BTreeMap<String, String> {
     instead.iter().map(|replaced| (replaced.key.clone(), replaced.value.clone())).collect()
 }

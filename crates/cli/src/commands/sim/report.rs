@@ -10,7 +10,7 @@ use units::{Nanos, Quantile};
 use super::say;
 use crate::documents::sim::Case;
 
-/// The report of one case or several; `results` is the document that they stand in.
+/// Builds the report of one or several cases; `results` is the JSON document to embed.
 pub fn of_cases(cases: &[Case], results: serde_json::Value) -> Report {
     let mut sections = vec![Section::Table(numbers(cases))];
     if cases.len() > 1 {
@@ -36,10 +36,9 @@ pub fn of_cases(cases: &[Case], results: serde_json::Value) -> Report {
             })
             .collect(),
         notes: vec![
-            "Everything here is modelled: nothing was measured for this report. The machines' files say where each \
-             parameter is from."
+            "All numbers are simulated; nothing was measured for this report. The machine files give the source of each parameter."
                 .into(),
-            "A quantile is shown only if there are enough packets for its 95 % confidence interval.".into(),
+            "A quantile is shown only if there were enough packets for its 95 % confidence interval.".into(),
         ],
         sections,
         results,
@@ -53,7 +52,7 @@ fn lead(cases: &[Case]) -> String {
         return "No goal was set.".into();
     }
     let (held, missed, unknown) = (held(Some(true)), held(Some(false)), held(None));
-    format!("Of {goals} goals {held} were held and {missed} missed; of {unknown} too few packets could tell.")
+    format!("Of {goals} goals, {held} were met and {missed} missed; {unknown} had too few packets to decide.")
 }
 
 fn exact(value: f64) -> Cell {
@@ -82,15 +81,16 @@ fn numbers(cases: &[Case]) -> Table {
         let a_second = |count: u64| exact(count as f64 * 1e9 / case.duration_ns as f64);
         let lost: u64 = case.frames.dropped.values().sum();
         let loss = match case.frames.offered {
-            0 => Cell::Unknown("no packet came".into()),
+            0 => Cell::Unknown("no packet arrived".into()),
             offered => exact(lost as f64 * 100.0 / offered as f64),
         };
-        let quantile =
-            |quantile| micros(case.latency.quantile(quantile), &format!("{} packets are too few", case.latency.count));
+        let quantile = |quantile| {
+            micros(case.latency.quantile(quantile), &format!("{} packets are too few to judge", case.latency.count))
+        };
         let goal = case.goal.as_ref().map_or_else(
             || "none".to_owned(),
             |goal| match goal.held {
-                Some(true) => format!("{} held", goal.latency),
+                Some(true) => format!("{} met", goal.latency),
                 Some(false) => format!("{} missed", goal.latency),
                 None => format!("{}: too few packets to tell", goal.latency),
             },
@@ -111,7 +111,7 @@ fn numbers(cases: &[Case]) -> Table {
     });
     Table {
         title: "Latency, loss and power".into(),
-        caption: "From a packet's last bit in to its answer's last bit out. Power is that of the machine's model."
+        caption: "Latency counts from the last bit of a packet received to the last bit of its answer sent. Power is computed by the machine model."
             .into(),
         columns: columns.map(|(quantity, unit)| Column::new(quantity, unit)).into(),
         rows: rows.collect(),
@@ -140,8 +140,8 @@ fn power_and_latency(cases: &[Case]) -> Scatter {
         })
     });
     Scatter {
-        title: "Latency beside power".into(),
-        caption: "Down and to the left is better. Cases with too few packets for p99 are left out.".into(),
+        title: "Latency against power".into(),
+        caption: "Lower and further left is better. Cases with too few packets for a p99 are left out.".into(),
         x: Axis::linear("power of the simulated cores", "W"),
         y: Axis::log("latency, p99", "us"),
         panels: vec![ScatterPanel { title: String::new(), points: points.collect(), goals: goals(cases) }],
@@ -160,8 +160,8 @@ fn delays(cases: &[Case]) -> Distribution {
         TailLine { series: say::name(case), all, clean: Vec::new() }
     });
     Distribution {
-        title: "How late, and how many".into(),
-        caption: "The share of packets that are later than each value.".into(),
+        title: "Latency distribution".into(),
+        caption: "Share of packets with a latency above each value.".into(),
         x: Axis::log("latency", "us"),
         panels: vec![DistributionPanel { title: String::new(), lines: lines.collect(), goals: goals(cases) }],
     }
@@ -180,7 +180,7 @@ fn budget(cases: &[Case]) -> Table {
     });
     Table {
         title: "The latency budget".into(),
-        caption: "The means add up to the mean latency; the p99 of the terms do not add up to anything.".into(),
+        caption: "The means of the parts add up to the mean latency; their p99 do not add up to the p99.".into(),
         columns,
         rows: rows.collect(),
     }
@@ -227,8 +227,8 @@ fn time_and_energy(cases: &[Case]) -> Table {
         })
     });
     Table {
-        title: "Where time and energy go".into(),
-        caption: "Of each simulated core.".into(),
+        title: "Time and energy by state".into(),
+        caption: "For each simulated core.".into(),
         columns: columns.map(|(quantity, unit)| Column::new(quantity, unit)).into(),
         rows: rows.collect(),
     }

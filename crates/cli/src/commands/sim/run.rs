@@ -12,7 +12,7 @@ use crate::documents::VERSION;
 use crate::documents::sim::{Least, RUN, RunDocument};
 use crate::terminal;
 
-/// Simulates, and says what came of it.
+/// Runs `apus sim run`.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let source = read::Source::open(&typed.scenario)?;
     let scenario = source.scenario(&typed.instead.set, &mut |_| {})?;
@@ -24,7 +24,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let status = status([&case]);
     let document = RunDocument { apus: VERSION.to_owned(), schema: RUN.to_owned(), case };
     if let Some(path) = &typed.output {
-        let results = serde_json::to_value(&document).context("write the document")?;
+        let results = serde_json::to_value(&document).context("cannot write the document")?;
         tester::report::write(&report::of_cases(std::slice::from_ref(&document.case), results), path)?;
     }
     if typed.json {
@@ -36,6 +36,6 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     if let Some(path) = &typed.output {
         writeln!(out, "report: {}", path.display())?;
     }
-    out.flush().context("write the result")?;
+    out.flush().context("cannot write the result")?;
     Ok(status)
 }

@@ -7,17 +7,17 @@ use units::{Nanos, Quantile};
 
 use crate::documents::sim::{Case, GoalDocument, Least};
 
-/// Quantiles that are shown.
+/// Quantiles shown in tables.
 const SHOWN: [Quantile; 4] = [Quantile::P50, Quantile::P99, Quantile::P99_9, Quantile::P99_99];
 
-/// One case, whole.
+/// Renders one case in full.
 pub fn one(case: &Case) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "{}", name(case));
     if let Some(description) = &case.description {
         let _ = writeln!(text, "{description}");
     }
-    let _ = writeln!(text, "modelled: {}, {}; {}", case.machine, case.nic, policies(case));
+    let _ = writeln!(text, "simulated: {}, {}; {}", case.machine, case.nic, policies(case));
     let window = Nanos::from_nanos(case.duration_ns);
     let _ = writeln!(text, "seed {}, {window} after {} of warm-up", case.seed, Nanos::from_nanos(case.warm_up_ns));
     let frames = &case.frames;
@@ -64,7 +64,7 @@ pub fn one(case: &Case) -> String {
         let [vacation, busy] = [shared.vacation_mean_ns, shared.busy_mean_ns].map(micros);
         let _ = writeln!(
             text,
-            "queue {number}  mean vacation {vacation} us, mean busy period {busy} us, {} cycles, lock found busy {} times",
+            "queue {number}  mean vacation {vacation} us, mean busy period {busy} us, {} cycles, lock taken {} times",
             shared.cycles, shared.refused
         );
     }
@@ -88,7 +88,7 @@ pub fn one(case: &Case) -> String {
     text
 }
 
-/// Several cases, a line each.
+/// Renders several cases, one line each.
 pub fn several(cases: &[Case]) -> String {
     const HEADINGS: [&str; 10] =
         ["CASE", "POLICIES", "OFFERED/s", "LOSS %", "p50 us", "p99 us", "p99.9 us", "MAX us", "CORES W", "GOAL"];
@@ -128,7 +128,7 @@ fn line(case: &Case) -> [String; 10] {
     ]
 }
 
-/// The file's name without its folder and ending, and what stood in for what it says.
+/// Label of a case: file name without folder and ending, and the replaced values.
 pub fn name(case: &Case) -> String {
     let file = case.scenario.rsplit('/').next().unwrap_or_default();
     let stem = file.strip_suffix(".toml").unwrap_or(file);
@@ -136,7 +136,7 @@ pub fn name(case: &Case) -> String {
     format!("{stem}{instead}")
 }
 
-/// Which policies were at work.
+/// Names the policies in use.
 pub fn policies(case: &Case) -> String {
     let wait = case.wait.as_deref().unwrap_or(&case.driver);
     let place = if case.virtual_machine { ", in a virtual machine" } else { "" };
@@ -153,11 +153,11 @@ fn held(goal: &GoalDocument) -> &'static str {
 
 fn verdict(goal: &GoalDocument) -> String {
     let GoalDocument { latency, packets, late, lost, .. } = goal;
-    let why = if goal.held.is_none() { ": too few packets to tell" } else { "" };
+    let why = if goal.held.is_none() { ": too few packets to judge" } else { "" };
     format!("{latency} {}{why} ({late} of {packets} packets late, {lost} of them lost)", held(goal))
 }
 
-/// What the cores draw beside the least that could hold the goal.
+/// Power of the cores, compared with the least that could meet the goal.
 fn least_possible(least: &Least, case: &Case) -> String {
     let milli = |microwatts: u64| format!("{:.3} W", microwatts as f64 / 1e6);
     let drawn = milli(case.power.cores_uw);
@@ -165,7 +165,7 @@ fn least_possible(least: &Least, case: &Case) -> String {
         (Some(bound), Some(multiple)) if case.goal.as_ref().is_some_and(|goal| goal.held != Some(false)) => {
             format!("cores {drawn}, {multiple:.2} x the least possible ({})", milli(bound))
         }
-        (Some(bound), _) => format!("cores {drawn}; holding the goal takes at least {}", milli(bound)),
+        (Some(bound), _) => format!("cores {drawn}; meeting the goal takes at least {}", milli(bound)),
         _ => {
             let why = least.unknown_because.as_deref().unwrap_or("it was not computed");
             format!("the least possible is unknown: {why}")
@@ -173,12 +173,12 @@ fn least_possible(least: &Least, case: &Case) -> String {
     }
 }
 
-/// Microseconds with three digits or so; `-` if not known.
+/// Microseconds with about three digits; `-` if unknown.
 pub fn micros(nanos: Option<u64>) -> String {
     nanos.map_or_else(|| "-".to_owned(), |nanos| rounded(nanos as f64 / 1e3))
 }
 
-/// Watts, the same.
+/// Watts with about three digits; `-` if unknown.
 pub fn watts(microwatts: u64) -> String {
     rounded(microwatts as f64 / 1e6)
 }

@@ -14,7 +14,7 @@ use units::{BitRate, Hertz, Nanos, PacketRate};
 
 use crate::documents::sim::{Combination, Statistics};
 
-/// The columns of a sweep's table that statistics are made of.
+/// Columns of a sweep for which statistics over the seeds are computed.
 fn columns() -> Vec<String> {
     let quantiles = REPORTED.map(|quantile| format!("latency_{}_ns", quantile.to_string().replace('.', "_")));
     let first = ["loss_ppm", "departed_pps", "latency_mean_ns"].map(str::to_owned);
@@ -23,17 +23,17 @@ fn columns() -> Vec<String> {
     first.into_iter().chain(quantiles).chain(rest).collect()
 }
 
-/// One combination: its values, and its seeds' rows.
+/// One combination of values, with the rows of its seeds.
 pub struct Group<'a> {
-    /// The varied keys and their values.
+    /// Varied keys and their values.
     pub values: Vec<(&'a str, &'a str)>,
-    /// A row a seed, with the columns of `head`.
+    /// One row per seed, with the columns of `head`.
     pub rows: Vec<&'a [String]>,
 }
 
 impl Group<'_> {
-    /// The numbers of this combination. A number that a seed does not know is not known of the combination either:
-    /// those that know it would be a choice.
+    /// Computes the statistics of one combination. If any seed lacks a number, the statistic is unknown: the
+    /// remaining seeds would be a biased choice.
     pub fn combination(&self, head: &[String]) -> Combination {
         let statistics = columns().into_iter().map(|name| {
             let at = head.iter().position(|column| *column == name);
@@ -55,7 +55,7 @@ fn statistics(values: &[f64]) -> Option<Statistics> {
     Some(Statistics { mean, mean_ci95, median, median_ci95 })
 }
 
-/// The head of the table of combinations.
+/// Column names of the table of combinations.
 pub fn head(keys: &[&str]) -> Vec<String> {
     let of = |name: &String| {
         ["mean", "mean_ci95_low", "mean_ci95_high", "median", "median_ci95_low", "median_ci95_high"]
@@ -65,7 +65,7 @@ pub fn head(keys: &[&str]) -> Vec<String> {
     keys.chain(["seeds".to_owned()]).chain(columns().iter().flat_map(of)).collect()
 }
 
-/// A combination's row.
+/// Formats the row of a combination.
 pub fn row(keys: &[&str], combination: &Combination) -> Vec<String> {
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.3}"));
     let mut row: Vec<String> =
@@ -82,7 +82,7 @@ pub fn row(keys: &[&str], combination: &Combination) -> Vec<String> {
     row
 }
 
-/// The columns that are plotted, what they are called, their unit, and what makes that of the column's.
+/// The plotted columns: column, title, unit, and the factor from the column to that unit.
 const PLOTTED: [(&str, &str, &str, f64); 5] = [
     ("latency_p50_ns", "latency, p50", "us", 1e-3),
     ("latency_p99_ns", "latency, p99", "us", 1e-3),
@@ -91,7 +91,7 @@ const PLOTTED: [(&str, &str, &str, f64); 5] = [
     ("loss_ppm", "loss", "ppm", 1.0),
 ];
 
-/// The report of a sweep.
+/// Builds the report of a sweep.
 pub fn report(scenario: &str, keys: &[&str], combinations: &[Combination], results: serde_json::Value) -> Report {
     let mut sections = vec![Section::Table(table(keys, combinations))];
     if let Some((key, axis)) = keys.iter().find_map(|key| Some((*key, numeric(key, combinations)?))) {
@@ -109,10 +109,8 @@ pub fn report(scenario: &str, keys: &[&str], combinations: &[Combination], resul
         host: Vec::new(),
         conditions: vec![Fact::new("scenario", scenario), Fact::new("varied", varied)],
         notes: vec![
-            "Everything here is modelled: nothing was measured for this report.".into(),
-            "Marks are means over the seeds, bars their 95 % confidence intervals: Student's t (Law, Simulation modeling and \
-             analysis, 4.5). Medians, with intervals between order statistics (Le Boudec, Performance evaluation, theorem 2.1), \
-             are in the embedded data and in the CSV file."
+            "All numbers are simulated; nothing was measured for this report.".into(),
+            "Marks are means over the seeds; bars are their 95 % confidence intervals by Student's t (Law, Simulation modeling and analysis, 4.5). Medians are in the embedded data and in the CSV file, with intervals between order statistics (Le Boudec, Performance evaluation, theorem 2.1)."
                 .into(),
         ],
         sections,
@@ -120,7 +118,7 @@ pub fn report(scenario: &str, keys: &[&str], combinations: &[Combination], resul
     }
 }
 
-/// What a combination's number comes to in a plot.
+/// The value of a combination in a plot, with its interval.
 fn estimate(combination: &Combination, column: &str, factor: f64) -> Option<Estimate> {
     let Statistics { mean, mean_ci95, .. } = combination.statistics.get(column).copied().flatten()?;
     Some(Estimate { value: mean * factor, interval: mean_ci95.map(|(low, high)| (low * factor, high * factor)) })
@@ -152,7 +150,7 @@ fn table(keys: &[&str], combinations: &[Combination]) -> Table {
     }
 }
 
-/// One number over a key whose values are numbers.
+/// Plots one quantity over a key with numeric values.
 fn over(
     key: &str,
     (unit, at): &(&'static str, Vec<f64>),
@@ -189,14 +187,15 @@ fn power_and_latency(combinations: &[Combination]) -> Scatter {
     });
     Scatter {
         title: "Latency and power".into(),
-        caption: "Down and to the left is better. Bars: 95 % confidence intervals of the means over the seeds.".into(),
+        caption: "Lower and further left is better. Bars: 95 % confidence intervals of the means over the seeds."
+            .into(),
         x: Axis::linear("power of the simulated cores", "W"),
         y: Axis::log("latency, p99", "us"),
         panels: vec![ScatterPanel { title: String::new(), points: points.collect(), goals: Vec::new() }],
     }
 }
 
-/// The values of `key` as numbers of one unit, if they are all that.
+/// The values of `key` as numbers in one unit; `None` if any is not a number.
 fn numeric(key: &str, combinations: &[Combination]) -> Option<(&'static str, Vec<f64>)> {
     type Read = fn(&str) -> Option<f64>;
     const KINDS: [(&str, Read); 6] = [
@@ -214,7 +213,7 @@ fn numeric(key: &str, combinations: &[Combination]) -> Option<(&'static str, Vec
     })
 }
 
-/// Combinations by their values, of rows in the order of a plan.
+/// Groups rows, in the order of the plan, by their values.
 pub fn groups<'a>(keys: &[&'a str], rows: &[(BTreeMap<&'a str, &'a str>, &'a [String])]) -> Vec<Group<'a>> {
     rows.chunk_by(|(a, _), (b, _)| a == b)
         .map(|rows| Group {

@@ -18,22 +18,22 @@ use crate::documents::VERSION;
 use crate::documents::sim::{Case, Combination, SWEEP, SweepDocument};
 use crate::{Failure, Status, terminal};
 
-/// How often a signal is looked for.
+/// Time between two checks for a signal.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// One combination of values.
+/// One combination of values to simulate.
 struct Planned {
-    /// A digest of all that its outcome is a function of.
+    /// Digest of everything that determines the outcome; identifies the case in the CSV file.
     number: String,
     scenario: Scenario,
     instead: Vec<Override>,
     seed: u64,
 }
 
-/// What a thread has to say.
+/// A message from a simulating thread.
 type Said = (usize, Result<Case, Failure>);
 
-/// Simulates what is not yet kept, and keeps it.
+/// Runs `apus sim sweep`: simulates the missing cases and keeps them.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     // Before any thread is started: they inherit what is held back.
     let signals = Signals::hold()?;
@@ -67,7 +67,9 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
                 waiting.insert(number, case?);
             }
             Err(mpsc::RecvTimeoutError::Timeout) => continue,
-            Err(mpsc::RecvTimeoutError::Disconnected) => anyhow::bail!("a thread ended before its case was done"),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                anyhow::bail!("a simulating thread ended early; this is a bug in Apus, please report it")
+            }
         }
         while let Some(case) = waiting.remove(&next) {
             let row = csv::row(&left[next].number, &keys, &case);
@@ -91,7 +93,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         combinations: combinations.clone(),
     };
     if let Some(path) = &typed.report {
-        let results = serde_json::to_value(document()).context("write the document")?;
+        let results = serde_json::to_value(document()).context("cannot write the document")?;
         let scenario = typed.scenario.display().to_string();
         tester::report::write(&seeds::report(&scenario, &keys, &combinations, results), path)?;
     }
@@ -111,7 +113,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
                 writeln!(out, "{}: {count} combinations, mean and median over {n} seeds", beside.display())?;
             }
             if interrupted {
-                writeln!(out, "interrupted: the same command goes on from there")?;
+                writeln!(out, "interrupted; run the same command again to continue")?;
             }
         }
         None if typed.seeds > 1 => {
@@ -129,7 +131,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         let said = format!("report: {}", path.display());
         if typed.output.is_some() { writeln!(out, "{said}")? } else { writeln!(terminal::err(), "{said}")? }
     }
-    out.flush().context("write the result")?;
+    out.flush().context("cannot write the result")?;
     Ok(if interrupted { Status::Findings } else { Status::Good })
 }
 
@@ -153,15 +155,15 @@ fn combinations(
     groups.iter().filter(|group| group.rows.len() as u64 == seeds).map(|group| group.combination(head)).collect()
 }
 
-/// All combinations, read and found good before any is simulated.
+/// Builds all combinations, and checks them before any is simulated.
 fn plan(typed: &Typed) -> Result<Vec<Planned>, Failure> {
-    /// More would be a slip of the pen.
+    /// More cases than this are taken for a typing mistake.
     const MOST: usize = 1_000_000;
     let source = read::Source::open(&typed.scenario)?;
     let combinations = typed.vary.iter().try_fold(typed.seeds as usize, |n, vary| n.checked_mul(vary.values.len()));
     if combinations.is_none_or(|n| n > MOST) {
-        let why = format!("there would be more than {MOST} cases");
-        return Err(Failure::wrong("make all combinations", why, "give fewer values, keys or seeds"));
+        let why = format!("there are more than {MOST} cases");
+        return Err(Failure::wrong("cannot simulate all combinations", why, "give fewer values, keys or seeds"));
     }
     if let Some(twice) = twice(&typed.vary) {
         let why = format!("{twice} is given twice");
@@ -170,7 +172,7 @@ fn plan(typed: &Typed) -> Result<Vec<Planned>, Failure> {
     for Vary { key, values } in &typed.vary {
         if let Some(twice) = repeated(values) {
             let why = format!("{key}={twice} is given twice");
-            return Err(Failure::wrong("--vary", why, "give each value once; several runs of one are --seeds"));
+            return Err(Failure::wrong("--vary", why, "give each value once; to repeat a case, use --seeds"));
         }
     }
     let mut plan = Vec::new();
@@ -194,13 +196,13 @@ fn twice(vary: &[Vary]) -> Option<&str> {
     repeated(vary.iter().map(|vary| vary.key.as_str()))
 }
 
-/// One that is there more than once.
+/// The first value that occurs twice, if any.
 fn repeated<T: Ord>(of: impl IntoIterator<Item = T>) -> Option<T> {
     let mut seen = BTreeSet::new();
     of.into_iter().find_map(|item| seen.replace(item))
 }
 
-/// One value of each key, the last key's fastest.
+/// All combinations with one value per key; the last key varies fastest.
 fn combined(vary: &[Vary]) -> Vec<Vec<Override>> {
     vary.iter().fold(vec![Vec::new()], |begun, vary| {
         let longer = |begun: &Vec<Override>, value: &String| {
@@ -212,7 +214,7 @@ fn combined(vary: &[Vary]) -> Vec<Vec<Override>> {
     })
 }
 
-/// Starts the threads. They end with the program, should it end before them.
+/// Starts the simulating threads. They end with the program.
 fn start(left: &Arc<Vec<Planned>>, jobs: Option<usize>) -> mpsc::Receiver<Said> {
     let jobs = jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
     let (say, said) = mpsc::channel();
@@ -233,7 +235,7 @@ fn start(left: &Arc<Vec<Planned>>, jobs: Option<usize>) -> mpsc::Receiver<Said> 
     said
 }
 
-/// FNV-1a, 64 bits (draft-eastlake-fnv): tells cases apart, and no more is asked of it.
+/// FNV-1a with 64 bits (draft-eastlake-fnv). It only needs to tell cases apart; it is not cryptographic.
 #[derive(Clone)]
 struct Digest(u64);
 
@@ -242,7 +244,7 @@ impl Digest {
         Self(0xcbf2_9ce4_8422_2325)
     }
 
-    /// Takes in a piece, and where it ends.
+    /// Adds a piece of text, with a separator.
     fn add(&mut self, octets: &[u8]) {
         for octet in octets.iter().chain(&(octets.len() as u64).to_le_bytes()) {
             self.0 = (self.0 ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01b3);
@@ -254,7 +256,7 @@ impl Digest {
     }
 }
 
-/// How far it is, on a terminal; nothing elsewhere.
+/// The progress bar; shown only on a terminal.
 pub(super) struct Progress {
     terminal: bool,
     total: usize,
@@ -263,12 +265,12 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Of `total` cases, `kept` are done already.
+    /// Starts at `kept` of `total` cases.
     pub(super) fn new(total: usize, kept: usize) -> Self {
         Self { terminal: terminal::err_is_terminal(), total, kept, shown: None }
     }
 
-    /// Of the cases that were left, `done` are done.
+    /// Shows `done` of the remaining cases.
     pub(super) fn show(&mut self, done: usize) {
         const WIDTH: usize = 30;
         let done = self.kept + done;
@@ -283,7 +285,7 @@ impl Progress {
         let _ = err.erase_line().and_then(|()| write!(err, "[{bar}] {done} of {} cases", self.total));
     }
 
-    /// Takes it off the screen.
+    /// Removes the bar from the screen.
     pub(super) fn clear(&self) {
         if self.terminal {
             let _ = terminal::err().erase_line();

@@ -35,15 +35,17 @@ pub(super) fn run(typed: &Top) -> anyhow::Result<Status> {
             print_json(&document)?;
         } else {
             let mut out = terminal::out();
-            out.write_all(table::render(&document).as_bytes()).and_then(|()| out.flush()).context("write the table")?;
+            out.write_all(table::render(&document).as_bytes())
+                .and_then(|()| out.flush())
+                .context("cannot write the table")?;
         }
         return Ok(Status::Good);
     }
     if !terminal::out_is_terminal() {
         return Err(Failure::wrong(
-            "show the live view",
+            "cannot show the live view",
             "the output is not a terminal",
-            "apus top --once prints a table, apus top --json a document",
+            "use apus top --once for a table, or apus top --json for JSON",
         )
         .into());
     }
@@ -53,9 +55,9 @@ pub(super) fn run(typed: &Top) -> anyhow::Result<Status> {
 
 fn not_running(name: &str) -> Failure {
     Failure::lacking(
-        format!("show instance {name:?}"),
+        format!("cannot show instance {name:?}"),
         "no running instance has that name",
-        "apus top --once lists those that run",
+        "apus top --once lists the running instances",
     )
 }
 
@@ -67,16 +69,16 @@ fn two_samples(sampler: &mut Sampler, interval: Nanos) -> Result<Document, live:
     sampler.sample()
 }
 
-/// The live view, until `q`, Ctrl-C or SIGTERM. The terminal is restored on every way out: `init`
-/// has set a panic hook that does so, too.
+/// Runs the live view until `q`, Ctrl-C or SIGTERM. The terminal is restored on every way out; `init` sets a panic
+/// hook for that.
 fn live(sampler: &mut Sampler, interval: Nanos) -> anyhow::Result<()> {
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&ended)).context("handle signals")?;
+        signal_hook::flag::register(signal, Arc::clone(&ended)).context("cannot handle signals")?;
     }
-    let mut terminal = ratatui::try_init().context("take over the terminal")?;
+    let mut terminal = ratatui::try_init().context("cannot take over the terminal")?;
     let result = live_on(&mut terminal, sampler, duration(interval), &ended);
-    ratatui::try_restore().context("restore the terminal")?;
+    ratatui::try_restore().context("cannot restore the terminal")?;
     result
 }
 
@@ -91,11 +93,11 @@ fn live_on(
     let mut document = sampler.sample()?;
     let mut due = Instant::now() + interval;
     while !ended.load(Ordering::Relaxed) {
-        terminal.draw(|frame| screen.draw(frame, &document)).context("draw")?;
+        terminal.draw(|frame| screen.draw(frame, &document)).context("cannot draw")?;
         // A signal ends the wait, so that `ended` is looked at soon.
         let wait = due.saturating_duration_since(Instant::now()).min(Duration::from_millis(250));
-        if event::poll(wait).context("read the terminal")? {
-            match event::read().context("read the terminal")? {
+        if event::poll(wait).context("cannot read the terminal")? {
+            match event::read().context("cannot read the terminal")? {
                 Event::Key(key) if key.kind == KeyEventKind::Press => {
                     if ends(key) {
                         break;

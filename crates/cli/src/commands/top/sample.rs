@@ -11,15 +11,15 @@ use crate::documents::VERSION;
 use crate::documents::named;
 use crate::documents::top::{Choice, Document, Instance, Leftover, Rate, SCHEMA, TimeShares, Total, Worker, ports};
 
-/// Reads all workers, and remembers what it read for the next time.
+/// Reads all workers, and keeps the last reading to compute rates.
 pub struct Sampler {
     root: PathBuf,
     filter: Option<String>,
-    /// By instance and worker.
+    /// The last reading, by instance and worker.
     before: BTreeMap<(String, u32), Sample>,
 }
 
-/// What one reading of a worker gave.
+/// One reading of a worker.
 pub struct Sample {
     pub snapshot: Snapshot,
     pub usage: Option<Usage>,
@@ -38,7 +38,7 @@ impl Sampler {
         &self.root
     }
 
-    /// What runs now; with rates for the workers that the last call saw too.
+    /// Reads the running instances. Workers that the last call also saw get rates.
     pub fn sample(&mut self) -> Result<Document, live::Error> {
         let (readers, leftovers) = telemetry::instances(&self.root)?;
         let mut now = BTreeMap::new();
@@ -75,7 +75,7 @@ fn instances(now: &Samples, before: &Samples) -> Vec<Instance> {
     instances
 }
 
-/// One worker; `before` gives it a rate if it is of the same life of the same worker.
+/// Builds one worker; `before` gives it rates if it is the same run of the same worker.
 pub fn worker(now: &Sample, before: Option<&Sample>) -> Worker {
     let (snapshot, id) = (&now.snapshot, &now.snapshot.identity);
     let same =
@@ -100,7 +100,7 @@ pub fn worker(now: &Sample, before: Option<&Sample>) -> Worker {
     }
 }
 
-/// `None` if no time lies between the samples.
+/// Rates between two samples; `None` if no time passed between them.
 fn rate(now: &Sample, before: &Sample) -> Option<Rate> {
     let interval = now.snapshot.taken.since(before.snapshot.taken).filter(|span| *span > Nanos::ZERO)?;
     let seconds = interval.as_nanos() as f64 / 1e9;
@@ -137,8 +137,8 @@ fn rate(now: &Sample, before: &Sample) -> Option<Rate> {
     })
 }
 
-/// A wait counts when it ends, so the times of an interval can add up to more than it: then they
-/// are shares of their sum.
+/// Shares of the time. A wait counts when it ends, so the times can add up to more than the interval; then they are
+/// shares of their sum.
 fn time_shares(counts: &Counts, interval: Nanos) -> TimeShares {
     let waits: Nanos = counts.waits.iter().fold(Nanos::ZERO, |sum, wait| sum + wait.time);
     let accounted = counts.busy + waits;

@@ -13,15 +13,15 @@ use ratatui::widgets::{Block, Paragraph, Wrap};
 use super::table::{choice, drops, lateness, megabits, mode, parts, per_second, percent, pps, state, time, why};
 use crate::documents::top::{Document, Instance, Rate, Worker};
 
-/// Whether colours are used. The marks of the time bar tell its parts apart without them.
+/// Whether to use colors. The marks of the time bar are also distinct without them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Palette {
     Colours,
-    /// NO_COLOR
+    /// No colors, as NO_COLOR asks.
     Plain,
 }
 
-/// The view's own state: how far it is scrolled.
+/// The scroll position of the view.
 pub struct Screen {
     palette: Palette,
     filter: Option<String>,
@@ -29,7 +29,7 @@ pub struct Screen {
     first: usize,
 }
 
-/// Lines of one worker, borders included.
+/// Lines per worker, including borders.
 const PANEL: u16 = 10;
 
 impl Screen {
@@ -37,7 +37,7 @@ impl Screen {
         Self { palette, filter: filter.map(str::to_owned), root: root.to_owned(), first: 0 }
     }
 
-    /// Scrolls by whole workers.
+    /// Handles a key: scrolls by whole workers.
     pub fn key(&mut self, code: KeyCode, document: &Document) {
         let last = workers(document).count().saturating_sub(1);
         self.first = match code {
@@ -92,7 +92,7 @@ impl Screen {
         }
         if !document.leftovers.is_empty() {
             let n = document.leftovers.len();
-            text.push_str(&format!(", {n} file{} left behind (apus top --once names them)", plural(n)));
+            text.push_str(&format!(", {n} leftover file{} (apus top --once lists them)", plural(n)));
         }
         Line::from(vec![
             Span::styled("apus top", Style::new().add_modifier(Modifier::BOLD)),
@@ -105,16 +105,16 @@ impl Screen {
         let mut lines = vec![String::new()];
         match &self.filter {
             Some(name) => {
-                lines.push(format!("  No running instance is named {name:?}. It is shown as soon as it runs."))
+                lines.push(format!("  No instance named {name:?} is running. It appears here as soon as it starts."))
             }
-            None => lines.push("  No instance of Apus runs. It is shown as soon as one does.".to_owned()),
+            None => lines.push("  No instance of Apus is running. One appears here as soon as it starts.".to_owned()),
         }
         lines.push(String::new());
         lines.push("  Start one:   apus run --help".to_owned());
-        lines.push("  See it all:  apus demo".to_owned());
+        lines.push("  Try it out:  apus demo".to_owned());
         lines.push(String::new());
         lines.push(format!("  Looking in {}", self.root.display()));
-        lines.extend(document.leftovers.iter().map(|l| format!("  Left behind: {}: {}", l.path, l.why)));
+        lines.extend(document.leftovers.iter().map(|l| format!("  Leftover:    {}: {}", l.path, l.why)));
         Paragraph::new(Text::from_iter(lines.into_iter().map(Line::from))).wrap(Wrap { trim: false })
     }
 
@@ -131,7 +131,7 @@ impl Screen {
         ]);
         let lines = match &worker.rate {
             Some(rate) => self.lines(worker, rate, usize::from(width.saturating_sub(2))),
-            None => vec![Line::from("counting …")],
+            None => vec![Line::from("counting...")],
         };
         Paragraph::new(lines).block(Block::bordered().title(title))
     }
@@ -171,7 +171,7 @@ impl Screen {
         lines
     }
 
-    /// `time ███zzzzzz··· busy 25.0 %, sleep 50.0 %, rest 25.0 %`
+    /// The time bar: `time ███zzzzzz··· busy 25.0 %, sleep 50.0 %, rest 25.0 %`.
     fn bar(&self, rate: &Rate, width: usize) -> Line<'static> {
         const COLOURS: [Color; 6] =
             [Color::Green, Color::Yellow, Color::LightYellow, Color::Blue, Color::Magenta, Color::DarkGray];
@@ -199,7 +199,7 @@ impl Screen {
     }
 }
 
-/// `pid 4242  cpu 1  fifo:50`
+/// Where a worker runs: `pid 4242  cpu 1  fifo:50`.
 fn place(worker: &Worker) -> String {
     let cpu = worker.cpu.map_or_else(|| "any cpu".to_owned(), |cpu| format!("cpu {cpu}"));
     let class = match worker.priority {
@@ -213,7 +213,7 @@ fn workers(document: &Document) -> impl Iterator<Item = (&Instance, &Worker)> {
     document.instances.iter().flat_map(|instance| instance.workers.iter().map(move |worker| (instance, worker)))
 }
 
-/// Replaces what acts on a terminal instead of being shown: names of instances, ports and files come from others.
+/// Replaces control characters, because names of instances, ports and files come from other users.
 fn harmless(buffer: &mut Buffer) {
     for cell in &mut buffer.content {
         if cell.symbol().contains(units::acts) {
@@ -256,7 +256,7 @@ mod tests {
             "│why  periodic 80.0 %, traffic 20.0 %                                                              │",
             "│drop no_route 200pps                                                                              │",
             "│chose sleep 38us                                                                                  │",
-            "│     50us a packet (10.0 % CPU), expected late 0.3 %, owed 1.2 packets                            │",
+            "│     50us per packet (10.0 % CPU), expected late packets 0.3 %, owed 1.2 packets                  │",
             "└──────────────────────────────────────────────────────────────────────────────────────────────────┘",
         ];
         assert_eq!(shown, expected, "\n{}", shown.join("\n"));
@@ -276,7 +276,7 @@ mod tests {
         let mut document = document();
         document.instances.clear();
         let shown = text(&draw(&document, Palette::Plain, (80, 10))).join("\n");
-        assert!(shown.contains("No instance of Apus runs") && shown.contains("apus demo"), "{shown}");
+        assert!(shown.contains("No instance of Apus is running") && shown.contains("apus demo"), "{shown}");
     }
 
     #[test]

@@ -8,11 +8,10 @@ use crate::documents::distribution::Distribution;
 use crate::documents::top::{Choice, Document, Rate, TimeShares, Worker};
 use crate::terminal::line;
 
-/// Stands for what is not known, or has too few samples.
+/// Shown for a value that is unknown or has too few samples.
 const UNKNOWN: &str = "–";
 
-/// The kinds of time in the order in which they are shown: name, share, and a mark that tells them
-/// apart without colours.
+/// The kinds of time in display order: name, share, and a mark that is distinct without colors.
 pub fn parts(time: &TimeShares) -> [(&'static str, f64, char); 6] {
     [
         ("busy", time.busy_ratio, '█'),
@@ -24,7 +23,7 @@ pub fn parts(time: &TimeShares) -> [(&'static str, f64, char); 6] {
     ]
 }
 
-/// One table row a worker, with what needs words below it.
+/// Renders one table row per worker, and longer texts below the table.
 pub fn render(document: &Document) -> String {
     let mut rows = vec![
         ["WORKER", "APP", "MODE", "STATE", "RX", "TX", "DROPS", "P50", "P99", "P99.9", "MAX", "CPU", "WAKE-UPS"]
@@ -45,9 +44,10 @@ pub fn render(document: &Document) -> String {
             }
         }
     }
-    let mut text = if rows.len() == 1 { "no instance of Apus runs\n".to_owned() } else { aligned(&rows) + &notes };
+    let mut text =
+        if rows.len() == 1 { "no instance of Apus is running\n".to_owned() } else { aligned(&rows) + &notes };
     for leftover in &document.leftovers {
-        let _ = writeln!(text, "left behind: {}: {}", line(&leftover.path), line(&leftover.why));
+        let _ = writeln!(text, "leftover file {}: {}", line(&leftover.path), line(&leftover.why));
     }
     text
 }
@@ -66,7 +66,7 @@ fn row(name: &str, worker: &Worker) -> Vec<String> {
     row
 }
 
-/// Columns as wide as their widest cell; the first four to the left, numbers to the right.
+/// Aligns columns at the width of their widest cell: the first four left, numbers right.
 fn aligned(rows: &[Vec<String>]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
@@ -82,7 +82,7 @@ fn aligned(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// `adaptive p99.9=50us`
+/// Mode and goal: `adaptive p99.9=50us`.
 pub fn mode(worker: &Worker) -> String {
     worker.goal.as_ref().map_or_else(|| worker.mode.clone(), |goal| format!("{} {goal}", worker.mode))
 }
@@ -91,7 +91,7 @@ pub fn state(worker: &Worker) -> &str {
     worker.state.as_deref().unwrap_or("unknown")
 }
 
-/// `busy 12 %, sleep 80 %, rest 8 %`
+/// Where the time went: `busy 12 %, sleep 80 %, rest 8 %`.
 pub fn time(rate: &Rate) -> String {
     listed(parts(&rate.time).into_iter().filter(|part| part.1 >= 0.0005).map(|part| (part.0, percent(Some(part.1)))))
 }
@@ -103,14 +103,15 @@ pub fn why(rate: &Rate) -> String {
     listed(reasons.into_iter().map(|(name, share)| (name.as_str(), percent(Some(*share)))))
 }
 
-/// A choice that is older than this says so, in nanoseconds.
+/// Age in ns above which the age of a choice is shown.
 const OLD: u64 = 100_000_000;
 
-/// `chose block`, and `4.2us a packet (21.0 % CPU), expected late 0.3 %, owed 1.2 packets`.
+/// The last choice, `chose block`, and its expectation: `4.2us per packet (21.0 % CPU), expected late packets 0.3 %,
+/// owed 1.2 packets`.
 pub fn choice(choice: &Choice) -> (String, String) {
     let length = || span(Some(choice.wait_ns));
     let what = match (choice.kind.as_str(), choice.reason.as_str()) {
-        (_, "periodic") => format!("a wake-up in {}, before a forecast frame", length()),
+        (_, "periodic") => format!("to wake in {}, before the next expected frame", length()),
         ("sleep", _) => format!("sleep {}", length()),
         (kind, _) => kind.to_owned(),
     };
@@ -118,16 +119,16 @@ pub fn choice(choice: &Choice) -> (String, String) {
     let chose = format!("chose {what}{ago}");
     let owed = format!("owed {:.1} packets", choice.owed_packets);
     let Some(late) = choice.expected_late_ratio else {
-        return (chose, format!("idle, cost and lateness not compared, {owed}"));
+        return (chose, format!("idle (cost and lateness not compared), {owed}"));
     };
     let price = match choice.price_ns_per_packet {
         None => "price not measured yet".to_owned(),
-        price => format!("{} a packet ({} CPU)", span(price), percent(choice.core_ratio)),
+        price => format!("{} per packet ({} CPU)", span(price), percent(choice.core_ratio)),
     };
-    (chose, format!("{price}, expected late {}, {owed}", small_percent(late)))
+    (chose, format!("{price}, expected late packets {}, {owed}", small_percent(late)))
 }
 
-/// What was lost, by the worker's reasons and by the devices.
+/// Lost frames, by the worker's reasons and by the devices.
 pub fn drops(rate: &Rate) -> String {
     let own = rate.dropped_pps.iter().map(|(name, n)| (name.as_str(), *n));
     let device = Some(("lost by the device", rate.device_lost_pps)).filter(|(_, n)| *n > 0.0);
@@ -139,13 +140,13 @@ fn listed<'a>(items: impl Iterator<Item = (&'a str, String)>) -> String {
     if items.is_empty() { "none".to_owned() } else { items.join(", ") }
 }
 
-/// `p50 2.1us  p99 8.4us  p99.9 –  max 21us  of 2000 frames`
+/// Lateness quantiles: `p50 2.1us  p99 8.4us  p99.9 –  max 21us  of 2000 frames`.
 pub fn lateness(late: &Distribution) -> String {
     let [p50, p99, p99_9, max] = [late.p50_ns, late.p99_ns, late.p99_9_ns, late.max_ns].map(span);
     format!("p50 {p50:<8} p99 {p99:<8} p99.9 {p99_9:<8} max {max:<8} of {} frames", late.count)
 }
 
-/// A packet rate; a fraction below 10.
+/// Formats a packet rate, with a fraction below 10.
 pub fn pps(rate: f64) -> String {
     match rate {
         r if r > 0.0 && r < 10.0 => format!("{r:.1}pps"),
@@ -161,7 +162,7 @@ pub fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| UNKNOWN.to_owned(), |share| format!("{:.1} %", share * 100.0))
 }
 
-/// With as many digits as a goal of p99.99 needs.
+/// Formats a percentage with the digits that a goal of p99.99 needs.
 fn small_percent(share: f64) -> String {
     match share * 100.0 {
         0.0 => "0 %".to_owned(),
@@ -175,7 +176,7 @@ pub fn per_second(rate: Option<f64>) -> String {
     rate.map_or_else(|| UNKNOWN.to_owned(), |rate| format!("{rate:.0}/s"))
 }
 
-/// A span to three digits or so: `1.23us`, `12.3us`, `123us`.
+/// Formats nanoseconds with about three digits: `1.23us`, `12.3us`, `123us`.
 pub fn span(ns: Option<u64>) -> String {
     let Some(ns) = ns else { return UNKNOWN.to_owned() };
     let digits = ns.checked_ilog10().map_or(1, |log| log + 1);
@@ -217,7 +218,7 @@ edge/0: chose sleep 38us: 50us a packet (10.0 % CPU), expected late 0.3 %, owed 
         document.instances[0].workers[0].choice = None;
         assert!(render(&document).lines().nth(1).unwrap().ends_with('–'));
         document.instances.clear();
-        assert_eq!(render(&document), "no instance of Apus runs\n");
+        assert_eq!(render(&document), "no instance of Apus is running\n");
     }
 
     #[test]
@@ -233,21 +234,21 @@ edge/0: chose sleep 38us: 50us a packet (10.0 % CPU), expected late 0.3 %, owed 
         for (line, expected) in [
             (
                 said("block", "interrupt", Some(4_200), Some(0.003)),
-                "chose block: 4.2us a packet (10.0 % CPU), expected late 0.3 %, owed 1.2 packets",
+                "chose block: 4.2us per packet (10.0 % CPU), expected late packets 0.3 %, owed 1.2 packets",
             ),
             (
                 said("block", "periodic", Some(4_200), Some(0.000_05)),
-                "chose a wake-up in 38us, before a forecast frame: 4.2us a packet (10.0 % CPU), expected late \
+                "chose to wake in 38us, before the next expected frame: 4.2us per packet (10.0 % CPU), expected late packets \
                  0.005 %, owed 1.2 packets",
             ),
             (
                 said("sleep", "loss_bound", None, Some(0.0)),
-                "chose sleep 38us: price not measured yet, expected late 0 %, owed 1.2 packets",
+                "chose sleep 38us: price not measured yet, expected late packets 0 %, owed 1.2 packets",
             ),
-            (said("block", "idle", None, None), "chose block: idle, cost and lateness not compared, owed 1.2 packets"),
+            (said("block", "idle", None, None), "chose block: idle (cost and lateness not compared), owed 1.2 packets"),
             (
                 said("poll", "late", Some(10_000), Some(0.000_001)),
-                "chose poll: 10us a packet (10.0 % CPU), expected late < 0.001 %, owed 1.2 packets",
+                "chose poll: 10us per packet (10.0 % CPU), expected late packets < 0.001 %, owed 1.2 packets",
             ),
         ] {
             assert_eq!(line, expected);

@@ -10,17 +10,19 @@ use super::{machine_to_change, resolve};
 use crate::args::tune::Enable;
 use crate::{Failure, Status, terminal};
 
-/// `apus tune enable`
+/// Runs `apus tune enable`.
 pub fn enable(typed: &Enable) -> anyhow::Result<Status> {
     let access = machine_to_change(&typed.target.root, false)?;
     // A profile that cannot be applied is said now rather than at the next boot.
     let (profile, resolved) = resolve(&access, &typed.profile, &typed.target)?;
     let is_file = typed.profile.contains('/') || typed.profile.ends_with(".toml");
     let name = if is_file {
-        let path = Path::new(&typed.profile).canonicalize().with_context(|| format!("find {}", typed.profile))?;
+        let path =
+            Path::new(&typed.profile).canonicalize().with_context(|| format!("cannot find {}", typed.profile))?;
         let text = |path: &Path| path.to_str().map(str::to_owned);
-        text(&path)
-            .ok_or_else(|| Failure::wrong("enable the profile", "its path is not text", "give it another name"))?
+        text(&path).ok_or_else(|| {
+            Failure::wrong("cannot enable the profile", "its path is not valid UTF-8", "rename the file or its folder")
+        })?
     } else {
         typed.profile.clone()
     };
@@ -41,7 +43,8 @@ pub fn enable(typed: &Enable) -> anyhow::Result<Status> {
     let files = profile.layers.iter().filter(|layer| layer.folder.is_some()).map(|layer| PathBuf::from(&layer.name));
     let mut changeable = Vec::new();
     for file in files.chain([program.clone()]) {
-        let why = at_boot::changeable_by_others(&file).with_context(|| format!("look who owns {}", file.display()))?;
+        let why = at_boot::changeable_by_others(&file)
+            .with_context(|| format!("cannot read the owner of {}", file.display()))?;
         changeable.extend(why.map(|why| (file, why)));
     }
     let at_boot = AtBoot { program, arguments, interfaces: typed.target.interfaces.clone(), summary: profile.summary };
@@ -51,9 +54,9 @@ pub fn enable(typed: &Enable) -> anyhow::Result<Status> {
         writeln!(out, "wrote {path}")?;
     }
     if changed.paths.is_empty() {
-        writeln!(out, "{} is enabled already; nothing was written", resolved.plan.name)?;
+        writeln!(out, "{} is already enabled; nothing was written", resolved.plan.name)?;
     } else {
-        writeln!(out, "{} is applied at each boot; now: apus tune apply {name}", resolved.plan.name)?;
+        writeln!(out, "{} will be applied at each boot; to apply it now: apus tune apply {name}", resolved.plan.name)?;
     }
     writeln!(out, "to undo: apus tune disable")?;
     for note in &resolved.notes {
@@ -62,14 +65,14 @@ pub fn enable(typed: &Enable) -> anyhow::Result<Status> {
     for (file, why) in &changeable {
         writeln!(
             out,
-            "WARNING: others than root choose what root does at each boot, by {}: {why}; chown root and chmod go-w, or move it",
+            "WARNING: users other than root can change what is applied at each boot, through {}: {why}. Fix: chown root and chmod go-w, or move the file",
             file.display()
         )?;
     }
     reload(&changed)
 }
 
-/// `apus tune disable`
+/// Runs `apus tune disable`.
 pub fn disable(root: &Path) -> anyhow::Result<Status> {
     let access = machine_to_change(root, false)?;
     let changed = at_boot::disable(&access)?;
@@ -78,9 +81,9 @@ pub fn disable(root: &Path) -> anyhow::Result<Status> {
         writeln!(out, "removed {path}")?;
     }
     if changed.paths.is_empty() {
-        writeln!(out, "no profile is enabled; nothing was removed")?;
+        writeln!(out, "no profile is enabled, so nothing was removed")?;
     } else {
-        writeln!(out, "no profile is applied at boot any more; what is applied now stays: apus tune status")?;
+        writeln!(out, "profiles are no longer applied at boot; what is applied now stays (see apus tune status)")?;
     }
     reload(&changed)
 }
@@ -88,6 +91,9 @@ pub fn disable(root: &Path) -> anyhow::Result<Status> {
 fn reload(changed: &Changed) -> anyhow::Result<Status> {
     match &changed.not_reloaded {
         None => Ok(Status::Good),
-        Some(why) => Err(Failure::lacking("tell systemd", why.clone(), "systemctl daemon-reload").into()),
+        Some(why) => {
+            Err(Failure::lacking("cannot make systemd reload its units", why.clone(), "run systemctl daemon-reload")
+                .into())
+        }
     }
 }

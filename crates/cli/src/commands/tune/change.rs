@@ -20,7 +20,7 @@ use crate::documents::VERSION;
 use crate::documents::tune::{Apply as ApplyDocument, Rollback as RollbackDocument};
 use crate::{Failure, Status, terminal};
 
-/// `apus tune apply`
+/// Runs `apus tune apply`.
 pub fn apply(typed: &Apply) -> anyhow::Result<Status> {
     let access = machine_to_change(&typed.target.root, typed.manner.trace)?;
     let (_, resolved) = resolve(&access, &typed.profile, &typed.target)?;
@@ -46,9 +46,9 @@ pub fn apply(typed: &Apply) -> anyhow::Result<Status> {
     let applied = apply_plan(&access, &resolved.plan, &options)?;
     if let Some(id) = interrupted(&signals, &access, &applied)? {
         return Err(Failure::wrong(
-            "apply",
-            format!("interrupted; transaction {id} was rolled back"),
-            "apply it again",
+            "the profile was not applied",
+            format!("it was interrupted; transaction {id} was rolled back"),
+            "run the command again",
         )
         .into());
     }
@@ -56,15 +56,18 @@ pub fn apply(typed: &Apply) -> anyhow::Result<Status> {
         && let Err(error) = guard.keep(id)
     {
         let back = take_back_one(&access, id)?;
-        let stands = if back { "everything is as before" } else { "apus tune status shows what is left" };
-        return Err(
-            Failure::lacking("apply", format!("the guardian has ended: {error}; {stands}"), "apply it again").into()
-        );
+        let stands = if back { "all settings are as before" } else { "apus tune status shows what is left" };
+        return Err(Failure::lacking(
+            "the profile was not applied",
+            format!("the process that rolls it back later has ended ({error}); {stands}"),
+            "run the command again",
+        )
+        .into());
     }
     finish(&access, &resolved.plan, &applied, &typed.manner, &resolved.notes)
 }
 
-/// `apus power set`
+/// Runs `apus power set`.
 pub fn power(typed: &PowerSet) -> anyhow::Result<Status> {
     let access = machine_to_change(&typed.root, typed.manner.trace)?;
     let wish = Power {
@@ -81,9 +84,9 @@ pub fn power(typed: &PowerSet) -> anyhow::Result<Status> {
     // Each of them was named: one that is not there is an error, not a remark.
     if let Some(missing) = plan.preview(&access).into_iter().find(|preview| preview.meets == Meets::NotThere) {
         return Err(Failure::lacking(
-            format!("set {}", missing.item.setting.label()),
-            "this machine has no such setting, or its driver is not loaded",
-            "modprobe msr for --via hwp; see the CPUs in /sys/devices/system/cpu/online",
+            format!("cannot set {}", missing.item.setting.label()),
+            "this host has no such setting, or its driver is not loaded",
+            "for --via hwp run modprobe msr; check that the CPUs are in /sys/devices/system/cpu/online",
         )
         .into());
     }
@@ -92,16 +95,16 @@ pub fn power(typed: &PowerSet) -> anyhow::Result<Status> {
     let applied = apply_plan(&access, &plan, &options(&typed.manner))?;
     if let Some(id) = interrupted(&signals, &access, &applied)? {
         return Err(Failure::wrong(
-            "power set",
-            format!("interrupted; transaction {id} was rolled back"),
-            "set it again",
+            "the frequency was not set",
+            format!("the command was interrupted; transaction {id} was rolled back"),
+            "run it again",
         )
         .into());
     }
     finish(&access, &plan, &applied, &typed.manner, &notes)
 }
 
-/// `apus tune rollback`
+/// Runs `apus tune rollback`.
 pub fn rollback(typed: &Rollback) -> anyhow::Result<Status> {
     let access = machine_to_change(&typed.root, typed.manner.trace)?;
     let which = match (typed.transaction, typed.abandoned) {
@@ -130,7 +133,7 @@ pub fn rollback(typed: &Rollback) -> anyhow::Result<Status> {
     } else {
         say::rolled_back(&rolled_back, &mut terminal::out()).map_err(Into::into)
     };
-    unless_said(said, "the rollback is done; apus tune status shows what is left, if anything")?;
+    unless_said(said, "the rollback is done; apus tune status shows whether anything is left")?;
     Ok(if rolled_back.iter().all(|one| one.closed) { Status::Good } else { Status::Findings })
 }
 
@@ -144,8 +147,8 @@ fn options(manner: &Manner) -> ApplyOptions {
     }
 }
 
-/// Gives up what the settings of `plan`, and of the transactions that are to be taken back, do not need; on the running
-/// machine, where files belong to root.
+/// Drops the privileges that the settings of `plan`, and those of the transactions to roll back, do not need. Only on
+/// the running host, whose files belong to root.
 fn least(access: &Access, plan: Option<&Plan>, back: Which) -> anyhow::Result<()> {
     if !access.is_live() {
         return Ok(());
@@ -167,14 +170,14 @@ fn least(access: &Access, plan: Option<&Plan>, back: Which) -> anyhow::Result<()
     Ok(privilege::keep_only(needed)?)
 }
 
-/// A Ctrl-C while the settings were changed: takes them back, and returns the transaction's number.
+/// After a Ctrl-C during the changes: rolls them back, and returns the number of the transaction.
 fn interrupted(signals: &Signals, access: &Access, applied: &Applied) -> anyhow::Result<Option<u32>> {
     let Some(id) = applied.id.filter(|_| signals.wait(Duration::ZERO).is_some()) else { return Ok(None) };
     take_back_one(access, id)?;
     Ok(Some(id))
 }
 
-/// Takes back a transaction that was just made; whether nothing of it is left.
+/// Rolls back the transaction just made; returns whether nothing of it is left.
 fn take_back_one(access: &Access, id: u32) -> anyhow::Result<bool> {
     let mut decide = |_: &AnySetting, _: &Value, _: &Value| Theirs::Keep;
     let mut options = RollbackOptions {
@@ -187,12 +190,12 @@ fn take_back_one(access: &Access, id: u32) -> anyhow::Result<bool> {
     Ok(take_back(access, Which::One(id), &mut options)?.iter().all(|one| one.closed))
 }
 
-/// What was done stands although it cannot be said (a full disk, a closed pipe): then that is the error.
+/// Turns a failed output (a full disk, a closed pipe) into an error that says what was changed all the same.
 fn unless_said(said: anyhow::Result<()>, stands: &str) -> anyhow::Result<()> {
     match said {
         // Whoever reads may stop when it has enough: `| head -1`.
         Err(error) if !crate::failure::is_broken_pipe(&error) => {
-            Err(Failure::lacking("print the result", format!("{error:#}"), stands).into())
+            Err(Failure::lacking("cannot print the result", format!("{error:#}"), stands).into())
         }
         _ => Ok(()),
     }
@@ -212,9 +215,9 @@ fn finish(
     };
     let stands = match applied.id {
         Some(id) => format!(
-            "the settings are changed, as transaction {id}: apus tune status shows it, apus tune rollback {id} undoes it"
+            "the settings are changed, as transaction {id}; apus tune status shows it, apus tune rollback {id} undoes it"
         ),
-        None => "nothing was changed".into(),
+        None => "no setting was changed".into(),
     };
     unless_said(said, &stands)?;
     // What this machine does not have is told and no failure, as long as there is something.
@@ -225,12 +228,15 @@ fn finish(
     Ok(if good { Status::Good } else { Status::Findings })
 }
 
-/// Asks on the terminal; refuses to guess where there is none.
+/// Asks on the terminal; fails without a terminal rather than guess.
 fn asked(what: &str) -> anyhow::Result<bool> {
     if !io::stdin().is_terminal() {
-        return Err(
-            Failure::wrong(what, "nobody is there to be asked", "look at apus tune plan, then pass --yes").into()
-        );
+        return Err(Failure::wrong(
+            what,
+            "it needs a confirmation, but standard input is not a terminal",
+            "check with apus tune plan, then add --yes",
+        )
+        .into());
     }
     Ok(answered(&format!("{what}? [y/N] "))?)
 }
@@ -248,6 +254,6 @@ fn ask_about_theirs(setting: &AnySetting, now: &Value, before: &Value) -> Theirs
     if !io::stdin().is_terminal() {
         return Theirs::Keep;
     }
-    let question = format!("{}: someone else set it to {now}; put {before} back? [y/N] ", setting.label());
+    let question = format!("{}: something else set it to {now}; restore {before}? [y/N] ", setting.label());
     if answered(&question).unwrap_or(false) { Theirs::Overwrite } else { Theirs::Keep }
 }

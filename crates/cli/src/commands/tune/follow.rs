@@ -24,17 +24,18 @@ use crate::args::tune::Follow;
 use crate::documents::VERSION;
 use crate::{Failure, Status, terminal};
 
-/// A setting, and the device behind its name: one that comes back under the same name is new.
+/// A setting and the device behind its name. A device that returns under the same name counts as new.
 type Key = (AnySetting, Option<String>);
 
-/// `apus tune follow`
+/// Runs `apus tune follow`.
 pub fn run(typed: &Follow) -> anyhow::Result<Status> {
     let access = machine_to_change(&typed.target.root, false)?;
     let signals = Signals::hold()?;
     let pid = std::process::id();
     let us = Thread::find(&Access::live()?, pid)?;
-    let started =
-        us.ok_or_else(|| Failure::lacking("follow", "/proc does not show this process", "mount /proc"))?.started;
+    let started = us
+        .ok_or_else(|| Failure::lacking("cannot follow the host", "/proc does not show this process", "mount /proc"))?
+        .started;
     let options = ApplyOptions {
         command: command_line(),
         version: VERSION.into(),
@@ -66,14 +67,14 @@ struct Follower<'a> {
     typed: &'a Follow,
     options: ApplyOptions,
     tried: Tried,
-    /// Transactions to be rolled back at the end, the oldest first.
+    /// Transactions to roll back at the end, the oldest first.
     ours: Vec<u32>,
-    /// How many looks were taken before this one.
+    /// Number of searches done before this one.
     look: u64,
 }
 
 impl Follower<'_> {
-    /// Applies what is new, then what was refused and is due, and says what became of it.
+    /// Applies new settings, and refused ones that are due again, and prints the outcome.
     fn look(&mut self) -> anyhow::Result<()> {
         let (_, resolved) = resolve(self.access, &self.typed.profile, &self.typed.target)?;
         let mut new = Plan::new(&resolved.plan.name);
@@ -98,7 +99,7 @@ impl Follower<'_> {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Applies a plan, notes what became of each setting, and says it if it is news.
+    /// Applies a plan, records the outcome of each setting, and prints what is new.
     fn attempt(&mut self, plan: &Plan, notes: &[String], again: bool) -> anyhow::Result<()> {
         let key =
             |item: &host::transaction::Item| anyhow::Ok((item.setting.clone(), item.setting.identity(self.access)?));
@@ -149,26 +150,26 @@ impl Follower<'_> {
 ///             ▲──────────────────────────────┘
 /// ```
 enum Standing {
-    /// It was as wanted once: it is not set again, whoever changes it.
+    /// Applied once. It is not set again, whoever changes it.
     Settled,
-    /// It was refused, or not there.
+    /// Refused, or not available.
     Refused {
-        /// The look at which to try it again.
+        /// Search in which to try it again.
         due: u64,
-        /// How many looks lie between this and the last time.
+        /// Searches between this attempt and the previous one.
         pause: u64,
-        /// Why.
+        /// Reason of the refusal.
         why: String,
     },
 }
 
-/// The settings that were tried.
+/// The settings tried so far.
 #[derive(Default)]
 struct Tried(HashMap<Key, Standing>);
 
 impl Tried {
-    /// The longest pause, in looks: with the default interval some five minutes. A device that is busy, or whose firmware
-    /// restarts, is ready much sooner; one that will never be costs next to nothing.
+    /// Longest pause, in searches: about five minutes with the default interval. A busy or restarting device is ready
+    /// much sooner; one that never will be costs almost nothing.
     const LONGEST: u64 = 64;
 
     /// Whether to try a setting again; `None` if it was never tried.
@@ -180,7 +181,7 @@ impl Tried {
         self.0.insert(key, Standing::Settled);
     }
 
-    /// Notes a refusal; returns whether it is another one than the last time.
+    /// Records a refusal; returns whether its reason differs from the last one.
     fn again(&mut self, key: Key, look: u64, why: &str) -> bool {
         let (pause, news) = match self.0.get(&key) {
             Some(Standing::Refused { pause, why: before, .. }) => ((pause * 2).min(Self::LONGEST), before != why),
@@ -204,7 +205,7 @@ fn roll_back(access: &Access, id: u32) -> anyhow::Result<Vec<RolledBack>> {
     Ok(rollback(access, Which::One(id), &mut options)?)
 }
 
-/// Rolls back what was applied. What fails, or cannot be said, does not keep the rest from it.
+/// Rolls back everything applied. A failure does not keep the rest from being rolled back.
 fn end(access: &Access, ours: &[u32]) -> anyhow::Result<Status> {
     let mut all_closed = true;
     let mut failed = None;

@@ -21,22 +21,27 @@ use super::{command_line, machine_to_change};
 use crate::args::tune::Guard as Typed;
 use crate::{Failure, Status};
 
-/// A guardian that waits to be told its transaction.
+/// A guardian process that still waits for the number of its transaction.
 pub struct Guard {
     child: Child,
     started: u64,
 }
 
 impl Guard {
-    /// Starts one.
+    /// Starts a guardian.
     pub fn start(root: &Path, duration: Option<Nanos>, pid: Option<u32>) -> anyhow::Result<Self> {
         let live = Access::live()?;
         let started_of = |pid: u32| process_started(&live, pid);
         let process = match pid {
             None => None,
             Some(pid) => {
-                let none =
-                    || Failure::wrong(format!("--while-pid {pid}"), "there is no such process", "name one that runs");
+                let none = || {
+                    Failure::wrong(
+                        format!("--while-pid {pid}"),
+                        "there is no such process",
+                        "give the PID of a running process",
+                    )
+                };
                 Some((pid, started_of(pid)?.ok_or_else(none)?))
             }
         };
@@ -50,17 +55,18 @@ impl Guard {
         }
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn()?;
-        let started = started_of(child.id())?
-            .ok_or_else(|| Failure::lacking("start the guardian", "it ended at once", "try again"))?;
+        let started = started_of(child.id())?.ok_or_else(|| {
+            Failure::lacking("cannot start the process that rolls back later", "it exited immediately", "try again")
+        })?;
         Ok(Self { child, started })
     }
 
-    /// The lease of a transaction that it guards.
+    /// The lease to store with the guarded transaction.
     pub fn lease(&self) -> Lease {
         Lease::Process { pid: self.child.id(), started: self.started }
     }
 
-    /// Tells it that transaction `id` is done, and lets it be.
+    /// Tells the guardian that transaction `id` is complete, and leaves it running.
     pub fn keep(mut self, id: u32) -> io::Result<()> {
         match self.child.stdin.take() {
             Some(mut input) => writeln!(input, "{id}"),
@@ -69,7 +75,7 @@ impl Guard {
     }
 }
 
-/// `apus tune guard`
+/// Runs `apus tune guard`: waits, then rolls the transaction back.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let access = machine_to_change(&typed.root, false)?;
     let signals = Signals::hold()?;
@@ -89,9 +95,9 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     take_back(&access, Which::One(id))
 }
 
-/// Until it is time, the process has ended, or a signal asks for it.
+/// Waits until the time is up, the process has ended, or a signal asks for it.
 fn wait(signals: &Signals, typed: &Typed) -> anyhow::Result<()> {
-    /// How often to look for the process.
+    /// Time between two checks of the process.
     const PAUSE: Duration = Duration::from_millis(100);
     let live = Access::live()?;
     let end = typed.duration.map(|duration| Instant::now() + Duration::from_nanos(duration.as_nanos()));

@@ -19,7 +19,7 @@ use host::profile::{Library, Profile, Purpose, Resolved};
 use crate::args::tune::{Power, Target, Tune as Typed};
 use crate::{Failure, Status, terminal};
 
-/// Plans, applies, takes back, shows, exports.
+/// Runs `apus tune`.
 pub fn run(typed: Typed) -> anyhow::Result<Status> {
     match typed {
         Typed::Plan(typed) => show::plan(&typed),
@@ -42,26 +42,26 @@ pub fn run(typed: Typed) -> anyhow::Result<Status> {
     }
 }
 
-/// Fixes frequencies.
+/// Runs `apus power`.
 pub fn power(typed: Power) -> anyhow::Result<Status> {
     let Power::Set(typed) = typed;
     change::power(&typed)
 }
 
-/// The machine, for reading.
+/// The host, opened for reading.
 fn machine(root: &Path) -> anyhow::Result<Access> {
     Ok(Access::below(root)?)
 }
 
-/// The machine, for changing: able to hold requests, and printing what it does if asked to.
+/// The host, opened for changes: able to start holders, and printing each operation with `--trace`.
 fn machine_to_change(root: &Path, trace: bool) -> anyhow::Result<Access> {
     let access = Access::below(root)?;
     if access.is_live() && !rustix::process::geteuid().is_root() {
         return Err(Failure::lacking(
-            "change the machine's settings",
-            "this needs root: to write below /proc/sys and /sys, to keep the journal in /var/lib/apus, and CAP_NET_ADMIN, \
+            "cannot change the host's settings",
+            "this needs root: it writes below /proc/sys and /sys, keeps a journal in /var/lib/apus, and needs CAP_NET_ADMIN, \
              CAP_SYS_RAWIO or CAP_SYS_NICE for interfaces, registers and threads",
-            "sudo apus …; apus tune plan and apus tune export work without",
+            "run it with sudo (apus tune plan and apus tune export work without)",
         )
         .into());
     }
@@ -70,7 +70,7 @@ fn machine_to_change(root: &Path, trace: bool) -> anyhow::Result<Access> {
     Ok(if trace { access.with_gate(Arc::new(Trace)) } else { access })
 }
 
-/// Prints what is about to be changed.
+/// Prints each operation before it is done.
 struct Trace;
 
 impl Gate for Trace {
@@ -80,7 +80,7 @@ impl Gate for Trace {
     }
 }
 
-/// A profile on a machine.
+/// Resolves a profile for a host.
 fn resolve(access: &Access, profile: &str, target: &Target) -> anyhow::Result<(Profile, Resolved)> {
     let library = Library::below(&target.root).with(host::profile::variables(&target.variables)?);
     let profile = library.load(profile)?;
@@ -91,10 +91,10 @@ fn resolve(access: &Access, profile: &str, target: &Target) -> anyhow::Result<(P
     Ok((profile, resolved))
 }
 
-/// Refuses an interface that the machine does not have. A recorded machine may not say which it has.
+/// Refuses an interface that the host does not have. A recording may not list its interfaces; then any is allowed.
 fn known(access: &Access, interfaces: &[String]) -> Result<(), Failure> {
     let Some(known) = host::knob::interfaces(access)
-        .map_err(|e| Failure::lacking("list the interfaces", e.to_string(), "run as root"))?
+        .map_err(|e| Failure::lacking("cannot list the interfaces", e.to_string(), "run as root"))?
     else {
         return Ok(());
     };
@@ -102,13 +102,13 @@ fn known(access: &Access, interfaces: &[String]) -> Result<(), Failure> {
         None => Ok(()),
         Some(name) => Err(Failure::wrong(
             format!("--interface {name}"),
-            "there is no such interface here",
+            "this host has no such interface",
             format!("use one of {}", known.join(", ")),
         )),
     }
 }
 
-/// What was typed, for the journal.
+/// The typed command line, for the journal.
 fn command_line() -> String {
     let words: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     format!("apus {}", words.join(" "))

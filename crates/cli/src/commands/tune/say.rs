@@ -9,10 +9,10 @@ use host::transaction::{Applied, Became, Entry, Meets, Outcome, Preview, Recover
 use crate::documents::tune::{OpenTransaction, Status, Value, waits_for};
 use crate::terminal::line;
 
-/// What a profile would change.
+/// Prints what a profile would change.
 pub fn plan(resolved: &Resolved, previews: &[Preview], out: &mut impl Write) -> io::Result<()> {
     let isolated = if resolved.isolated.is_empty() { "none".into() } else { resolved.isolated.to_string() };
-    writeln!(out, "{}: isolated CPUs {isolated}, housekeeping {}", resolved.plan.name, resolved.housekeeping)?;
+    writeln!(out, "{}: isolated CPUs {isolated}, housekeeping CPUs {}", resolved.plan.name, resolved.housekeeping)?;
     let (mut same, mut absent) = (0, Vec::new());
     for preview in previews {
         let (label, wanted) = (line(&preview.item.setting.label()), &preview.item.wanted);
@@ -32,9 +32,9 @@ pub fn plan(resolved: &Resolved, previews: &[Preview], out: &mut impl Write) -> 
             Meets::NotThere => absent.push(label),
         }
     }
-    writeln!(out, "  {same} settings are as wanted")?;
+    writeln!(out, "  {same} settings already have the wanted value")?;
     if !absent.is_empty() {
-        writeln!(out, "  not there: {}", list(&absent))?;
+        writeln!(out, "  not on this host: {}", list(&absent))?;
     }
     if !resolved.arguments.is_empty() {
         writeln!(out, "  kernel command line: {}", resolved.arguments.join(" "))?;
@@ -45,7 +45,7 @@ pub fn plan(resolved: &Resolved, previews: &[Preview], out: &mut impl Write) -> 
     out.flush()
 }
 
-/// What was applied.
+/// Prints what was applied.
 pub fn applied(access: &Access, applied: &Applied, notes: &[String], out: &mut impl Write) -> io::Result<()> {
     for one in &applied.recovered {
         writeln!(out, "{}", recovered(one))?;
@@ -88,13 +88,13 @@ pub fn applied(access: &Access, applied: &Applied, notes: &[String], out: &mut i
             }
         }
     }
-    writeln!(out, "{changed} settings changed and verified, {same} were as wanted")?;
+    writeln!(out, "{changed} settings changed and verified, {same} already had the wanted value")?;
     if !absent.is_empty() {
-        writeln!(out, "not there: {}", list(&absent))?;
+        writeln!(out, "not on this host: {}", list(&absent))?;
     }
     for (item, became) in &applied.items {
         if let Some(what) = waits_for(access, &item.setting, &item.wanted).filter(|_| became.is_good()) {
-            writeln!(out, "{} waits for {what}", line(&item.setting.label()))?;
+            writeln!(out, "{} takes effect after {what}", line(&item.setting.label()))?;
         }
     }
     for note in notes {
@@ -106,29 +106,29 @@ pub fn applied(access: &Access, applied: &Applied, notes: &[String], out: &mut i
     out.flush()
 }
 
-/// What became of an earlier transaction first.
+/// Says what happened to an earlier transaction.
 pub fn recovered(one: &Recovered) -> String {
     match one {
         Recovered::TakenBack { id } => {
-            format!("transaction {id} was unfinished, or its process has ended: it was rolled back first")
+            format!("transaction {id} was rolled back first, because it was unfinished or its process had ended")
         }
         Recovered::Past { id, undone, stays: 0 } => {
-            format!("transaction {id}: the reboot undid its {undone} settings; it is closed")
+            format!("transaction {id} is closed: a reboot reset its {undone} settings")
         }
         Recovered::Past { id, undone, stays } => format!(
-            "transaction {id}: the reboot undid {undone} settings; {stays} last across reboots and stay: apus tune \
-             rollback {id} removes them"
+            "transaction {id}: a reboot reset {undone} settings; {stays} survive reboots: apus tune rollback {id} \
+             removes them"
         ),
     }
 }
 
-/// What was taken back.
+/// Prints what was rolled back.
 pub fn rolled_back(rolled_back: &[RolledBack], out: &mut impl Write) -> io::Result<()> {
     if rolled_back.is_empty() {
         writeln!(out, "nothing to roll back")?;
     }
     for one in rolled_back {
-        let torn = if one.torn { "; its last record was torn: that change was not begun" } else { "" };
+        let torn = if one.torn { "; its last journal record is incomplete: that change was never made" } else { "" };
         writeln!(out, "transaction {} ({}){torn}", one.id, line(one.name.as_deref().unwrap_or("unnamed")))?;
         // Of what went along, what came back by itself is nothing to read.
         let told = |entry: &Entry, outcome: &Outcome| {
@@ -140,7 +140,7 @@ pub fn rolled_back(rolled_back: &[RolledBack], out: &mut impl Write) -> io::Resu
             writeln!(out, "{mark}{}: {before}: {outcome}", line(&entry.intent.setting.label()))?;
         }
         if let Some(why) = &one.left_alone {
-            writeln!(out, "! left alone: {}", why.replace('\n', "\n  "))?;
+            writeln!(out, "! not rolled back: {}", why.replace('\n', "\n  "))?;
         } else if !one.closed {
             let id = one.id;
             writeln!(
@@ -152,13 +152,13 @@ pub fn rolled_back(rolled_back: &[RolledBack], out: &mut impl Write) -> io::Resu
     out.flush()
 }
 
-/// What is applied, and how it stands.
+/// Prints what is applied, and its current values.
 pub fn status(document: &Status, out: &mut impl Write) -> io::Result<()> {
     if document.transactions.is_empty() {
         writeln!(out, "nothing is applied")?;
     }
     if let Some(command) = &document.at_boot {
-        writeln!(out, "applied at each boot: {command} (apus tune disable ends that)")?;
+        writeln!(out, "applied at each boot: {command} (apus tune disable stops that)")?;
     }
     for one in &document.transactions {
         heading(one, out)?;
@@ -171,12 +171,12 @@ pub fn status(document: &Status, out: &mut impl Write) -> io::Result<()> {
                 let meaning = match stands {
                     "ours" => "as applied",
                     "before" => "as before",
-                    "theirs" => "changed by someone else",
-                    "refused" => "refused when applied",
-                    "gone" => "gone",
-                    "ended" => "ended with their threads",
-                    "past" => "undone by the reboot",
-                    "elsewhere" => "of another network namespace",
+                    "theirs" => "changed by something else",
+                    "refused" => "refused when it was applied",
+                    "gone" => "no longer there",
+                    "ended" => "ended with their thread",
+                    "past" => "reset by a reboot",
+                    "elsewhere" => "in another network namespace",
                     "namespace_gone" => "gone with their network namespace",
                     _ => "cannot be read",
                 };
@@ -184,7 +184,7 @@ pub fn status(document: &Status, out: &mut impl Write) -> io::Result<()> {
             }
         }
         for (item, what) in one.items.iter().filter_map(|item| Some((item, item.waits_for.as_ref()?))) {
-            writeln!(out, "  {} waits for {what}", line(&item.setting))?;
+            writeln!(out, "  {} takes effect after {what}", line(&item.setting))?;
         }
     }
     out.flush()
@@ -193,12 +193,12 @@ pub fn status(document: &Status, out: &mut impl Write) -> io::Result<()> {
 fn heading(one: &OpenTransaction, out: &mut impl Write) -> io::Result<()> {
     let mut marks = Vec::new();
     if one.past {
-        marks.push("of an earlier boot".to_owned());
+        marks.push("from before the last reboot".to_owned());
     } else if one.abandoned {
-        marks.push("ABANDONED: apus tune rollback --abandoned undoes it".to_owned());
+        marks.push("ABANDONED: roll it back with apus tune rollback --abandoned".to_owned());
     }
     if one.namespace_gone {
-        marks.push(format!("its network namespace exists no more: apus tune rollback {} ends it", one.transaction));
+        marks.push(format!("its network namespace no longer exists: apus tune rollback {} closes it", one.transaction));
     }
     marks.extend(one.damage.clone());
     let marks = if marks.is_empty() { String::new() } else { format!("  ({})", marks.join("; ")) };
@@ -206,27 +206,27 @@ fn heading(one: &OpenTransaction, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "transaction {} {name}{marks}\n  {}", one.transaction, line(one.command.as_deref().unwrap_or("")))
 }
 
-/// What is not as it was wanted.
+/// Prints the settings that differ from what was applied.
 pub fn verify(document: &Status, out: &mut impl Write) -> io::Result<()> {
     if document.transactions.is_empty() {
-        writeln!(out, "nothing is applied: there is nothing to verify")?;
+        writeln!(out, "nothing is applied, so there is nothing to verify")?;
         return out.flush();
     }
     let (mut good, mut all, mut refused) = (0, 0, 0);
     let ended = document.transactions.iter().flat_map(|one| &one.items).filter(|item| item.stands == "ended").count();
     if ended > 0 {
-        writeln!(out, "  ended with their threads: {ended}")?;
+        writeln!(out, "  ended with their thread: {ended}")?;
     }
     for one in &document.transactions {
         let not_here = one.items.iter().filter(|item| item.is_elsewhere()).count();
         if let Some(name) = one.network_namespace.as_ref().filter(|_| not_here > 0) {
             let id = one.transaction;
             let what = if one.namespace_gone {
-                format!("which exists no more: apus tune rollback {id} ends it")
+                format!("which no longer exists: apus tune rollback {id} closes it")
             } else {
-                "and cannot be judged from here".into()
+                "and cannot be checked from here".into()
             };
-            writeln!(out, "  transaction {id}: {not_here} settings are of the network namespace {name}, {what}")?;
+            writeln!(out, "  transaction {id}: {not_here} settings belong to the network namespace {name}, {what}")?;
         }
     }
     for item in document.transactions.iter().flat_map(|one| &one.items).filter(|item| item.is_here()) {
@@ -240,7 +240,7 @@ pub fn verify(document: &Status, out: &mut impl Write) -> io::Result<()> {
             writeln!(out, "  {mark} {}: {}", line(&item.setting), effect.text)?;
         }
         if let Some(what) = &item.waits_for {
-            writeln!(out, "  {} waits for {what}", line(&item.setting))?;
+            writeln!(out, "  {} takes effect after {what}", line(&item.setting))?;
             continue;
         }
         if item.as_wanted == Some(true) {
@@ -253,11 +253,11 @@ pub fn verify(document: &Status, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "  {}: wanted {}, is {now}{why}", line(&item.setting), show(&item.wanted))?;
     }
     let refused = if refused > 0 { format!("; {refused} refused when applied") } else { String::new() };
-    writeln!(out, "{good} of {all} settings are as wanted{refused}")?;
+    writeln!(out, "{good} of {all} settings have the wanted value{refused}")?;
     out.flush()
 }
 
-/// What of a profile is not so.
+/// Prints the settings that differ from a profile.
 pub fn verify_profile(resolved: &Resolved, previews: &[Preview], out: &mut impl Write) -> io::Result<()> {
     let (mut good, mut absent) = (0, Vec::new());
     for Preview { item, meets } in previews {
@@ -271,9 +271,9 @@ pub fn verify_profile(resolved: &Resolved, previews: &[Preview], out: &mut impl 
             }
         }
     }
-    writeln!(out, "{good} of {} settings are as {} wants them", previews.len() - absent.len(), resolved.plan.name)?;
+    writeln!(out, "{good} of {} settings have the values of {}", previews.len() - absent.len(), resolved.plan.name)?;
     if !absent.is_empty() {
-        writeln!(out, "not there: {}", list(&absent))?;
+        writeln!(out, "not on this host: {}", list(&absent))?;
     }
     for note in &resolved.notes {
         writeln!(out, "note: {note}")?;
@@ -281,7 +281,7 @@ pub fn verify_profile(resolved: &Resolved, previews: &[Preview], out: &mut impl 
     out.flush()
 }
 
-/// Which profile fits, and why.
+/// Prints the recommended profile, and the reasons.
 pub fn recommendation(found: &Recommendation, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{}", found.profile)?;
     for reason in &found.reasons {
@@ -290,11 +290,11 @@ pub fn recommendation(found: &Recommendation, out: &mut impl Write) -> io::Resul
     for (other, why) in &found.others {
         writeln!(out, "not {other}: {why}")?;
     }
-    writeln!(out, "see what it would change: apus tune plan {}", found.profile)?;
+    writeln!(out, "to see what it would change: apus tune plan {}", found.profile)?;
     out.flush()
 }
 
-/// What was changed.
+/// Prints what was changed.
 pub fn diff(document: &Status, out: &mut impl Write) -> io::Result<()> {
     for one in &document.transactions {
         heading(one, out)?;
@@ -317,7 +317,7 @@ fn show(value: &Value) -> String {
     }
 }
 
-/// A line is for reading: the features of a device would fill a screen.
+/// Shortens a value to one line: the features of a device would fill a screen.
 fn shorten(text: &str) -> String {
     const MOST: usize = 100;
     let text = &line(text);
@@ -327,7 +327,7 @@ fn shorten(text: &str) -> String {
     }
 }
 
-/// The first few of many names.
+/// Lists the first few of many names.
 fn list(names: &[String]) -> String {
     const MOST: usize = 4;
     match names.len().checked_sub(MOST) {

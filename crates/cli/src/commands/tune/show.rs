@@ -20,17 +20,17 @@ use crate::commands::print_json;
 use crate::documents::tune::{OpenItem, Plan, Recommend, Status as StatusDocument};
 use crate::{Failure, Status, terminal};
 
-/// `apus tune plan`
+/// Runs `apus tune plan`.
 pub fn plan(typed: &PlanArgs) -> anyhow::Result<Status> {
     let mut out = terminal::out();
     let Some(profile) = &typed.profile else {
         for (name, summary) in Library::below(&typed.target.root).list() {
             match summary {
                 Ok(summary) => writeln!(out, "{name:<12}{summary}")?,
-                Err(error) => writeln!(out, "{name:<12}cannot be used: {error}")?,
+                Err(error) => writeln!(out, "{name:<12}invalid: {error}")?,
             }
         }
-        writeln!(out, "what one would change here: apus tune plan poll --isolated 2-5")?;
+        writeln!(out, "to see what a profile would change here: apus tune plan poll --isolated 2-5")?;
         return Ok(Status::Good);
     };
     let access = machine(&typed.target.root)?;
@@ -44,7 +44,7 @@ pub fn plan(typed: &PlanArgs) -> anyhow::Result<Status> {
     Ok(Status::Good)
 }
 
-/// `apus tune status`
+/// Runs `apus tune status`.
 pub fn status(typed: &Show) -> anyhow::Result<Status> {
     let document = read(typed)?;
     if typed.json {
@@ -56,7 +56,7 @@ pub fn status(typed: &Show) -> anyhow::Result<Status> {
     Ok(if wrong { Status::Findings } else { Status::Good })
 }
 
-/// `apus tune verify`
+/// Runs `apus tune verify`.
 pub fn verify(typed: &Verify) -> anyhow::Result<Status> {
     let access = machine(&typed.target.root)?;
     if let Some(profile) = &typed.profile {
@@ -64,8 +64,8 @@ pub fn verify(typed: &Verify) -> anyhow::Result<Status> {
     }
     let Target { isolated, interfaces, variables, .. } = &typed.target;
     if isolated.is_some() || !interfaces.is_empty() || !variables.is_empty() {
-        let why = "--isolated, --interface and --set say what a profile means";
-        return Err(Failure::wrong("verify", why, "name the profile: apus tune verify poll --isolated 2-5").into());
+        let why = "--isolated, --interface and --set need a profile";
+        return Err(Failure::wrong("cannot verify", why, "give a profile: apus tune verify poll --isolated 2-5").into());
     }
     let known = transactions(&access)?;
     let effects = match typed.watch {
@@ -89,7 +89,7 @@ pub fn verify(typed: &Verify) -> anyhow::Result<Status> {
     Ok(if good { Status::Good } else { Status::Findings })
 }
 
-/// Compares the machine with a profile, whoever set it and however.
+/// Compares the host with a profile, no matter who set it.
 fn verify_profile(access: &Access, profile: &str, typed: &Verify) -> anyhow::Result<Status> {
     let (_, resolved) = resolve(access, profile, &typed.target)?;
     let mut previews = resolved.plan.preview(access);
@@ -114,7 +114,7 @@ fn verify_profile(access: &Access, profile: &str, typed: &Verify) -> anyhow::Res
     Ok(if good && !there.is_empty() { Status::Good } else { Status::Findings })
 }
 
-/// `apus tune recommend`
+/// Runs `apus tune recommend`.
 pub fn recommend(typed: &Show) -> anyhow::Result<Status> {
     let access = machine(&typed.root)?;
     let found = host::profile::recommend(&access)?;
@@ -126,7 +126,7 @@ pub fn recommend(typed: &Show) -> anyhow::Result<Status> {
     Ok(Status::Good)
 }
 
-/// Looks twice at the effects of all settings, in the order in which a document lists them.
+/// Takes two readings of all effects, in the order in which the document lists the settings.
 fn watch(access: &Access, known: &[Transaction], span: Nanos) -> anyhow::Result<Vec<Option<Effect>>> {
     let settings: Vec<(&AnySetting, &Value)> = known
         .iter()
@@ -152,7 +152,7 @@ fn watch(access: &Access, known: &[Transaction], span: Nanos) -> anyhow::Result<
     Ok(judged.collect())
 }
 
-/// `apus tune diff`
+/// Runs `apus tune diff`.
 pub fn diff(typed: &Show) -> anyhow::Result<Status> {
     let document = read(typed)?;
     if typed.json {
@@ -169,7 +169,7 @@ fn read(typed: &Show) -> anyhow::Result<StatusDocument> {
     Ok(StatusDocument::of(&access, &known, at_boot::enabled(&access)?))
 }
 
-/// `apus tune export`
+/// Runs `apus tune export`.
 pub fn export(typed: &Export) -> anyhow::Result<Status> {
     let access = machine(&typed.target.root)?;
     let (profile, resolved) = resolve(&access, &typed.profile, &typed.target)?;
@@ -180,15 +180,16 @@ pub fn export(typed: &Export) -> anyhow::Result<Status> {
             Some(folder) => {
                 let path = folder.join(&file.name);
                 if let Some(parent) = path.parent() {
-                    fs::create_dir_all(parent).with_context(|| format!("make the folder {}", parent.display()))?;
+                    fs::create_dir_all(parent)
+                        .with_context(|| format!("cannot make the folder {}", parent.display()))?;
                 }
-                terminal::file(&path, &file.text).with_context(|| format!("write {}", path.display()))?;
+                terminal::file(&path, &file.text).with_context(|| format!("cannot write {}", path.display()))?;
                 // tuned starts a script itself.
                 if file.text.starts_with("#!") {
                     fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
-                        .with_context(|| format!("make {} executable", path.display()))?;
+                        .with_context(|| format!("cannot make {} executable", path.display()))?;
                 }
-                writeln!(out, "{}  belongs to {}", path.display(), file.place)?;
+                writeln!(out, "{}  goes to {}", path.display(), file.place)?;
             }
             None if export.files.len() == 1 => write!(out, "{}", file.text)?,
             None => write!(out, "### {}\n{}", file.place, file.text)?,
@@ -198,7 +199,7 @@ pub fn export(typed: &Export) -> anyhow::Result<Status> {
         writeln!(err, "note: {note}")?;
     }
     for left in &export.left_out {
-        writeln!(err, "not in it: {left}")?;
+        writeln!(err, "not exported: {left}")?;
     }
     Ok(Status::Good)
 }

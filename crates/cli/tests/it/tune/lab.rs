@@ -278,7 +278,7 @@ fn another_namespaces_settings_are_left_alone() {
     assert_ne!(std::fs::read_to_string(OF_THE_MACHINE).unwrap(), before, "refused as a whole");
     // Seen from here, they are not judged; what is of the whole machine is.
     let said = expect(&bed.own.outside(&["tune", "verify"]), 0);
-    assert!(said.contains("cannot be judged from here") && said.contains("1 of 1 settings"), "{said}");
+    assert!(said.contains("cannot be checked from here") && said.contains("1 of 1 settings"), "{said}");
     // It is in nobody's way: what was made here is taken back.
     let ours = Profile::new("ours", "[sysctl]\n\"vm.dirty_writeback_centisecs\" = 501\n");
     expect(&bed.own.outside(&["tune", "apply", ours.path(), "--yes"]), 0);
@@ -324,7 +324,7 @@ fn a_namespace_that_is_gone_holds_nothing_up() {
         };
         assert!(status["transactions"][0]["network_namespace"].is_string(), "{status}");
         let said = expect(&bed.apus(&["tune", "verify"]), 0);
-        assert!(said.contains("apus tune rollback 1 ends it"), "{said}");
+        assert!(said.contains("apus tune rollback 1 closes it"), "{said}");
         let fastopen = || text(&bed.within("sysctl", &["-n", "net.ipv4.tcp_fastopen"]).stdout).trim().to_owned();
         if killed {
             // Whoever changes something next ends it first.
@@ -360,7 +360,7 @@ fn read_only_and_not_permitted_are_told() {
     let read_only = "mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys && exec \"$0\" \"$@\"";
     let apus = env!("CARGO_BIN_EXE_apus");
     let said = expect(&bed.within("sh", &["-c", read_only, apus, "tune", "apply", sysctl.path(), "--yes"]), 3);
-    assert!(said.contains("read-only") && said.contains("everything is as before"), "{said}");
+    assert!(said.contains("read-only") && said.contains("all changes were rolled back"), "{said}");
     assert_eq!(std::fs::read_to_string(OF_THE_MACHINE).unwrap(), before);
     let words = ["--bounding-set=-net_admin", apus, "tune", "apply", features.path(), "--yes"];
     let said = expect(&bed.within("setpriv", &words), 3);
@@ -557,7 +557,7 @@ fn a_threads_transaction_ends_with_it() {
     child.kill().unwrap();
     child.wait().unwrap();
     let said = expect(&bed.apus(&["tune", "verify"]), 0);
-    assert!(said.contains("ended with their threads: 1"), "{said}");
+    assert!(said.contains("ended with their thread: 1"), "{said}");
     let said = expect(&bed.apus(&["tune", "rollback"]), 0);
     assert!(said.contains("its thread has ended"), "{said}");
     assert!(expect(&bed.apus(&["tune", "status"]), 0).contains("nothing is applied"));

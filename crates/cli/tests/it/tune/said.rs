@@ -42,7 +42,7 @@ fn verify_counts_what_was_refused() {
     }
     expect(&machine.apus(&["tune", "apply", profile.to_str().unwrap(), "--yes", "--keep-going"]), 1);
     let said = expect(&machine.apus(&["tune", "verify"]), 1);
-    assert!(said.contains("1 of 2 settings are as wanted; 1 refused when applied"), "{said}");
+    assert!(said.contains("1 of 2 settings have the wanted value; 1 refused when applied"), "{said}");
     let (code, document) = machine.json(&["tune", "verify"]);
     let items = document["transactions"][0]["items"].as_array().unwrap();
     let refused = items.iter().find(|item| item["stands"] == "refused").unwrap();
@@ -51,7 +51,7 @@ fn verify_counts_what_was_refused() {
     // Someone has made it so since.
     machine.put(&format!("{policy}/scaling_governor"), "performance\n");
     let said = expect(&machine.apus(&["tune", "verify"]), 0);
-    assert!(said.contains("2 of 2 settings are as wanted"), "{said}");
+    assert!(said.contains("2 of 2 settings have the wanted value"), "{said}");
 }
 
 /// Before, a setting that was refused once was never tried again, and one that refused kept all that came with it from
@@ -113,7 +113,7 @@ fn a_profile_at_boot_that_others_can_change_is_warned_of() {
     let part = machine.0.join("p/part.toml");
     std::fs::set_permissions(&part, std::fs::Permissions::from_mode(0o646)).unwrap();
     let said = enable();
-    assert!(said.contains("WARNING: others than root") && said.contains("part.toml (mode 646)"), "{said}");
+    assert!(said.contains("WARNING: users other than root") && said.contains("part.toml (mode 646)"), "{said}");
     std::fs::set_permissions(&part, std::fs::Permissions::from_mode(0o644)).unwrap();
     std::os::unix::fs::chown(machine.0.join("p"), Some(65_534), None).unwrap();
     assert_eq!(enable().matches("belongs to user 65534").count(), 2);

@@ -62,7 +62,7 @@ impl Ethtool {
     pub(super) fn open(interface: &str) -> io::Result<Self> {
         let mut name = [0; libc::IFNAMSIZ];
         if interface.is_empty() || interface.len() >= name.len() {
-            return Err(io::Error::other("an interface's name has 1 to 15 octets"));
+            return Err(io::Error::other("an interface name has 1 to 15 bytes"));
         }
         for (to, from) in name.iter_mut().zip(interface.bytes()) {
             *to = from as libc::c_char;

@@ -87,10 +87,10 @@ pub(super) fn unpack_within<R: Read + 'static>(stream: R, limits: Limits) -> Res
     let found = tree.descend(&SIGNS, MAX_DEPTH);
     match (found, end) {
         (true, Ok(())) => {}
-        (true, Err(error)) => notes.push(format!("the archive breaks off ({error}): what comes after is not recorded")),
-        (false, Ok(())) => return Err("the archive holds no proc and no sys of a host".into()),
+        (true, Err(error)) => notes.push(format!("the archive is truncated ({error}); the rest is not recorded")),
+        (false, Ok(())) => return Err("the archive contains neither proc nor sys of a host".into()),
         (false, Err(error)) => {
-            return Err(format!("it is no archive of a host's files (.tar, .tar.gz, .tar.zst, .tar.xz): {error}"));
+            return Err(format!("it is not an archive of a host's files (.tar, .tar.gz, .tar.zst, .tar.xz): {error}"));
         }
     }
     Ok(Unpacked { tree, notes, cut_short })
@@ -168,17 +168,17 @@ impl Reader {
     fn file<R: Read>(&mut self, entry: &mut Entry<R>, path: &str) -> io::Result<()> {
         let size = entry.header().entry_size()?;
         if size > self.limits.file as u64 {
-            self.note(format!("{path} has {size} octets, more than {}, and is left out", self.limits.file));
+            self.note(format!("{path} has {size} bytes, more than {}, and is left out", self.limits.file));
             self.tree.insert_refused(path);
             return Ok(());
         }
         if self.kept + size as usize > self.limits.kept {
-            return Err(io::Error::other(format!("it holds more than {} octets of a host", self.limits.kept)));
+            return Err(io::Error::other(format!("it contains more than {} bytes of a host", self.limits.kept)));
         }
         let mut contents = Vec::with_capacity(size as usize);
         entry.read_to_end(&mut contents)?;
         if (contents.len() as u64) < size {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, format!("{path} is cut off")));
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, format!("{path} is truncated")));
         }
         self.kept += contents.len();
         self.tree.insert_file(path, &contents);
@@ -207,7 +207,7 @@ fn is_kept(path: &str) -> bool {
 /// The contents of a header that holds a name.
 fn long<R: Read>(entry: &mut Entry<R>) -> io::Result<Vec<u8>> {
     if entry.header().entry_size()? > PATH_LIMIT {
-        return Err(io::Error::other(format!("a name is longer than {PATH_LIMIT} octets")));
+        return Err(io::Error::other(format!("a name is longer than {PATH_LIMIT} bytes")));
     }
     let mut name = Vec::new();
     entry.take(PATH_LIMIT).read_to_end(&mut name)?;
@@ -247,8 +247,10 @@ struct Counted {
 impl Read for Counted {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.stream.read(buffer)?;
-        self.left =
-            self.left.checked_sub(n as u64).ok_or_else(|| io::Error::other("it unpacks to more than is read"))?;
+        self.left = self
+            .left
+            .checked_sub(n as u64)
+            .ok_or_else(|| io::Error::other("it unpacks to more than the size limit"))?;
         Ok(n)
     }
 }
@@ -283,7 +285,7 @@ mod tests {
     #[test]
     fn a_file_that_is_too_long_is_left_out_and_noted() {
         let unpacked = unpack(packed(&[("proc/interrupts", 3000), ("proc/cmdline", 5)], 0)).unwrap();
-        assert_eq!(unpacked.notes, ["proc/interrupts has 3000 octets, more than 2048, and is left out"]);
+        assert_eq!(unpacked.notes, ["proc/interrupts has 3000 bytes, more than 2048, and is left out"]);
         assert!(matches!(unpacked.tree.read("proc/interrupts", 9999), Look::Refused(_)));
         assert!(matches!(unpacked.tree.read("proc/cmdline", 9999), Look::Found(text) if text == b"xxxxx"));
         assert!(!unpacked.cut_short);
@@ -295,7 +297,7 @@ mod tests {
         let bomb = packed(&[("proc/cmdline", 5), ("usr/zeroes", 2 << 20)], 0);
         let unpacked = unpack(bomb).unwrap();
         assert!(
-            unpacked.cut_short && unpacked.notes[0].contains("unpacks to more than is read"),
+            unpacked.cut_short && unpacked.notes[0].contains("unpacks to more than the size limit"),
             "{:?}",
             unpacked.notes
         );

@@ -49,14 +49,14 @@ impl Directory {
         };
         match rustix::fs::fstat(&fd) {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => {
-                return Look::Refused("it is no regular file".into());
+                return Look::Refused("it is not a regular file".into());
             }
             Ok(_) => {}
             Err(error) => return refused(error),
         }
         let mut contents = Vec::new();
         match File::from(fd).take(limit as u64 + 1).read_to_end(&mut contents) {
-            Ok(read) if read > limit => Look::Refused(format!("it is longer than {limit} octets")),
+            Ok(read) if read > limit => Look::Refused(format!("it is longer than {limit} bytes")),
             Ok(_) => Look::Found(contents),
             Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
                 Some(error) => refused(error),
@@ -79,7 +79,7 @@ impl Directory {
                 Err(error) => return refused(error),
             }
             if names.len() > MAX_NAMES {
-                return Look::Refused(format!("it holds more than {MAX_NAMES} names"));
+                return Look::Refused(format!("it contains more than {MAX_NAMES} names"));
             }
         }
         names.retain(|name| name != "." && name != "..");
@@ -94,7 +94,7 @@ impl Directory {
             .and_then(|folder| rustix::fs::readlinkat(&folder, name, Vec::new()));
         match target {
             Ok(target) => Look::Found(target.to_string_lossy().into_owned()),
-            Err(Errno::INVAL) => Look::Refused("it is no symbolic link".into()),
+            Err(Errno::INVAL) => Look::Refused("it is not a symbolic link".into()),
             Err(error) => refused(error),
         }
     }

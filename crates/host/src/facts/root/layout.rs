@@ -97,10 +97,10 @@ fn must_gather(path: &Path, real: &Path) -> Result<Root, RootError> {
     found.sort();
     let reason = match found.as_slice() {
         [one] => return archived(one),
-        [] => "it holds no host's files; give a folder or an archive with proc and sys in it".to_owned(),
+        [] => "it contains no files of a host; give a folder or an archive with proc and sys in it".to_owned(),
         several => {
             let names: Vec<String> = several.iter().take(20).map(|path| path.display().to_string()).collect();
-            format!("it holds the files of several hosts; give one of these: {}", names.join(", "))
+            format!("it contains the files of several hosts; give one of these: {}", names.join(", "))
         }
     };
     Err(RootError::NotAHost { path: path.into(), reason })

@@ -108,12 +108,12 @@ impl Tree {
     pub(super) fn read(&self, path: &str, limit: usize) -> Look<Vec<u8>> {
         match self.find(path, true) {
             Found::Node(Node::File(contents)) if contents.len() > limit => {
-                Look::Refused(format!("it is longer than {limit} octets"))
+                Look::Refused(format!("it is longer than {limit} bytes"))
             }
             Found::Node(Node::File(contents)) => Look::Found(contents.to_vec()),
             Found::Node(Node::Denied) => Look::NotPermitted,
             Found::Node(Node::Unasked) => Look::NotAsked,
-            Found::Node(Node::Refused) => Look::Refused("reading it gave nothing, or too much".into()),
+            Found::Node(Node::Refused) => Look::Refused("reading it returned nothing, or too much".into()),
             Found::Node(_) | Found::Top => Look::Refused("it is a directory".into()),
             Found::Nothing => Look::Absent,
             Found::Loop => Look::Refused("too many symbolic links".into()),
@@ -129,7 +129,7 @@ impl Tree {
             Found::Top => Look::Found(names(&self.top)),
             Found::Node(Node::Directory(directory)) => Look::Found(names(directory)),
             Found::Node(Node::Denied) => Look::NotPermitted,
-            Found::Node(_) => Look::Refused("it is no directory".into()),
+            Found::Node(_) => Look::Refused("it is not a directory".into()),
             Found::Nothing => Look::Absent,
             Found::Loop => Look::Refused("too many symbolic links".into()),
         }
@@ -142,7 +142,7 @@ impl Tree {
         match self.find(path, false) {
             Found::Node(Node::Link(target)) => Look::Found(target.to_string()),
             Found::Node(Node::Denied) => Look::NotPermitted,
-            Found::Node(_) | Found::Top => Look::Refused("it is no symbolic link".into()),
+            Found::Node(_) | Found::Top => Look::Refused("it is not a symbolic link".into()),
             Found::Nothing => Look::Absent,
             Found::Loop => Look::Refused("too many symbolic links".into()),
         }

@@ -95,7 +95,7 @@ impl CoalesceQueue {
 fn numbers(what: &str, value: &Value, known: usize) -> Result<Vec<(usize, u32)>, Error> {
     let wrong = |name: &str, text: &str| {
         let names: Vec<&str> = FIELDS[..known].iter().map(|field| field.0).collect();
-        Error::invalid(what, format!("{name}={text}: there are {}, with whole numbers", names.join(", ")))
+        Error::invalid(what, format!("{name}={text}: expected one of {}, with a whole number", names.join(", ")))
     };
     let fields = value.as_fields().filter(|fields| !fields.is_empty());
     let fields = fields.ok_or_else(|| Error::invalid(what, "expected fields such as rx-usecs=0"))?;
@@ -113,8 +113,9 @@ fn check_wanted(what: &str, value: &Value) -> Result<(), Error> {
     for side in ["rx", "tx"] {
         let zero = |field: &str| value.field(&format!("{side}-{field}")) == Some("0");
         if zero("usecs") && zero("max-frames") {
-            let why =
-                format!("{side}-usecs=0 with {side}-max-frames=0 would never interrupt; off is usecs 0 and frames 1");
+            let why = format!(
+                "{side}-usecs=0 with {side}-max-frames=0 would never interrupt; to disable coalescing use {side}-usecs=0 and {side}-max-frames=1"
+            );
             return Err(Error::invalid(what, why));
         }
     }

@@ -147,8 +147,8 @@ impl Group {
             if let Some(most) = most.filter(|most| wanted > *most) {
                 return Err(Error::Refused {
                     what: format!("set {name}={text} in the {}", self.label(interface)),
-                    why: format!("the driver allows {most} at the most"),
-                    fix: "choose fewer".into(),
+                    why: format!("the driver allows at most {most}"),
+                    fix: "choose a smaller number".into(),
                 });
             }
         }
@@ -162,7 +162,7 @@ impl Group {
         let known: Vec<&str> = self.fields.iter().map(|field| field.0).collect();
         Error::invalid(
             self.label(interface),
-            format!("{name}={text}: there are {}, with whole numbers", known.join(", ")),
+            format!("{name}={text}: expected one of {}, with a whole number", known.join(", ")),
         )
     }
 }
@@ -178,7 +178,7 @@ fn lacks(label: &str, fields: &[String]) -> Error {
     Error::Refused {
         what: format!("set {} in the {label}", fields.join(", ")),
         why: "the driver does not support it".into(),
-        fix: "leave it out for this interface".into(),
+        fix: "remove it for this interface".into(),
     }
 }
 

@@ -154,12 +154,14 @@ impl Setting for Features {
             if now.as_ref().is_some_and(|now| now.field(name).is_none()) {
                 let hint = ALIASES.iter().find(|(short, _)| *short == name);
                 let fix = match hint {
-                    Some((_, meant)) => format!("it stands for {meant}; see ethtool -k: [fixed] cannot be switched"),
-                    None => "see ethtool -k: it is [fixed] there, or has another name".into(),
+                    Some((_, meant)) => {
+                        format!("this name stands for {meant}; those that ethtool -k marks [fixed] cannot be changed")
+                    }
+                    None => "check ethtool -k: it is marked [fixed] there, or has another name".into(),
                 };
                 return Err(Error::Refused {
                     what: format!("switch {name} of {}", self.interface),
-                    why: "the driver has no such offload that can be switched".into(),
+                    why: "the driver has no such offload that can be changed".into(),
                     fix,
                 });
             }
@@ -187,7 +189,7 @@ impl Setting for Features {
     fn explain(&self, _: &Access, wanted: &Value, now: &Value) -> Option<String> {
         let stuck =
             wanted.as_fields()?.iter().find(|(name, _)| now.field(name).is_some_and(|now| now.contains("wanted")))?;
-        Some(format!("{} depends on another offload, or the driver holds it", stuck.0))
+        Some(format!("{} depends on another offload, or the driver forces it", stuck.0))
     }
 }
 
@@ -216,7 +218,7 @@ impl Setting for PrivateFlags {
                 && !now.contains_key(name)
             {
                 let known: Vec<&str> = now.keys().map(String::as_str).collect();
-                return Err(Error::invalid(self.label(), format!("{name}: there are {}", known.join(", "))));
+                return Err(Error::invalid(self.label(), format!("{name}: expected one of {}", known.join(", "))));
             }
         }
         Ok(())

@@ -61,7 +61,7 @@ fn what_veth_does_not_have_is_not_there() {
         let error = refused(Features::new("v0").into(), "ntuple", "on");
         assert!(error.to_string().contains("rx-ntuple-filter"), "{error}");
         let error = refused(Channels::new("v0").into(), "rx", "100000");
-        assert!(error.to_string().contains("at the most"), "{error}");
+        assert!(error.to_string().contains("at most"), "{error}");
         Knob(Features::new("v0")).set(&access, &Value::fields([("rx-gro", "on")])).unwrap();
         let error = refused(Napi::new("v0", 0).into(), "threaded", "7");
         assert!(matches!(error, Error::Refused { .. }), "{error}");

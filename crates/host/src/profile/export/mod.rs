@@ -118,7 +118,7 @@ fn cmdline(resolved: &Resolved) -> Export {
     let place = "the bootloader's configuration, before a reboot".to_owned();
     let left_out = match resolved.plan.items.len() - usize::from(!resolved.arguments.is_empty()) {
         0 => Vec::new(),
-        n => vec![format!("{n} settings that are no kernel arguments")],
+        n => vec![format!("{n} settings that are not kernel arguments")],
     };
     Export { files: vec![ExportedFile { name: "cmdline".into(), place, text }], left_out }
 }

@@ -18,7 +18,7 @@ pub(super) fn export(resolved: &Resolved, summary: &str) -> Export {
     let name = format!("apus-{}", resolved.plan.name);
     let mut out = Export::default();
     if resolved.isolated.is_empty() {
-        out.left_out.push("spec.cpu: no CPU is isolated; name some with --isolated".into());
+        out.left_out.push("spec.cpu: no CPU is isolated; choose some with --isolated".into());
     }
     let mut pages = String::new();
     for item in &resolved.plan.items {

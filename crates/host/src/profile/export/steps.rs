@@ -46,11 +46,11 @@ impl Step {
         match self {
             Self::Latency(micros) => {
                 format!(
-                    "{label}, {micros} us: a process must hold /dev/cpu_dma_latency open; apus tune apply does, and tuned"
+                    "{label}, {micros} us: a process must keep /dev/cpu_dma_latency open, as apus tune apply and tuned do"
                 )
             }
             Self::None(why) => format!("{label}: {why}"),
-            _ => format!("{label}: this engine has no place for it"),
+            _ => format!("{label}: this tool has no way to set it"),
         }
     }
 }
@@ -66,17 +66,17 @@ pub(super) fn steps(access: &Access, setting: &AnySetting, wanted: &Value) -> Re
         AnySetting::DmaLatency(_) => vec![Step::Latency(text())],
         AnySetting::CgroupFolder(folder) => vec![Step::Folder(folder.path.clone())],
         AnySetting::HwpRequest(_) | AnySetting::UncoreMsr(_) => {
-            vec![Step::None("a register whose other bits must stay; use the sysfs way (--via cpufreq), or apus itself")]
+            vec![Step::None("it is a register whose other bits must stay; use --via cpufreq, or Apus itself")]
         }
         AnySetting::ThreadAffinity(_) | AnySetting::ThreadClass(_) => {
-            vec![Step::None("a thread that lives now; other engines name threads by patterns")]
+            vec![Step::None("it is a running thread; other tools select threads by patterns")]
         }
         AnySetting::IrqbalanceBans(_) => {
-            vec![Step::None("a line of irqbalance's configuration; use the engine's own way")]
+            vec![Step::None("it is a line of irqbalance's configuration; use the way that the tool offers")]
         }
         AnySetting::Napi(_) => {
             vec![Step::None(
-                "a setting per NAPI instance over netlink; the files napi_defer_hard_irqs and gro_flush_timeout set all of a device",
+                "it is set per NAPI instance over netlink; the files napi_defer_hard_irqs and gro_flush_timeout set it for a whole device",
             )]
         }
         AnySetting::Coalesce(it) => vec![ethtool(&["-C"], &["-c"], &it.interface, wanted)],

@@ -25,7 +25,7 @@ impl Work<'_> {
         let cpus = cpus.map_err(wrong)?;
         if cpus.is_empty() {
             if let Some(text) = texts.into_iter().flatten().next() {
-                self.note(layer, text, "no CPU is isolated: name some with --isolated");
+                self.note(layer, text, "no CPU is isolated: choose some with --isolated");
             }
             return Ok(());
         }
@@ -39,7 +39,7 @@ impl Work<'_> {
         if all.is_empty() {
             let texts = [&section.governor, &section.min_frequency, &section.max_frequency];
             if let Some(text) = texts.into_iter().flatten().next() {
-                self.note(layer, text, "the machine has no cpufreq");
+                self.note(layer, text, "the host has no cpufreq");
             }
             return Ok(());
         }
@@ -62,9 +62,11 @@ impl Work<'_> {
                         self.access.number(&format!("/sys/devices/system/cpu/cpufreq/policy{policy}/base_frequency"));
                     match kilohertz(text, hardware, base.map_err(of_machine)?).map_err(|why| layer.wrong(text, why))? {
                         Some(khz) => self.add(layer, text, Limits::new(policy), Value::fields([(field, khz)]))?,
-                        None => {
-                            self.note(layer, text, &format!("CPU policy {policy} does not say its {}", text.get_ref()))
-                        }
+                        None => self.note(
+                            layer,
+                            text,
+                            &format!("CPU policy {policy} does not report its {}", text.get_ref()),
+                        ),
                     }
                 }
             }
@@ -85,7 +87,7 @@ impl Work<'_> {
                 }
             }
             if !found {
-                self.note(layer, text, "the machine has no cpuidle");
+                self.note(layer, text, "the host has no cpuidle");
             }
         }
         if let Some(text) = &section.resume_latency {
@@ -123,12 +125,12 @@ impl Work<'_> {
             let Some(cpu) = die.iter().next() else { continue };
             use crate::knob::Setting as _;
             let Some(now) = UncoreMsr::new(cpu).read(self.access).ok().flatten() else {
-                self.note(layer, first, "the machine has no uncore frequency control, or it cannot be read");
+                self.note(layer, first, "the host has no uncore frequency control, or it is not readable");
                 return Ok(());
             };
             // A register that reads 0 limits nothing: emulated machines answer so for one that they do not have.
             if ["min", "max"].iter().all(|field| now.field(field) == Some("0")) {
-                let why = format!("register 0x620 of CPU {cpu} reads 0: there is no uncore behind it");
+                let why = format!("register 0x620 of CPU {cpu} reads 0: it controls no uncore");
                 self.note(layer, first, &why);
                 return Ok(());
             }

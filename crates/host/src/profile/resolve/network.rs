@@ -51,8 +51,10 @@ impl Work<'_> {
         let is_meant = |name: &String| !with_device || self.access.exists(&format!("{FOLDER}/{name}/device"));
         let found: Vec<String> = names.into_iter().filter(is_meant).collect();
         if found.is_empty() && with_device {
-            let note =
-                format!("{}, [network.\"*\"]: no interface has a device: name some with --interface", layer.name);
+            let note = format!(
+                "{}, [network.\"*\"]: no interface belongs to a device; choose some with --interface",
+                layer.name
+            );
             self.resolved.notes.push(note);
         }
         Ok(found)
@@ -96,7 +98,11 @@ impl Work<'_> {
             let value = Value::fields(fields.get_ref().iter().map(|(field, value)| (field, nanos_or_plain(value))));
             let queues = napi_queues(self.access, name).map_err(|e| layer.wrong(fields, e))?;
             if queues.is_empty() {
-                self.note(layer, fields, &format!("{name} has no NAPI: it is down, not there, or its driver has none"));
+                self.note(
+                    layer,
+                    fields,
+                    &format!("{name} has no NAPI instance: it is down, does not exist, or its driver has none"),
+                );
             }
             for queue in queues {
                 self.group(layer, fields, name, Napi::new(name, queue).into(), value.clone(), one_of_many)?;
@@ -132,7 +138,7 @@ impl Work<'_> {
             }
         }
         if !lacks.is_empty() {
-            self.note(layer, place, &format!("{name} has no {}: left out", lacks.join(", ")));
+            self.note(layer, place, &format!("{name} has no {}: skipped", lacks.join(", ")));
         }
         match has.is_empty() {
             true => Ok(()),

@@ -48,7 +48,7 @@ impl FromStr for Mac {
     fn from_str(text: &str) -> Result<Self, Error> {
         let wrong = || Error::Invalid {
             what: format!("MAC address {text:?}"),
-            why: "not six octets; write it as 02:00:00:00:00:01".into(),
+            why: "not six bytes; write it as 02:00:00:00:00:01".into(),
         };
         let mut octets = [0; 6];
         let mut parts = text.split(':');

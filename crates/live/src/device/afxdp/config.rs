@@ -28,11 +28,11 @@ impl InterfaceConfig {
         sorted.sort_unstable();
         sorted.dedup();
         if self.queues.is_empty() || sorted.len() != self.queues.len() {
-            return invalid(format!("the queues {:?} must be at least one, and each named once", self.queues));
+            return invalid(format!("the queues {:?} must be at least one, each given once", self.queues));
         }
         match &self.filter {
             Filter::EtherTypes(types) if types.is_empty() || types.len() > 4 => {
-                invalid(format!("{} EtherTypes: from 1 to 4 can be given", types.len()))
+                invalid(format!("{} EtherTypes were given; 1 to 4 are possible", types.len()))
             }
             Filter::UdpPorts { first, last } if first > last => {
                 invalid(format!("the UDP port range {first}-{last} is empty"))
@@ -111,11 +111,13 @@ impl SocketConfig {
         if completion < tx {
             return Err(Error::Invalid {
                 what: format!("the completion ring's size {completion}"),
-                why: format!("it must be at least the tx ring's, {tx}: each sent frame comes back through it"),
+                why: format!(
+                    "it must be at least the size of the tx ring, {tx}, because each sent frame comes back through it"
+                ),
             });
         }
         if self.busy_poll == Some(0) {
-            let why = "it must be at least 1 frame; leave it out to have no busy polling".into();
+            let why = "it must be at least 1 frame; omit it to disable busy polling".into();
             return Err(Error::Invalid { what: "the busy-poll budget 0".into(), why });
         }
         Ok(())

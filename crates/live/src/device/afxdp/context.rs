@@ -47,7 +47,7 @@ impl XskContext {
         if self.area == (start as usize, len) {
             return Ok(());
         }
-        let why = "its AF_XDP context was made for another pool; make one context for each pool".into();
+        let why = "its AF_XDP context was made for another pool; create one context per pool".into();
         Err(Error::Invalid { what: "the pool".into(), why })
     }
 
@@ -79,7 +79,7 @@ impl XskContext {
         sockopt::set_xdp_umem_reg(socket, umem).map_err(|e| match e {
             Errno::NOBUFS | Errno::NOMEM => Error::Lacking {
                 what: format!("register {} MiB of pool with AF_XDP", self.area.1 >> 20),
-                why: format!("{e} (the limit of locked memory, or too little memory)"),
+                why: format!("{e} (the limit for locked memory is too low, or there is too little memory)"),
                 fix: "raise the limit (ulimit -l unlimited, or LimitMEMLOCK= of the unit), or run as root".into(),
             },
             e => Error::system("register the pool with AF_XDP (XDP_UMEM_REG)", e),

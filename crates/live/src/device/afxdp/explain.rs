@@ -40,8 +40,7 @@ fn no_permission(what: String, why: String) -> Error {
     // CAP_PERFMON: the program compares packet pointers, which the verifier allows nobody else. CAP_IPC_LOCK: for the
     // memory that is locked, and that of the sockets.
     let fix =
-        "run as root, or give the capabilities CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON and CAP_IPC_LOCK \
-               (setcap cap_net_admin,cap_net_raw,cap_bpf,cap_perfmon,cap_ipc_lock+ep on the binary)"
+        "run as root, or grant the capabilities CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON and CAP_IPC_LOCK (setcap cap_net_admin,cap_net_raw,cap_bpf,cap_perfmon,cap_ipc_lock+ep on the binary)"
             .into();
     Error::Lacking { what, why, fix }
 }
@@ -54,7 +53,11 @@ pub(super) fn unknown_interface(name: &str, e: Errno) -> Error {
     Error::Lacking {
         what: format!("open port {name}"),
         why: format!("there is no such interface in this network namespace ({e})"),
-        fix: if names.is_empty() { "see ip link".into() } else { format!("take one of: {}", names.join(", ")) },
+        fix: if names.is_empty() {
+            "list the interfaces with ip link".into()
+        } else {
+            format!("use one of: {}", names.join(", "))
+        },
     }
 }
 
@@ -63,12 +66,12 @@ pub(super) fn load(e: &(dyn StdError + 'static)) -> Error {
     match errno_of(e) {
         Some(Errno::PERM | Errno::ACCESS) => no_permission(what, why),
         Some(Errno::NOMEM) => {
-            Error::Lacking { what, why, fix: "raise the limit of locked memory: ulimit -l unlimited".into() }
+            Error::Lacking { what, why, fix: "raise the limit for locked memory: ulimit -l unlimited".into() }
         }
         _ => Error::Lacking {
             what,
             why,
-            fix: "a kernel from 5.18 on with CONFIG_BPF_SYSCALL and CONFIG_XDP_SOCKETS is needed (xdp.frags)".into(),
+            fix: "use Linux 5.18 or later with CONFIG_BPF_SYSCALL and CONFIG_XDP_SOCKETS (for xdp.frags)".into(),
         },
     }
 }
@@ -86,7 +89,7 @@ pub(super) fn attach(name: &str, ifindex: u32, mode: XdpMode, e: &(dyn StdError 
             let fix = match holders.is_empty() {
                 true => format!("remove it with: ip link set dev {name} xdp off"),
                 false => format!(
-                    "stop that process (another instance?); what no process holds goes with: ip link set dev {name} xdp off"
+                    "stop that process (another instance?); a program that no process holds is removed with: ip link set dev {name} xdp off"
                 ),
             };
             Error::Lacking { what, why, fix }
@@ -97,9 +100,9 @@ pub(super) fn attach(name: &str, ifindex: u32, mode: XdpMode, e: &(dyn StdError 
             why: whole(e),
             fix: match mode {
                 "native" => {
-                    "the driver may have no XDP, or not with this MTU or number of queues; use generic mode".into()
+                    "the driver may not support XDP, or not with this MTU or number of queues; use --xdp generic".into()
                 }
-                _ => "see dmesg; a kernel from 5.18 on is needed".into(),
+                _ => "look at dmesg; Linux 5.18 or later is needed".into(),
             },
         },
     }
@@ -147,7 +150,7 @@ pub(super) fn bind(name: &str, queue: u32, zero_copy_forced: bool, shared: bool,
         Errno::BUSY => Error::Lacking {
             what,
             why: format!("queue {queue} of {name} is in use by another socket (another instance?)"),
-            fix: "stop the other instance, or serve another queue".into(),
+            fix: "stop the other instance, or use another queue".into(),
         },
         Errno::PERM | Errno::ACCESS => no_permission(what, e.to_string()),
         Errno::NODEV => Error::PortLost { port: name.to_owned(), why: "the interface was deleted".into() },
@@ -156,10 +159,10 @@ pub(super) fn bind(name: &str, queue: u32, zero_copy_forced: bool, shared: bool,
         }
         Errno::OPNOTSUPP | Errno::INVAL if zero_copy_forced || shared => Error::Lacking {
             what,
-            why: format!("its driver has no zero-copy for AF_XDP here ({e})"),
+            why: format!("its driver does not support AF_XDP zero copy here ({e})"),
             fix: match shared {
-                true => "ports that share a pool share the mode: switch zero-copy off for all of them".into(),
-                false => "leave zero-copy to auto, or switch it off".into(),
+                true => "ports that share a pool share the copy mode: use --zero-copy off for all of them".into(),
+                false => "use --zero-copy auto or off".into(),
             },
         },
         e => Error::system(what, e),

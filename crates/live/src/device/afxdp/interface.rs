@@ -68,25 +68,27 @@ impl Interface {
         config.check()?;
         let name = &config.name;
         let control = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)
-            .map_err(|e| Error::system("open a socket to ask after interfaces", e))?;
+            .map_err(|e| Error::system("open a socket to query interfaces", e))?;
         let ifindex = netdevice::name_to_index(&control, name).map_err(|e| explain::unknown_interface(name, e))?;
         let available = rx_queues(ifindex);
         if let (Some(available), Some(queue)) = (available, config.queues.iter().max())
             && *queue >= available
         {
             let last = available.saturating_sub(1);
-            let why = format!("{name} has {available} receive queue(s), 0 to {last}; see ethtool -l {name}");
+            let why = format!("{name} has {available} receive queue(s), 0 to {last} (see ethtool -l {name})");
             return Err(Error::Invalid { what: format!("queue {queue} of {name}"), why });
         }
         let entries = available.unwrap_or(0).max(config.queues.iter().max().map_or(1, |q| q + 1));
         let mut program = load(&config.filter, entries).map_err(|e| explain::load(&*e))?;
         let (link, mode) = attach(&mut program, name, ifindex, config.mode)?;
         let map = |name: &str, found: Option<aya::maps::Map>| {
-            found.ok_or_else(|| Error::system("open our own XDP program", std::io::Error::other(name.to_owned())))
+            found.ok_or_else(|| {
+                Error::system("open the XDP program that is part of Apus", std::io::Error::other(name.to_owned()))
+            })
         };
         let sockets = map("xsks", program.take_map("xsks"))?;
         let counts = map("counts", program.take_map("counts"))?;
-        let own = |e| Error::system("open our own XDP program", std::io::Error::other(e));
+        let own = |e| Error::system("open the XDP program that is part of Apus", std::io::Error::other(e));
         let sockets = XskMap::try_from(sockets).map_err(own)?;
         let counts = PerCpuArray::try_from(counts).map_err(own)?;
         let namespace = namespace()?;
@@ -152,8 +154,7 @@ impl Interface {
         }
         Err(Error::Invalid {
             what: format!("open queues of {}", self.name()),
-            why: "this thread is in another network namespace than the one that attached the interface; \
-                  open the device before changing the namespace, and move it here"
+            why: "this thread is in another network namespace than the thread that attached the interface; open the device before changing the namespace, and move it here"
                 .into(),
         })
     }
@@ -163,7 +164,7 @@ impl Interface {
     }
 
     pub(super) fn insert(&self, queue: u32, socket: &OwnedFd) -> Result<(), Error> {
-        let what = || format!("let frames of queue {queue} of {} reach its socket", self.name());
+        let what = || format!("direct frames of queue {queue} of {} to its socket", self.name());
         self.sockets().set(queue, socket.as_raw_fd(), 0).map_err(|e| Error::system(what(), std::io::Error::other(e)))
     }
 

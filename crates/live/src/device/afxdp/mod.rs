@@ -76,7 +76,7 @@ impl AfXdpDevice {
         context.check(pool)?;
         interface.check_namespace()?;
         if let Some(queue) = queues.iter().find(|queue| !interface.queues().contains(queue)) {
-            let why = format!("{} was attached for the queues {:?}", interface.name(), interface.queues());
+            let why = format!("{} was attached for the queues {:?} only", interface.name(), interface.queues());
             return Err(Error::Invalid { what: format!("queue {queue}"), why });
         }
         let longest_frame = pool.longest_frame() as u32;
@@ -103,8 +103,8 @@ impl AfXdpDevice {
         let mut zero_copy = config.zero_copy;
         if self.interface.mode() == XdpMode::Generic {
             if zero_copy == ZeroCopy::Force {
-                let why = "generic XDP has no zero-copy; use native mode, or leave zero-copy to auto".into();
-                return Err(Error::Invalid { what: format!("zero-copy on {}", self.name()), why });
+                let why = "generic XDP has no zero copy; use --xdp native or --zero-copy auto".into();
+                return Err(Error::Invalid { what: format!("zero copy on {}", self.name()), why });
             }
             zero_copy = ZeroCopy::Off;
         }
@@ -138,7 +138,7 @@ impl AfXdpDevice {
     ) -> Result<(), Error> {
         if let Some(budget) = config.busy_poll {
             queue.busy_poll = BusyPoll::enable(fd.as_fd(), budget)
-                .map_err(|e| Error::system(format!("switch busy polling on for {}", self.name()), e))?;
+                .map_err(|e| Error::system(format!("enable busy polling for {}", self.name()), e))?;
         }
         let place = (self.interface.ifindex(), queue.id);
         for last in (0..BIND_TRIES).rev() {
@@ -154,15 +154,17 @@ impl AfXdpDevice {
         let options = sockopt::xdp_options(fd).map_err(|e| Error::system("read XDP_OPTIONS", e))?;
         queue.zero_copy = !options.is_empty(); // the only option is XDP_OPTIONS_ZEROCOPY
         let missed = match zero_copy {
-            ZeroCopy::Force if !queue.zero_copy => Some(("copies, as the ports before it do", "open it first")),
-            ZeroCopy::Off if queue.zero_copy => Some(("is zero-copy, as the ports before it are", "open it first")),
+            ZeroCopy::Force if !queue.zero_copy => Some(("copies, as the ports opened before it do", "open it first")),
+            ZeroCopy::Off if queue.zero_copy => {
+                Some(("uses zero copy, as the ports opened before it do", "open it first"))
+            }
             _ => None,
         };
         if let Some((why, fix)) = missed {
             return Err(Error::Lacking {
-                what: format!("have zero-copy on {} as configured", self.name()),
-                why: format!("ports that share a pool share the mode; this one {why}"),
-                fix: format!("configure them alike, or {fix}"),
+                what: format!("set the copy mode of {} as configured", self.name()),
+                why: format!("ports that share a pool share the copy mode, so this one {why}"),
+                fix: format!("give them the same --zero-copy, or {fix}"),
             });
         }
         self.interface.insert(queue.id, fd)

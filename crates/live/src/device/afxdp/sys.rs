@@ -46,12 +46,11 @@ unsafe impl<T: Entry + Send> Send for RingMemory<T> {}
 impl<T: Entry> RingMemory<T> {
     /// Maps a ring of `entries` (a power of two) that was sized by setsockopt before.
     pub(super) fn map(fd: BorrowedFd<'_>, at: XdpRingOffset, entries: u32, page_offset: u64) -> io::Result<Self> {
-        let flags =
-            at.flags.ok_or_else(|| io::Error::other("a kernel before 5.4, without the flags of AF_XDP rings"))?;
+        let flags = at.flags.ok_or_else(|| io::Error::other("Linux before 5.4, without the flags of AF_XDP rings"))?;
         let len = at.desc as usize + entries as usize * size_of::<T>();
         let in_range = |offset: u64, size: usize| offset.is_multiple_of(4) && offset as usize + size <= len;
         if !entries.is_power_of_two() || ![at.producer, at.consumer, flags].iter().all(|o| in_range(*o, 4)) {
-            return Err(io::Error::other(format!("ring offsets that cannot be: {at:?}")));
+            return Err(io::Error::other(format!("impossible ring offsets: {at:?}")));
         }
         let (protection, shared) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.

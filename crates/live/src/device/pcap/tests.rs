@@ -84,13 +84,13 @@ fn messages_name_file_record_offset_and_remedy() {
     let octets = file(Resolution::Micros, &[(Nanos::from_secs(1), vec![1; 60]), (Nanos::from_secs(2), vec![2; 44])]);
     assert_eq!(
         error_of(&octets[..octets.len() - 1]),
-        "x.pcap, record 2, offset 100: the record ends after 43 of 44 octets of data; keep the 1 whole records before it with: editcap -F pcap -r IN OUT 1-1"
+        "x.pcap, record 2, offset 100: the record ends after 43 of 44 bytes of data; keep the 1 complete records before it with: editcap -F pcap -r IN OUT 1-1"
     );
     assert!(error_of(&octets[..105]).contains("record 2, offset 100: the record's header ends after 5 of 16"));
     for (at, value, text) in [
         (FILE_HEADER + 7, 255, "record 1, offset 28: 4278190080 of 1000000 parts"),
-        (FILE_HEADER + 11, 255, "record 1, offset 32: 4278190140 octets captured, more than any"),
-        (FILE_HEADER + 8, 61, "record 1, offset 32: 61 octets captured of a frame of 60"),
+        (FILE_HEADER + 11, 255, "record 1, offset 32: 4278190140 bytes captured, more than any"),
+        (FILE_HEADER + 8, 61, "record 1, offset 32: 61 bytes captured of a frame of 60"),
         (4, 1, "file header, offset 4: version 1.4, not 2.4"),
         (20, 113, "file header, offset 20: link type 0x71"),
         (23, 0x44, "file header, offset 20: link type 0x44000001"),
@@ -102,7 +102,7 @@ fn messages_name_file_record_offset_and_remedy() {
     }
     assert!(error_of(b"\x0a\x0d\x0d\x0a\x1c\0\0\0").contains("convert it with: editcap -F pcap"));
     assert!(error_of(b"\x1f\x8b\x08\0").contains("gunzip"));
-    assert!(error_of(b"").contains("only 0 octets"));
+    assert!(error_of(b"").contains("only 0 bytes"));
     assert!(error_of(&octets[..10]).contains("after 10 of 24"));
 }
 

@@ -3,22 +3,22 @@
 //! Source: ACPI Specification 6.5, chapter 20 (AML), 6.4.3.7 (generic register descriptor), 5.2.6
 //! (table header). Each function returns the octets of one term; a term's list is their concatenation.
 
-/// An address of a register: the address space's number and the place in it.
+/// The address of a register.
 #[derive(Clone, Copy)]
 pub(super) struct Register {
-    /// 1: system I/O; 0x7f: functional fixed hardware (ACPI 6.5, table 5.1).
+    /// Address space: 1 is system I/O, 0x7f functional fixed hardware (ACPI 6.5, table 5.1).
     pub(super) space: u8,
-    /// Its width in bits.
+    /// Width in bits.
     pub(super) bits: u8,
-    /// Its offset in bits.
+    /// Offset in bits.
     pub(super) offset: u8,
-    /// Access size: 1 is an octet.
+    /// Access size; 1 means a byte.
     pub(super) access: u8,
-    /// Where it is.
+    /// Address within the space.
     pub(super) address: u64,
 }
 
-/// A whole secondary table with its header (5.2.6): signature, length, revision, checksum, who made it.
+/// Builds a secondary table with its header (5.2.6): signature, length, revision, checksum, creator.
 pub(super) fn table(terms: &[Vec<u8>]) -> Vec<u8> {
     const HEADER: usize = 36;
     let body = terms.concat();
@@ -35,7 +35,7 @@ pub(super) fn table(terms: &[Vec<u8>]) -> Vec<u8> {
     out
 }
 
-/// A constant in its shortest form (20.2.3).
+/// Encodes a constant in its shortest form (20.2.3).
 pub(super) fn integer(value: u64) -> Vec<u8> {
     let octets = value.to_le_bytes();
     match value {
@@ -47,12 +47,12 @@ pub(super) fn integer(value: u64) -> Vec<u8> {
     }
 }
 
-/// A text (20.2.3), which must be ASCII.
+/// Encodes a text (20.2.3), which must be ASCII.
 pub(super) fn text(value: &str) -> Vec<u8> {
     [&[0x0d], value.as_bytes(), &[0]].concat()
 }
 
-/// A name such as `_PSS` or `\_SB.CPUS.C000` (20.2.2); short segments are filled with `_`.
+/// Encodes a name such as `_PSS` or `\_SB.CPUS.C000` (20.2.2); short segments are padded with `_`.
 pub(super) fn name(path: &str) -> Vec<u8> {
     let (root, rest) = path.strip_prefix('\\').map_or((&[][..], path), |rest| (&b"\\"[..], rest));
     let segments: Vec<_> = rest.split('.').filter(|segment| !segment.is_empty()).collect();
@@ -137,19 +137,19 @@ pub(super) fn memory_words(path: &str, address: u64, words: &[String]) -> Vec<u8
     [region, package_of(&[0x5b, 0x81], &list)].concat()
 }
 
-/// An operator with the length of what follows, itself included (20.2.4).
+/// An operator with its length, which includes the length itself (20.2.4).
 fn package_of(operator: &[u8], content: &[u8]) -> Vec<u8> {
     let own = (1..=4).find(|own| content.len() + own <= limit(*own)).unwrap_or(4);
     [operator, &encoded(content.len() + own, own), content].concat()
 }
 
-/// The same encoding, of a number that does not count itself.
+/// The same encoding, for a number that does not include itself.
 fn length(value: usize) -> Vec<u8> {
     let own = (1..=4).find(|own| value <= limit(*own)).unwrap_or(4);
     encoded(value, own)
 }
 
-/// The largest length in `octets` octets: 6 bits in one, 4 bits and 8 for each further one in more.
+/// The largest length that fits in `octets` bytes: 6 bits in one; with more, 4 bits plus 8 for each further byte.
 fn limit(octets: usize) -> usize {
     if octets == 1 { 63 } else { (1 << (4 + 8 * (octets - 1))) - 1 }
 }

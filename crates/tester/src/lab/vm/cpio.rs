@@ -11,7 +11,7 @@ const REGULAR: u32 = 0o100_000;
 const LINK: u32 = 0o120_000;
 const CHARACTER_DEVICE: u32 = 0o020_000;
 
-/// An archive in the making. Parent folders appear by themselves.
+/// An archive under construction. Parent folders are added automatically.
 #[derive(Default)]
 pub(super) struct Archive {
     entries: BTreeMap<String, Entry>,
@@ -24,28 +24,28 @@ struct Entry {
 }
 
 impl Archive {
-    /// An empty folder.
+    /// Adds an empty folder.
     pub(super) fn folder(&mut self, path: &str) {
         self.parents(path);
         self.entries.entry(trimmed(path)).or_insert(Entry { mode: FOLDER | 0o755, device: (0, 0), data: Vec::new() });
     }
 
-    /// A file with the permissions `mode`. A file that is there already is replaced.
+    /// Adds a file with the permissions `mode`; replaces an existing one.
     pub(super) fn file(&mut self, path: &str, mode: u32, data: Vec<u8>) {
         self.insert(path, REGULAR | mode, (0, 0), data);
     }
 
-    /// A symbolic link.
+    /// Adds a symbolic link.
     pub(super) fn link(&mut self, path: &str, target: &str) {
         self.insert(path, LINK | 0o777, (0, 0), target.as_bytes().to_vec());
     }
 
-    /// A character device.
+    /// Adds a character device.
     pub(super) fn device(&mut self, path: &str, mode: u32, major: u32, minor: u32) {
         self.insert(path, CHARACTER_DEVICE | mode, (major, minor), Vec::new());
     }
 
-    /// Whether there is something at `path`.
+    /// Whether the archive contains `path`.
     pub(super) fn contains(&self, path: &str) -> bool {
         self.entries.contains_key(&trimmed(path))
     }
@@ -63,7 +63,7 @@ impl Archive {
         }
     }
 
-    /// The archive's octets. Folders precede what is in them, because the map is sorted.
+    /// The bytes of the archive. Folders precede their contents, because the map is sorted.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let size: usize = self.entries.iter().map(|(name, entry)| name.len() + entry.data.len() + 120).sum();
         let mut out = Vec::with_capacity(size + 512);

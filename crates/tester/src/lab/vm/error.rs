@@ -6,68 +6,68 @@ use std::time::Duration;
 /// An error of the VM lab.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// This machine has not what a guest needs: QEMU, a tool, the packages. Tests skip then.
+    /// This host lacks what a guest needs: QEMU, a tool or the packages. Tests are then skipped.
     #[error("{what}: {why}\nfix: {fix}")]
     Lacking {
         /// What was tried.
         what: String,
-        /// What came back.
+        /// The reason.
         why: String,
         /// What to do next.
         fix: String,
     },
-    /// A guest that cannot be.
+    /// An impossible guest was requested.
     #[error("{what}: {why}")]
     Invalid {
-        /// What was asked for.
+        /// The impossible part of the request.
         what: String,
-        /// What is wrong with it and what would be right.
+        /// What is wrong with it, and what is expected.
         why: String,
     },
-    /// An operation of the system failed for a reason that has no remedy of its own.
+    /// A failed operation of the system without a specific remedy.
     #[error("{what}: {source}")]
     System {
         /// What was tried.
         what: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The guest ended by itself: a panic, a reset, or QEMU refused to start it.
     #[error("the guest ended during {doing:?} ({status}); its last words:\n{words}")]
     Ended {
-        /// What it was doing.
+        /// What the guest was doing.
         doing: String,
         /// How QEMU ended.
         status: String,
-        /// The end of the console, and what QEMU said.
+        /// The end of the console and of QEMU's messages.
         words: String,
     },
-    /// The guest did not answer in time. It has been ended.
+    /// The guest did not answer in time, and was killed.
     #[error("no answer within {within:?} to {doing:?}; the guest was ended; its last words:\n{words}")]
     Silent {
-        /// What it was doing.
+        /// What the guest was doing.
         doing: String,
-        /// How long it had.
+        /// The time that it had.
         within: Duration,
-        /// The end of the console, and what QEMU said.
+        /// The end of the console and of QEMU's messages.
         words: String,
     },
-    /// A script in the guest ended with a status other than 0.
+    /// A script in the guest exited with a status other than 0.
     #[error("in the guest, {script:?} ended with status {status}\nstdout: {stdout}\nstderr: {stderr}")]
     Failed {
-        /// The script.
+        /// Text of the script.
         script: String,
-        /// Its exit status.
+        /// Exit status of the script.
         status: i32,
-        /// What it printed.
+        /// Its standard output.
         stdout: String,
-        /// What it complained about.
+        /// Its standard error.
         stderr: String,
     },
 }
 
 impl Error {
-    /// Whether the environment lacks something, so that a test is to be skipped and not to fail.
+    /// Whether the environment lacks something, so that a test should be skipped instead of failing.
     pub fn lacks(&self) -> bool {
         matches!(self, Self::Lacking { .. })
     }

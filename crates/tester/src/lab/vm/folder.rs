@@ -8,24 +8,24 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Error;
 
-/// What the names of all such folders begin with; the process id and a number follow.
+/// Prefix of all such folders; the process identifier and a number follow.
 const PREFIX: &str = "apus-vm-";
 
-/// Memory that is a file is best in a file system in memory.
+/// File system in memory, the best place for a guest's memory file.
 const IN_MEMORY: &str = "/dev/shm";
 
-/// Room for the root file system and logs beside the guest's memory, in octets.
+/// Bytes needed for the root file system and logs, in addition to the guest's memory.
 const BESIDE: u64 = 256 << 20;
 
-/// A folder that is removed when dropped.
+/// A folder that is removed on drop.
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
 }
 
 impl Folder {
-    /// A new one, with a file `memory` of `memory` octets if this is not 0. What processes that are no more
-    /// have left behind is removed.
+    /// Creates a folder, with a file `memory` of `memory` bytes if that is not 0. Removes what ended processes left
+    /// behind.
     pub(super) fn new(memory: u64) -> Result<Self, Error> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let parent = parent(memory + BESIDE);
@@ -71,13 +71,13 @@ impl Drop for Folder {
     }
 }
 
-/// In memory if there is room for `octets`, else where temporary files are.
+/// A folder in memory if there is room for `octets` bytes, otherwise the folder for temporary files.
 fn parent(octets: u64) -> PathBuf {
     let room = rustix::fs::statvfs(IN_MEMORY).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
     if room > octets { IN_MEMORY.into() } else { std::env::temp_dir() }
 }
 
-/// Removes the folders of processes that no longer exist. Failing to is no harm to the new guest.
+/// Removes the folders of ended processes. Errors are ignored, because they do not affect the new guest.
 fn sweep(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();

@@ -16,24 +16,24 @@ use super::process::{self, Process};
 use super::wire::Wire;
 use super::{Error, Vm};
 
-/// The port through which guest and host tell each other that there is something to do or done.
+/// Port through which guest and host signal that there is work or that it is done.
 pub(super) const AGENT: &str = "apus.agent";
 
-/// How often a silent guest is looked after.
+/// Time between two checks of a silent guest.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What a script in the guest did.
+/// The result of a script in the guest.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Output {
-    /// Its exit status; 128 and the signal's number if a signal ended it.
+    /// Exit status; 128 plus the signal number if a signal ended it.
     pub status: i32,
-    /// What it printed.
+    /// Standard output of the script.
     pub stdout: String,
-    /// What it complained about.
+    /// Standard error of the script.
     pub stderr: String,
 }
 
-/// A running guest. Dropping it ends it, also in a panic; and if this process is killed, the kernel ends it.
+/// A running guest. It ends when dropped, even in a panic; if this process is killed, the kernel ends it.
 pub struct Guest {
     // Dropped first: the folder goes when nobody writes into it any more.
     running: Mutex<Running>,
@@ -52,7 +52,7 @@ pub struct Guest {
 struct Running {
     process: Process,
     agent: UnixStream,
-    /// What came from the agent and is not a whole line yet.
+    /// Text from the agent that is not yet a complete line.
     heard: Vec<u8>,
     jobs: u32,
 }
@@ -88,8 +88,8 @@ impl Guest {
         }
     }
 
-    /// Runs `script` with `sh` and returns what it printed, without the last line's end.
-    /// A status other than 0 is an [`Error::Failed`].
+    /// Runs `script` with `sh` and returns its output, without the last line break. An exit status other than 0 is an
+    /// [`Error::Failed`].
     pub fn run(&self, script: &str) -> Result<String, Error> {
         let Output { status, mut stdout, stderr } = self.output(script)?;
         if status != 0 {
@@ -99,12 +99,12 @@ impl Guest {
         Ok(stdout)
     }
 
-    /// Runs `script` with `sh`, whatever its status.
+    /// Runs `script` with `sh`, whatever its exit status.
     pub fn output(&self, script: &str) -> Result<Output, Error> {
         self.output_within(script, self.patience)
     }
 
-    /// The same, but it has `within` on this machine's clock. One that takes longer is the guest's end.
+    /// Runs `script` with a time limit of `within` on this host's clock; a script that takes longer ends the guest.
     pub fn output_within(&self, script: &str, within: Duration) -> Result<Output, Error> {
         let deadline = Instant::now() + within;
         let mut running = self.running();
@@ -127,8 +127,8 @@ impl Guest {
         Ok(output)
     }
 
-    /// Waits until the shell's `condition` holds, tried ten times a second of the guest's clock, at most
-    /// `tries` times; [`Error::Failed`] if it never does.
+    /// Waits until the shell's `condition` holds, tried ten times per second of the guest's clock, at most `tries`
+    /// times; [`Error::Failed`] if it never does.
     pub fn wait_until(&self, condition: &str, tries: u32) -> Result<(), Error> {
         let script = format!(
             "i=0; while [ $i -lt {tries} ]; do if {condition}; then exit 0; fi; i=$((i+1)); sleep 0.1; done; exit 1"
@@ -136,7 +136,7 @@ impl Guest {
         self.run(&script).map(drop)
     }
 
-    /// The writes to P-state registers since the last call, or since the boot, in their order.
+    /// The writes to P-state registers since the last call, or since boot, in order.
     pub fn pstate_writes(&self) -> Result<Vec<PstateWrite>, Error> {
         let path = self.folder.path().join("pstates.log");
         let octets =
@@ -152,8 +152,8 @@ impl Guest {
         new.iter().map(meaning).collect()
     }
 
-    /// Lets the firmware allow `cpu` nothing faster than `frequency`, which must be that of a P-state.
-    /// The guest is told within half a second of its clock.
+    /// Makes the firmware limit `cpu` to `frequency`, which must be that of a P-state. The guest is notified within
+    /// half a second of its clock.
     pub fn set_firmware_limit(&self, cpu: usize, frequency: Hertz) -> Result<(), Error> {
         let state = self.power.pstates.iter().position(|state| state.frequency == frequency);
         let state = state.filter(|_| cpu < self.cpus).ok_or_else(|| {
@@ -163,7 +163,7 @@ impl Guest {
         self.write_word(power::limit_at(cpu), state as u32)
     }
 
-    /// Lets the power meter show `power`, in whole milliwatts.
+    /// Makes the power meter show `power`, in whole milliwatts.
     pub fn set_power(&self, power: Microwatts) -> Result<(), Error> {
         let mw = u32::try_from(power.as_microwatts() / 1_000);
         let mw = mw.map_err(|_| Error::invalid("power", "the meter shows at most 4294967 W"))?;
@@ -178,7 +178,7 @@ impl Guest {
         written.map_err(|e| Error::system("write into the guest's memory", e))
     }
 
-    /// The host's end of the cable of the card that was the `index`th to be asked for.
+    /// The host's end of the cable of network card `index`, in the order in which cards were added.
     ///
     /// # Panics
     /// If there is no such card.
@@ -193,7 +193,7 @@ impl Guest {
         port.try_clone().map_err(|e| Error::system(format!("use port {name}"), e))
     }
 
-    /// How often each idle state of `cpu` was entered, by its name, from light to deep.
+    /// How often each idle state of `cpu` was entered, by its name, the shallowest first.
     pub fn idle_entries(&self, cpu: usize) -> Result<Vec<(String, u64)>, Error> {
         let folder = format!("/sys/devices/system/cpu/cpu{cpu}/cpuidle");
         let said =
@@ -205,7 +205,7 @@ impl Guest {
         parsed.collect::<Option<_>>().ok_or_else(|| Error::invalid("the guest's idle states", format!("{said:?}")))
     }
 
-    /// How many interrupts each CPU took from the sources whose line in `/proc/interrupts` contains `name`.
+    /// Number of interrupts on each CPU from the sources whose line in `/proc/interrupts` contains `name`.
     pub fn interrupts(&self, name: &str) -> Result<Vec<u64>, Error> {
         let said = self.run("cat /proc/interrupts")?;
         let mut sums = vec![0; self.cpus];
@@ -223,12 +223,12 @@ impl Guest {
         &self.share
     }
 
-    /// QEMU's process id.
+    /// Process identifier of QEMU.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Whether the guest still runs.
+    /// Whether the guest is still running.
     pub fn runs(&self) -> bool {
         self.running().process.runs()
     }
@@ -273,7 +273,7 @@ fn silent(process: &mut Process, doing: &str, within: Duration) -> Error {
     Error::Silent { doing: doing.into(), within, words: process.last_words() }
 }
 
-/// The name of the socket of the port at `at`.
+/// Name of the socket of port `at`.
 pub(super) fn port_socket(at: usize) -> String {
     format!("port{at}.socket")
 }
@@ -283,7 +283,7 @@ fn listen(path: &Path) -> Result<UnixListener, Error> {
     listener.map_err(|e| Error::system(format!("listen at {}", path.display()), e))
 }
 
-/// QEMU connects while it starts, in a fraction of a second, or ends and says why not.
+/// Waits for QEMU to connect. It does so within a fraction of a second, or ends and says why not.
 fn accept(listener: &UnixListener, qemu: &mut Process, by: Instant, within: Duration) -> Result<UnixStream, Error> {
     loop {
         match listener.accept() {

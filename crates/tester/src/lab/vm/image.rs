@@ -11,14 +11,14 @@ use super::{Error, tools};
 
 const INIT: &str = include_str!("init.sh");
 
-/// Where things are mounted, and where programs look for what they need.
+/// Mount points, and folders in which programs look for what they need.
 const FOLDERS: [&str; 13] =
     ["proc", "sys", "dev", "tmp", "run", "root", "etc", "agent", "share", "usr/bin", "usr/sbin", "var/lib", "lib64"];
 
-/// Programs of this machine that are larger come without their debugging information.
+/// Size above which programs are stripped of their debug information.
 const STRIP_ABOVE: u64 = 4 << 20;
 
-/// Makes the root file system: with the modules `modules`, loaded in this order, and the programs `programs`.
+/// Builds the root file system, with the modules `modules`, loaded in this order, and the programs `programs`.
 pub(super) fn build(base: &Base, modules: &[String], programs: &[PathBuf], folder: &Path) -> Result<Vec<u8>, Error> {
     let mut archive = Archive::default();
     for path in FOLDERS {
@@ -45,8 +45,8 @@ pub(super) fn build(base: &Base, modules: &[String], programs: &[PathBuf], folde
     Ok(archive.bytes())
 }
 
-/// The program under its own name in /usr/bin, with the shared objects that it is linked with. The guest's
-/// C library is this machine's, whatever distribution this is.
+/// Adds a program to /usr/bin with the shared objects that it needs. The guest's C library is that of this host,
+/// whatever its distribution.
 fn add_program(program: &Path, folder: &Path, archive: &mut Archive) -> Result<(), Error> {
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     archive.file(&format!("usr/bin/{name}"), 0o755, without_symbols(program, folder)?);
@@ -58,7 +58,7 @@ fn add_program(program: &Path, folder: &Path, archive: &mut Archive) -> Result<(
     Ok(())
 }
 
-/// A debug build is mostly debugging information, which the emulated machine would have to unpack.
+/// Strips a program: a debug build is mostly debug information, which the emulated machine would have to unpack.
 fn without_symbols(program: &Path, folder: &Path) -> Result<Vec<u8>, Error> {
     let size = fs::metadata(program).map_err(|e| Error::system(format!("read {}", program.display()), e))?.len();
     if size <= STRIP_ABOVE {

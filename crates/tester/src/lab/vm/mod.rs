@@ -45,29 +45,28 @@ use folder::Folder;
 use packages::Base;
 use power::Power;
 
-/// What every guest is started with. `quiet`: an emulated serial port is slow; a panic is printed
-/// nevertheless. `panic=-1`: the machine resets at once, and QEMU then ends. `tsc=reliable`: an emulated
-/// clock watchdog would find the emulated clock too slow.
+/// Kernel arguments of every guest. `quiet`: an emulated serial port is slow, and a panic is printed anyway.
+/// `panic=-1`: the machine resets at once, and QEMU then ends. `tsc=reliable`: an emulated clock watchdog would find
+/// the emulated clock too slow.
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet panic=-1 tsc=reliable mitigations=off net.ifnames=0";
 
-/// What the agent needs: see `init.sh`.
+/// Modules that the agent needs; see `init.sh`.
 const MODULES: [&str; 4] = ["virtio_pci", "virtio_console", "9pnet_virtio", "9p"];
 
-/// What comes with P-states: the driver, and the governors that are not built in.
+/// Modules for P-states: the driver, and the governors that are not built in.
 const CPUFREQ_MODULES: [&str; 5] =
     ["cpufreq_powersave", "cpufreq_userspace", "cpufreq_ondemand", "cpufreq_conservative", "acpi_cpufreq"];
 
-/// A guest's memory: enough for a few huge pages and a debug build in the file system.
+/// Memory of a guest: enough for a few huge pages and a debug build in the file system.
 const MEMORY: u64 = 1 << 30;
 
-/// The words that the host drives lie this far below the end of the guest's memory.
+/// Distance from the end of the guest's memory to the words that the host writes.
 const FIRMWARE_BELOW_END: u64 = 16 << 20;
 
-/// How long booting and each script may take: some 7 s on an idle machine, and several times that
-/// beside other work.
+/// Time limit for booting and for each script: some 7 s on an idle host, and several times that under load.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// A guest that is to be. Cloning and booting it again is how a reboot is tested.
+/// The configuration of a guest. To test a reboot, clone it and boot it again.
 #[derive(Clone, Debug)]
 pub struct Vm {
     qemu: PathBuf,
@@ -85,13 +84,13 @@ pub struct Vm {
 }
 
 impl Vm {
-    /// A guest with one CPU and nothing else. The first call on a machine fetches the packages into
-    /// `$APUS_VM_CACHE`, or else `~/.cache/apus/vm`. [`Error::Lacking`] if QEMU or they cannot be had.
+    /// A guest with one CPU and nothing else. The first call on a host downloads the packages to `$APUS_VM_CACHE`, or
+    /// `~/.cache/apus/vm`. [`Error::Lacking`] if QEMU or the packages are not available.
     pub fn new() -> Result<Self, Error> {
         Self::with_cache(&cache()?)
     }
 
-    /// The same, with the packages in `cache`.
+    /// A guest with the packages in `cache`.
     pub fn with_cache(cache: &Path) -> Result<Self, Error> {
         Ok(Self {
             qemu: tools::find("qemu-system-x86_64", "qemu-system-x86")?,
@@ -109,82 +108,83 @@ impl Vm {
         })
     }
 
-    /// So many CPUs.
+    /// Sets the number of CPUs.
     pub fn cpus(mut self, cpus: usize) -> Self {
         self.cpus = cpus;
         self
     }
 
-    /// P-states for each CPU, from fast to slow, driven by acpi-cpufreq; at most 16 for at most 16 CPUs.
+    /// Adds P-states for each CPU, the fastest first, driven by acpi-cpufreq; at most 16, for at most 16 CPUs.
     pub fn pstates(mut self, states: &[Pstate]) -> Self {
         self.power.pstates = states.to_vec();
         self
     }
 
-    /// C-states for each CPU, from light to deep, driven by the idle driver of ACPI; at most nine.
+    /// Adds C-states for each CPU, the shallowest first, driven by the ACPI idle driver; at most nine.
     pub fn cstates(mut self, states: &[Cstate]) -> Self {
         self.power.cstates = states.to_vec();
         self
     }
 
-    /// Firmware that limits P-states as [`Guest::set_firmware_limit`] says, and a power meter that shows
-    /// what [`Guest::set_power`] says.
+    /// Adds firmware that limits P-states as [`Guest::set_firmware_limit`] says, and a power meter that shows what
+    /// [`Guest::set_power`] says.
     pub fn firmware(mut self) -> Self {
         self.power.firmware = Some(MEMORY - FIRMWARE_BELOW_END);
         self
     }
 
-    /// One more network card: `eth0`, `eth1` in this order for cards of one kind; see [`Guest::wire`].
+    /// Adds a network card: `eth0`, `eth1` in this order for cards of one kind; see [`Guest::wire`].
     pub fn nic(mut self, nic: Nic) -> Self {
         self.nics.push(nic);
         self
     }
 
-    /// A channel between guest and host (virtio-serial): `/dev/virtio-ports/NAME` there, [`Guest::port`] here.
+    /// Adds a channel between guest and host (virtio-serial): `/dev/virtio-ports/NAME` in the guest, [`Guest::port`]
+    /// on the host.
     pub fn port(mut self, name: &str) -> Self {
         self.ports.push(name.into());
         self
     }
 
-    /// A further kernel module, loaded at boot: `msr` brings `/dev/cpu/*/msr`.
+    /// Adds a kernel module, loaded at boot: `msr` provides `/dev/cpu/*/msr`.
     pub fn module(mut self, name: &str) -> Self {
         self.modules.push(name.into());
         self
     }
 
-    /// A program of this machine, with the shared objects that it needs: a path, or a name to be
-    /// searched for. In the guest it is in the PATH.
+    /// Adds a program of this host with the shared objects that it needs: a path, or a name to search for. In the
+    /// guest it is in the PATH.
     pub fn program(mut self, program: impl AsRef<Path>) -> Self {
         self.programs.push(program.as_ref().to_owned());
         self
     }
 
-    /// Further words for the kernel's command line: `isolcpus=1 nohz_full=1`.
+    /// Adds words to the kernel command line: `isolcpus=1 nohz_full=1`.
     pub fn kernel_argument(mut self, words: &str) -> Self {
         self.arguments.push(words.into());
         self
     }
 
-    /// A folder of this machine that the guest sees as `/share`, so that something outlives it.
+    /// Shares a folder of this host as `/share`, so that files survive the guest.
     pub fn share(mut self, folder: &Path) -> Self {
         self.share = Some(folder.to_owned());
         self
     }
 
-    /// One CPU in virtual time: every instruction takes 4 ns, idle time takes none of ours, and so the
-    /// guest's clock tells exactly what the guest did (QEMU's `-icount shift=2,sleep=off`).
+    /// Runs one CPU in virtual time: every instruction takes 4 ns, and idle time takes no real time, so the guest's
+    /// clock shows exactly what the guest did (QEMU's `-icount shift=2,sleep=off`).
     pub fn virtual_time(mut self) -> Self {
         self.virtual_time = true;
         self
     }
 
-    /// How long booting and each script may take on this machine's clock; three minutes if nothing is said.
+    /// Sets the time limit for booting and for each script on this host's clock; the default is three minutes.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Boots it. One guest at a time: emulation takes a core for each of its CPUs.
+    /// Boots the guest. Run one guest at a time, because emulation takes a core for each of its CPUs.
     pub fn boot(&self) -> Result<Guest, Error> {
         self.check()?;
         let folder = Folder::new(if self.power.firmware.is_some() { MEMORY } else { 0 })?;
@@ -225,7 +225,7 @@ impl Vm {
         modules
     }
 
-    /// QEMU's words. Files are relative to the guest's folder, in which QEMU runs.
+    /// Arguments of QEMU. Paths are relative to the guest's folder, in which QEMU runs.
     fn words(&self, share: &Path) -> Vec<String> {
         let mut words: Vec<String> = Vec::new();
         let mut add = |text: &str| words.extend(text.split(' ').map(str::to_owned));
@@ -304,7 +304,7 @@ fn cache() -> Result<PathBuf, Error> {
     })
 }
 
-/// A path as it is, a bare name searched for.
+/// Keeps a path as it is, and searches for a bare name.
 fn located(program: &Path) -> Result<PathBuf, Error> {
     match program.to_str().filter(|name| !name.contains('/')) {
         Some(name) => tools::find(name, name),

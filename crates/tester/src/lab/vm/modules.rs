@@ -16,7 +16,7 @@ pub(super) struct Modules {
 }
 
 impl Modules {
-    /// Those of `base`.
+    /// Reads the modules of `base`.
     pub(super) fn read(base: &Base) -> Result<Self, Error> {
         let list = base.modules.join("modules.builtin");
         let builtin = fs::read_to_string(&list).map_err(|e| Error::system(format!("read {}", list.display()), e))?;
@@ -27,8 +27,8 @@ impl Modules {
         Ok(Self { root: base.modules.clone(), files, builtin })
     }
 
-    /// Puts `wanted` and all that they need into `archive`, with the `modules.dep` that modprobe(8)
-    /// reads. What is built into the kernel needs no file.
+    /// Adds `wanted`, and all modules that they need, to `archive`, with the `modules.dep` that modprobe(8) reads.
+    /// What is built into the kernel needs no file.
     pub(super) fn add(&self, wanted: &[String], release: &str, archive: &mut Archive) -> Result<(), Error> {
         let mut chosen = BTreeMap::new();
         for name in wanted {
@@ -104,7 +104,7 @@ fn collect(folder: &Path, files: &mut BTreeMap<String, PathBuf>) -> std::io::Res
     Ok(())
 }
 
-/// `acpi_cpufreq` for `…/acpi-cpufreq.ko`.
+/// The module name of a file: `acpi_cpufreq` for `…/acpi-cpufreq.ko`.
 fn name_of(path: &Path) -> Option<String> {
     Some(canonical(path.file_name()?.to_str()?.strip_suffix(".ko")?))
 }
@@ -113,7 +113,7 @@ fn canonical(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// The entry `depends=` of the section `.modinfo`, whose entries end with a NUL; include/linux/moduleparam.h.
+/// Reads the entry `depends=` of the section `.modinfo`, whose entries end with a NUL; include/linux/moduleparam.h.
 fn depends(module: &[u8]) -> Option<Vec<String>> {
     const KEY: &[u8] = b"\0depends=";
     let at = module.windows(KEY.len()).position(|window| window == KEY)? + KEY.len();

@@ -9,13 +9,13 @@ use rustix::fs::FlockOperation;
 
 use super::{Error, tools};
 
-/// Depends on the newest real-time kernel of the distribution.
+/// Package that depends on the newest real-time kernel of the distribution.
 const KERNEL: &str = "linux-image-rt-amd64";
 
-/// Brings one static program that is a whole user space.
+/// Package with one static program that is a whole user space.
 const BUSYBOX: &str = "busybox-static";
 
-/// Modules for hardware that no guest here has: half of the kernel package.
+/// Modules for hardware that no guest has: half of the kernel package.
 const WITHOUT: [&str; 6] = [
     "*/drivers/gpu/*",
     "*/drivers/media/*",
@@ -28,20 +28,20 @@ const WITHOUT: [&str; 6] = [
 /// The unpacked packages.
 #[derive(Clone, Debug)]
 pub(super) struct Base {
-    /// The kernel as an ELF file, which QEMU starts by its PVH note: a second or two faster than
-    /// letting emulated code decompress it.
+    /// The kernel as an ELF file, which QEMU starts by its PVH note: a second or two faster than letting emulated
+    /// code decompress it.
     pub(super) kernel: PathBuf,
     /// The folder with `kernel/` and `modules.builtin`.
     pub(super) modules: PathBuf,
-    /// What `uname -r` says in the guest.
+    /// Release of the guest's kernel, as `uname -r` shows it.
     pub(super) release: String,
     /// The static busybox.
     pub(super) busybox: PathBuf,
 }
 
 impl Base {
-    /// The packages in `cache`, which are fetched if they are not there: 73 MB, half a minute once,
-    /// and some 250 MB of disk. Delete the folder to get newer ones.
+    /// The packages in `cache`, downloaded if missing: 73 MB, half a minute once, and about 250 MB of disk. Delete
+    /// the folder to get newer ones.
     pub(super) fn get(cache: &Path) -> Result<Self, Error> {
         let made = fs::create_dir_all(cache).and_then(|()| File::create(cache.join("lock")));
         let lock = made.map_err(|e| Error::Lacking {
@@ -82,7 +82,7 @@ impl Base {
     }
 }
 
-/// Fetches and unpacks in a folder of its own, which becomes `base` only when all went well.
+/// Downloads and unpacks into a folder that becomes `base` only if everything succeeds.
 fn fetch(cache: &Path, base: &Path) -> Result<(), Error> {
     let apt_get = tools::find("apt-get", "apt, on Debian or a descendant")?;
     let dpkg_deb = tools::find("dpkg-deb", "dpkg")?;
@@ -111,7 +111,7 @@ fn fetch(cache: &Path, base: &Path) -> Result<(), Error> {
     fs::rename(&new, base).map_err(failed)
 }
 
-/// The package that [`KERNEL`] stands for now, such as `linux-image-6.1.0-56-rt-amd64`.
+/// The package that [`KERNEL`] currently depends on, such as `linux-image-6.1.0-56-rt-amd64`.
 fn newest_kernel() -> Result<String, Error> {
     let said = tools::output(Command::new(tools::find("apt-cache", "apt")?).args(["depends", KERNEL]))?;
     dependency(&said).ok_or_else(|| Error::Lacking {
@@ -126,10 +126,10 @@ fn dependency(said: &str) -> Option<String> {
     words.map(str::trim).find(|word| word.starts_with("linux-image-")).map(str::to_owned)
 }
 
-/// Takes the ELF kernel out of a bzImage, whose header says where the compressed one lies.
+/// Extracts the ELF kernel from a bzImage, whose header says where the compressed kernel is.
 ///
-/// Source: Linux, Documentation/arch/x86/boot.rst: `setup_sects` at 0x1f1 (0 means 4),
-/// `payload_offset` at 0x248 from the start of the protected-mode code, `payload_length` at 0x24c.
+/// Source: Linux, Documentation/arch/x86/boot.rst: `setup_sects` at 0x1f1 (0 means 4), `payload_offset` at 0x248 from
+/// the start of the protected-mode code, `payload_length` at 0x24c.
 fn unpack_kernel(image: &Path, to: &Path) -> Result<(), Error> {
     let bad = |why: &str| Error::invalid(image.display().to_string(), why);
     let bytes = fs::read(image).map_err(|e| Error::system(format!("read {}", image.display()), e))?;

@@ -5,22 +5,23 @@ use units::{Hertz, Microwatts, Nanos};
 use super::Error;
 use super::aml::{self, Register};
 
-/// The port that takes every P-state write; QEMU's `isa-debugcon` there writes each octet to a file.
+/// Port for P-state writes; QEMU's `isa-debugcon` there writes each byte to a file.
 pub(super) const PSTATE_PORT: u16 = 0x4e0;
 
-/// One octet per write says which CPU (upper four bits) and which state (lower four).
+/// Maximum number of CPUs: the byte written holds the CPU (upper four bits) and the state (lower four).
 const CPUS_MAX: usize = 16;
 const PSTATES_MAX: usize = 16;
 
-/// Linux has ten idle states, and the first is its own (`CPUIDLE_STATE_MAX`, include/linux/cpuidle.h).
+/// Maximum number of C-states: Linux has ten idle states, and the first is its own (`CPUIDLE_STATE_MAX`,
+/// include/linux/cpuidle.h).
 const CSTATES_MAX: usize = 9;
 
-/// A performance state, as `_PSS` tells of it (ACPI 6.5, 8.4.5.2).
+/// A performance state, as in `_PSS` (ACPI 6.5, 8.4.5.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pstate {
-    /// The core's frequency; whole megahertz.
+    /// Frequency of the core; whole megahertz.
     pub frequency: Hertz,
-    /// What the processor takes at most in it; whole milliwatts.
+    /// Maximum power in this state; whole milliwatts.
     pub power: Microwatts,
 }
 
@@ -28,7 +29,7 @@ const fn pstate(mhz: u64, mw: u64) -> Pstate {
     Pstate { frequency: Hertz::new(mhz * 1_000_000), power: Microwatts::new(mw * 1_000) }
 }
 
-/// Six states from 3.0 GHz down to 800 MHz, as a server processor has them.
+/// Six states from 3.0 GHz down to 800 MHz, like those of a server processor.
 pub const PSTATES: [Pstate; 6] = [
     pstate(3000, 95_000),
     pstate(2600, 80_000),
@@ -38,14 +39,14 @@ pub const PSTATES: [Pstate; 6] = [
     pstate(800, 15_000),
 ];
 
-/// An idle state, as `_CST` tells of it (ACPI 6.5, 8.4.1.1). Entering any of them halts the CPU; they
-/// differ in what they promise, so in when Linux chooses them, and not in how late they wake.
+/// An idle state, as in `_CST` (ACPI 6.5, 8.4.1.1). Entering any of them halts the CPU; they differ in the latency
+/// that they report, so in when Linux chooses them, but not in how long they take to wake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cstate {
-    /// The promised worst-case exit latency; whole microseconds. Linux takes twice this as the
-    /// residency at which the state pays (drivers/acpi/processor_idle.c).
+    /// Reported worst-case exit latency; whole microseconds. Linux takes twice this as the target residency
+    /// (drivers/acpi/processor_idle.c).
     pub latency: Nanos,
-    /// What the processor takes in it; whole milliwatts.
+    /// Power in this state; whole milliwatts.
     pub power: Microwatts,
 }
 
@@ -56,12 +57,12 @@ const fn cstate(us: u64, mw: u64) -> Cstate {
 /// Four states: C1 to C4 with exit latencies of 2, 20, 90 and 400 us.
 pub const CSTATES: [Cstate; 4] = [cstate(2, 1_000), cstate(20, 500), cstate(90, 300), cstate(400, 100)];
 
-/// A write to a P-state register, as this side of the machine saw it.
+/// A write to a P-state register, as the emulated hardware saw it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PstateWrite {
-    /// Which CPU's.
+    /// CPU whose register was written.
     pub cpu: usize,
-    /// The frequency that was asked for.
+    /// Requested frequency.
     pub frequency: Hertz,
 }
 
@@ -70,12 +71,12 @@ pub struct PstateWrite {
 pub(super) struct Power {
     pub(super) pstates: Vec<Pstate>,
     pub(super) cstates: Vec<Cstate>,
-    /// Where the host's words are in the guest's memory; `None` without any.
+    /// Address of the words that the host writes in the guest's memory; `None` without firmware.
     pub(super) firmware: Option<u64>,
 }
 
 impl Power {
-    /// Whether there is anything to tell of.
+    /// Whether there is nothing to describe to the guest.
     pub(super) fn is_empty(&self) -> bool {
         self.pstates.is_empty() && self.cstates.is_empty() && self.firmware.is_none()
     }
@@ -95,7 +96,7 @@ impl Power {
         Ok(())
     }
 
-    /// The secondary ACPI table that tells the guest's kernel.
+    /// The secondary ACPI table that describes it to the guest's kernel.
     pub(super) fn table(&self, cpus: usize) -> Vec<u8> {
         let mut terms = Vec::new();
         if let Some(address) = self.firmware {
@@ -133,7 +134,7 @@ impl Power {
         terms
     }
 
-    /// What a write of `octet` to the port means; `None` if no state has this octet.
+    /// The meaning of a byte written to the port; `None` if no state has it.
     pub(super) fn write(&self, octet: u8) -> Option<PstateWrite> {
         let state = self.pstates.get(usize::from(octet & 0xf))?;
         Some(PstateWrite { cpu: usize::from(octet >> 4), frequency: state.frequency })
@@ -162,15 +163,15 @@ fn path(cpu: usize) -> String {
     format!("\\_SB.CPUS.C{cpu:03X}")
 }
 
-/// The words that the host writes: power in milliwatts, and for each CPU the fastest P-state that it may use.
+/// The words that the host writes: power in milliwatts, and for each CPU the fastest allowed P-state.
 fn words(cpus: usize) -> Vec<String> {
     std::iter::once("POWR".into()).chain((0..cpus).map(limit)).collect()
 }
 
-/// Offset of the power's word, in octets.
+/// Offset of the power word in bytes.
 pub(super) const POWER_AT: u64 = 0;
 
-/// Offset of the word with the limit of `cpu`, in octets.
+/// Offset in bytes of the word with the limit of `cpu`.
 pub(super) fn limit_at(cpu: usize) -> u64 {
     4 + 4 * cpu as u64
 }

@@ -11,19 +11,19 @@ use std::time::{Duration, Instant};
 
 use super::{Error, tools};
 
-/// How often the process is looked at.
+/// Time between two checks of the process.
 const WATCH: Duration = Duration::from_millis(20);
 
-/// How much of the console an error shows: a kernel panic with its registers and its stack.
+/// Lines of the console in an error: a kernel panic with its registers and stack.
 const TAIL_LINES: usize = 70;
 
-/// How long a process that closes its channels may take to end by itself.
+/// Time for a process that has closed its channels to end by itself.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// A running QEMU. Dropping it kills the process; if this process itself is killed, the kernel does.
+/// A running QEMU process, killed on drop. If this process is killed, the kernel kills QEMU.
 ///
-/// The kernel's promise (PR_SET_PDEATHSIG) is bound to the thread that started the process. So a
-/// thread of its own starts it, and lives as long as it does.
+/// The kernel's promise (PR_SET_PDEATHSIG) depends on the thread that started the process, so a thread of its own
+/// starts it and lives as long.
 pub(super) struct Process {
     pid: u32,
     keeper: Option<JoinHandle<ExitStatus>>,
@@ -33,7 +33,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts `qemu` with `words`; its messages go to `qemu.log` in `folder`.
+    /// Starts `qemu` with the arguments `words`; its messages go to `qemu.log` in `folder`.
     pub(super) fn start(qemu: &Path, words: &[String], folder: &Path) -> Result<Self, Error> {
         let failed = |e: io::Error| Error::system(format!("start {}", qemu.display()), e);
         let log = File::create(folder.join("qemu.log")).map_err(failed)?;
@@ -51,17 +51,17 @@ impl Process {
         Ok(Self { pid, keeper: Some(keeper), stop: Some(stop), ended: None, folder: folder.to_owned() })
     }
 
-    /// Its process id.
+    /// Process identifier.
     pub(super) fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Whether it still runs.
+    /// Whether the process is still running.
     pub(super) fn runs(&self) -> bool {
         self.keeper.as_ref().is_some_and(|keeper| !keeper.is_finished())
     }
 
-    /// Ends it, if it runs, and says how it ended.
+    /// Kills the process if it runs, and says how it ended.
     pub(super) fn end(&mut self) -> Option<ExitStatus> {
         drop(self.stop.take());
         if let Some(keeper) = self.keeper.take() {
@@ -70,7 +70,7 @@ impl Process {
         self.ended
     }
 
-    /// The same, but lets it end by itself if it is about to.
+    /// Lets the process end by itself if it is about to, otherwise kills it; says how it ended.
     pub(super) fn end_by_itself(&mut self) -> Option<ExitStatus> {
         let until = Instant::now() + ENDING;
         while self.runs() && Instant::now() < until {
@@ -79,7 +79,7 @@ impl Process {
         self.end()
     }
 
-    /// The end of what the guest's console and QEMU have said.
+    /// The end of the guest's console and of QEMU's messages.
     pub(super) fn last_words(&self) -> String {
         let read = |name: &str| fs::read(self.folder.join(name)).unwrap_or_default();
         let console = String::from_utf8_lossy(&read("console.log")).replace('\r', "");

@@ -5,10 +5,10 @@ use std::process::{Command, Stdio};
 
 use super::Error;
 
-/// Where Debian puts what is not in the PATH of every user.
+/// Folders in which Debian installs programs that are not in every user's PATH.
 const SBIN: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 
-/// The path of the program `name`, which Debian's package `package` brings.
+/// The path of the program `name`, which is in Debian's package `package`.
 pub(super) fn find(name: &str, package: &str) -> Result<PathBuf, Error> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(SBIN.map(PathBuf::from));
@@ -27,7 +27,7 @@ fn find_in(name: &str, package: &str, mut folders: impl Iterator<Item = PathBuf>
     })
 }
 
-/// Runs `command` to its end and returns what it printed.
+/// Runs `command` and returns its output.
 pub(super) fn output(command: &mut Command) -> Result<String, Error> {
     let line = command_line(command);
     let what = || format!("run {line}");
@@ -55,8 +55,8 @@ fn command_line(command: &Command) -> String {
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-/// The shared objects that the dynamic linker loads for `program`, the linker included: (name under
-/// which the guest must find it, file on this machine). None for a static program.
+/// The shared objects that the dynamic linker loads for `program`, including the linker: (name under which the guest
+/// must find it, file on this host). Empty for a static program.
 pub(super) fn libraries(program: &Path) -> Result<Vec<(String, PathBuf)>, Error> {
     let mut ldd = Command::new(find("ldd", "libc-bin")?);
     let output = ldd

@@ -12,12 +12,12 @@ use units::{Nanos, PacketRate};
 
 use super::Error;
 
-/// A network card of a guest.
+/// A kind of network card.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Nic {
-    /// Intel 82574: one queue, MSI-X, interrupt moderation that works (QEMU floors it at 128 us).
+    /// Intel 82574: one queue, MSI-X, working interrupt moderation (QEMU limits it to at least 128 us).
     E1000e,
-    /// virtio-net: refuses interrupt moderation in time.
+    /// virtio-net: does not support interrupt moderation by time.
     Virtio,
 }
 
@@ -37,17 +37,17 @@ impl Nic {
     }
 }
 
-/// QEMU's trace events that show an 82574's interrupts, at once and after the moderation's interval;
+/// QEMU's trace events for the interrupts of an 82574, immediate and after the moderation interval;
 /// hw/net/trace-events.
 pub(super) const TRACED: [&str; 3] =
     ["e1000e_irq_eitr_set", "e1000e_irq_msix_notify_vec", "e1000e_irq_msix_notify_postponed_vec"];
 
-/// A moderation interval that the guest wrote into the card.
+/// A moderation interval that the guest set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Moderation {
-    /// The MSI-X vector: 0 receives, 1 transmits, 2 the rest (as Linux's e1000e lays them out).
+    /// MSI-X vector: 0 receives, 1 transmits, 2 is for other events (as Linux's e1000e assigns them).
     pub vector: usize,
-    /// The least time between two interrupts; 0 for none.
+    /// Minimum time between two interrupts; 0 for no limit.
     pub interval: Nanos,
 }
 
@@ -55,8 +55,7 @@ pub struct Moderation {
 /// Throttling".
 const EITR_UNIT: Nanos = Nanos::from_nanos(256);
 
-/// The host's end of one cable: what is sent here arrives at the guest's card, and the reverse.
-/// Clones are the same end.
+/// The host's end of a cable: frames sent here arrive at the guest's card, and the reverse. Clones are the same end.
 #[derive(Clone, Debug)]
 pub struct Wire {
     shared: Arc<Shared>,
@@ -71,7 +70,7 @@ struct Shared {
 }
 
 impl Wire {
-    /// The end of the `index`th card's cable in `folder`; to be made before QEMU starts.
+    /// Creates the end of the cable of card `index` in `folder`; call it before QEMU starts.
     pub(super) fn new(folder: &Path, index: usize) -> Result<Self, Error> {
         let path = folder.join(host_end(index));
         let socket = UnixDatagram::bind(&path).map_err(|e| Error::system(format!("make {}", path.display()), e))?;
@@ -80,7 +79,7 @@ impl Wire {
         Ok(Self { shared: Arc::new(Shared { socket, peer, mac, trace }) })
     }
 
-    /// The card's MAC address.
+    /// MAC address of the card.
     pub fn mac(&self) -> [u8; 6] {
         self.shared.mac
     }
@@ -91,7 +90,7 @@ impl Wire {
         sent.map(|_| ()).map_err(|e| Error::system("send a frame to the guest", e))
     }
 
-    /// The next frame from the guest; `None` if none comes within `within`.
+    /// Receives the next frame from the guest; `None` if none arrives within `within`.
     pub fn receive(&self, within: Duration) -> Result<Option<Vec<u8>>, Error> {
         let failed = |e| Error::system("receive a frame from the guest", e);
         self.shared.socket.set_read_timeout(Some(within)).map_err(failed)?;
@@ -106,8 +105,8 @@ impl Wire {
         }
     }
 
-    /// Sends `frame` again and again, evenly spaced, while `work` runs. Returns what `work` does, and how
-    /// many frames were sent: a busy machine may manage fewer than `rate`.
+    /// Sends `frame` repeatedly, evenly spaced, while `work` runs. Returns the result of `work` and the number of
+    /// frames sent: a busy host may send fewer than `rate`.
     pub fn while_sending<T>(
         &self,
         frame: &[u8],
@@ -135,31 +134,31 @@ impl Wire {
         })
     }
 
-    /// A frame that no protocol answers: to this card, of the EtherType for local experiments
-    /// (IEEE 802-2014, 9.2.4), as short as Ethernet allows.
+    /// The shortest frame that no protocol answers: to this card, with the EtherType for local experiments (IEEE
+    /// 802-2014, 9.2.4).
     pub fn silent_frame(&self) -> Vec<u8> {
         let mut frame = [&self.mac()[..], &[0x02, 0, 0, 0, 0, 1], &[0x88, 0xb5]].concat();
         frame.resize(60, 0);
         frame
     }
 
-    /// What the guest has set the moderation of an [`Nic::E1000e`] to, and how many interrupts each of its
-    /// vectors has raised, since the last call. Seen in QEMU, so whatever the guest says.
+    /// The moderation intervals that the guest set in an [`Nic::E1000e`], and the number of interrupts of each
+    /// vector, since the last call. Observed in QEMU, whatever the guest reports.
     pub fn interrupts(&self) -> Result<Interrupts, Error> {
         self.shared.trace.next()
     }
 }
 
-/// What an 82574's interrupt registers did.
+/// What the interrupt registers of an 82574 did.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Interrupts {
-    /// Each write of a moderation interval, in their order.
+    /// Each write of a moderation interval, in order.
     pub moderation: Vec<Moderation>,
-    /// Interrupts raised, by MSI-X vector.
+    /// Number of interrupts by MSI-X vector.
     pub raised: [u64; 5],
 }
 
-/// Sets the flag also when the work panics; the scope would else wait for ever.
+/// Sets the flag even if the work panics; otherwise the scope would wait forever.
 struct SetOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
@@ -181,7 +180,7 @@ pub(super) fn mac(index: usize) -> [u8; 6] {
     [0x02, b'a', b'p', b'v', b'm', index as u8]
 }
 
-/// QEMU's trace, read on from where it was left.
+/// QEMU's trace file, read from where it was left.
 #[derive(Debug)]
 struct Trace {
     path: PathBuf,

@@ -25,13 +25,13 @@ use crate::commands::print_json;
 use crate::documents::goals::Document;
 use crate::{Failure, Status, terminal};
 
-/// How often a signal is looked for.
+/// Time between two checks for a signal.
 const LOOK: Duration = Duration::from_millis(100);
-/// What says how much power a goal needs at least.
+/// Computes the least power that a goal needs.
 const BOUND: Option<Bound> =
     Some(|scenario, seed| sim::bound::least_power(scenario, Some(seed)).ok().map(|least| least.power));
 
-/// Simulates all, judges, and says so.
+/// Runs `apus sim goals`: simulates, judges and prints.
 pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     // Before any thread is started: they inherit what is held back.
     let signals = Signals::hold()?;
@@ -39,9 +39,9 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
     let settings = plan.settings().map_err(|error| {
         let fix = match &error {
             PlanError::Empty => "give other values of --idle, --load, --peak or --traffic",
-            _ => "name other machines: apus sim machines lists them; add a network controller after a +",
+            _ => "choose machines that apus sim machines lists, with a network controller after a +",
         };
-        Failure::wrong("plan the runs", error.to_string(), fix)
+        Failure::wrong("cannot plan the runs", error.to_string(), fix)
     })?;
     let settings: Vec<Arc<Setting>> = settings.into_iter().map(Arc::new).collect();
     if let Some(folder) = &typed.scenarios {
@@ -55,7 +55,7 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         csv::write_file(path, &rows::head(), &document.cases.iter().map(rows::row).collect::<Vec<_>>())?;
     }
     if let Some(path) = &typed.output {
-        let results = serde_json::to_value(&document).context("write the document")?;
+        let results = serde_json::to_value(&document).context("cannot write the document")?;
         tester::report::write(&report::report(&document, results), path)?;
     }
     if typed.json {
@@ -64,22 +64,26 @@ pub fn run(typed: &Typed) -> anyhow::Result<Status> {
         let mut out = terminal::out();
         out.write_all(say::text(&document, typed.all, typed.ways).as_bytes())?;
         if interrupted {
-            writeln!(out, "interrupted: {} of {planned} cases were not judged", planned - cases.len())?;
+            writeln!(out, "interrupted; {} of {planned} cases are missing", planned - cases.len())?;
         }
         for path in [&typed.csv, &typed.output].into_iter().flatten() {
             // Not after the last line of the result, which counts the cases.
             writeln!(terminal::err(), "written: {}", path.display())?;
         }
-        out.flush().context("write the table")?;
+        out.flush().context("cannot write the table")?;
     }
     let beaten = cases.iter().any(|case| case.verdict().is_beaten());
     Ok(if beaten || interrupted { Status::Findings } else { Status::Good })
 }
 
-/// Writes each run's scenario into a file of `folder`, for `apus sim run`, with the files that they name.
+/// Writes the scenario of each run to `folder`, for `apus sim run`, with the files that it uses.
 fn keep(folder: &Path, settings: &[Arc<Setting>], files: &Files) -> Result<(), Failure> {
     let failed = |error: io::Error| {
-        Failure::wrong(format!("write scenarios to {}", folder.display()), error.to_string(), "name another folder")
+        Failure::wrong(
+            format!("cannot write scenarios to {}", folder.display()),
+            error.to_string(),
+            "choose another folder",
+        )
     };
     fs::create_dir_all(folder).map_err(failed)?;
     for (name, text) in settings.iter().flat_map(|setting| setting.scenarios()) {
@@ -90,7 +94,7 @@ fn keep(folder: &Path, settings: &[Arc<Setting>], files: &Files) -> Result<(), F
     files.iter().try_for_each(copy).map_err(failed)
 }
 
-/// The cases of the settings that were simulated, and whether a signal came before all were.
+/// Simulates the settings; returns the judged cases, and whether a signal stopped it early.
 fn simulate(
     settings: &[Arc<Setting>],
     files: &Files,
@@ -130,15 +134,17 @@ fn simulate(
                 left -= 1;
             }
             Err(mpsc::RecvTimeoutError::Timeout) => {}
-            Err(mpsc::RecvTimeoutError::Disconnected) => anyhow::bail!("a thread ended before its run was done"),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                anyhow::bail!("a simulating thread ended early; this is a bug in Apus, please report it")
+            }
         }
     }
     progress.clear();
     Ok((done.into_iter().flatten().collect(), left > 0))
 }
 
-/// The numbers below `n`, in an order that goes to and fro: what an interrupted run has judged is from all of the grid.
-/// Multiples of the golden ratio (Knuth, "The Art of Computer Programming", vol. 3, 6.4).
+/// Orders the numbers below `n` so that any prefix is spread over the whole grid, for interrupted runs. Multiples of
+/// the golden ratio (Knuth, "The Art of Computer Programming", vol. 3, 6.4).
 fn spread(n: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).collect();
     order.sort_by_key(|number| (*number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));

@@ -8,7 +8,7 @@ use sim::goals::{Files, Grid, Idle, MACHINES, Pattern, Plan};
 use crate::Failure;
 use crate::args::sim::Goals as Typed;
 
-/// The plan, with the files that it names read.
+/// Builds the plan, and reads the files that it names.
 pub fn plan(typed: &Typed) -> Result<Plan, Failure> {
     let mut plan = Grid::from(typed.grid).plan();
     let mut files = Files::new();
@@ -55,22 +55,24 @@ fn put<T: Clone>(into: &mut Vec<T>, typed: &[T]) {
     }
 }
 
-/// A machine's name; if it is a file's, the file is read.
+/// The name of a machine; reads the file if it names one.
 fn named(machine: &str, files: &mut Files) -> Result<String, Failure> {
     if machine.ends_with(".toml") { read(machine, files) } else { Ok(machine.to_owned()) }
 }
 
-/// Reads a file: what scenarios call it is its name without its folder.
+/// Reads a file. Scenarios refer to it by its name without its folder.
 fn read(path: &str, files: &mut Files) -> Result<String, Failure> {
-    let failed = |why: String, fix: &str| Failure::wrong(format!("read {path}"), why, fix);
-    let octets = fs::read(path).map_err(|error| failed(error.to_string(), "name a file that can be read"))?;
+    let failed = |why: String, fix: &str| Failure::wrong(format!("cannot read {path}"), why, fix);
+    let octets = fs::read(path).map_err(|error| failed(error.to_string(), "give a readable file"))?;
     let name = Path::new(path).file_name().map_or_else(|| path.to_owned(), |name| name.to_string_lossy().into_owned());
     // Names stand in scenarios, between quotes.
     if name.contains(['"', '\\']) || name.contains(char::is_control) {
-        return Err(failed("its name has quotes, backslashes or control characters".into(), "rename it"));
+        return Err(failed("its name contains quotes, backslashes or control characters".into(), "rename it"));
     }
     match files.insert(name.clone(), octets.as_slice().into()) {
-        Some(other) if *other != octets[..] => Err(failed(format!("another {name} was given"), "rename one of them")),
+        Some(other) if *other != octets[..] => {
+            Err(failed(format!("another file is also called {name}"), "rename one of the files"))
+        }
         _ => Ok(name),
     }
 }

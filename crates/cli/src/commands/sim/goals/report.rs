@@ -9,7 +9,7 @@ use units::Nanos;
 use super::say::of_allowed;
 use crate::documents::goals::{Case, Document};
 
-/// The report; `results` is the document.
+/// Builds the report; `results` is the JSON document to embed.
 pub fn report(document: &Document, results: serde_json::Value) -> Report {
     let count = |verdict: &str| document.summary.verdicts.get(verdict).copied().unwrap_or(0);
     let cases = &document.cases;
@@ -17,10 +17,9 @@ pub fn report(document: &Document, results: serde_json::Value) -> Report {
     sections.extend(multiples(cases).map(Section::Distribution));
     sections.push(Section::Table(table(cases)));
     Report {
-        title: "Apus: which way of waiting holds a goal with the least power".into(),
+        title: "Apus: which waiting mode meets a goal with the least power".into(),
         lead: format!(
-            "Of {} goals adaptive wins {} and ties {}; it loses {} on power to rivals at their own settings and {} to rivals \
-             tuned in hindsight, and misses {} that a rival holds. Nobody holds {}; {} had too few packets.",
+            "Of {} goals, adaptive wins {} and ties {}. It loses {} on power to rivals at their own settings and {} to rivals tuned in hindsight, and misses {} that a rival meets. No mode meets {}; {} had too few packets to judge.",
             cases.len(),
             count("won"),
             count("tied"),
@@ -36,13 +35,13 @@ pub fn report(document: &Document, results: serde_json::Value) -> Report {
             Fact::new("Seeds", format!("{}, from {}", document.seeds, document.seed)),
             Fact::new("Warm-up", Nanos::from_nanos(document.warm_up_ns).to_string()),
         ],
-        notes: vec!["Everything here is modelled: nothing was measured for this report.".into()],
+        notes: vec!["All numbers are simulated; nothing was measured for this report.".into()],
         sections,
         results,
     }
 }
 
-/// A panel for each kind of traffic.
+/// Draws one panel per kind of traffic.
 fn picture(cases: &[Case]) -> Scatter {
     let mut kinds: Vec<&str> = cases.iter().map(|case| case.traffic.as_str()).collect();
     kinds.sort_unstable();
@@ -62,18 +61,18 @@ fn picture(cases: &[Case]) -> Scatter {
         goals: vec![Goal { label: "allowed".into(), value: 1.0 }],
     });
     Scatter {
-        title: "Power beside lateness, each goal".into(),
+        title: "Power against late packets, one mark per goal".into(),
         caption:
-            "Left of 1: less power than the best rival that holds the goal. Below the line: no more late packets than \
-                  the goal allows. Goals that no rival holds are not shown."
+            "Left of 1: less power than the best rival that meets the goal. Below the line: no more late packets than the goal allows. Goals that no rival meets are not shown."
                 .into(),
-        x: Axis::linear("power of adaptive", "x the rival's"),
-        y: Axis::linear("late packets", "x the allowed share"),
+        x: Axis::linear("power of adaptive", "x that of the rival"),
+        y: Axis::linear("late packets", "x the share that the goal allows"),
         panels: panels.collect(),
     }
 }
 
-/// How power is spread over the goals, against the best rival and against the least possible.
+/// Draws how the power of adaptive is distributed over the goals, relative to the best rival and to the least
+/// possible.
 fn multiples(cases: &[Case]) -> Option<Distribution> {
     let line = |series: &str, of: fn(&Case) -> Option<f64>| {
         let mut values: Vec<f64> = cases.iter().filter_map(of).filter(|value| *value > 0.0).collect();
@@ -84,15 +83,15 @@ fn multiples(cases: &[Case]) -> Option<Distribution> {
         (n > 1).then(|| TailLine { series: series.to_owned(), all, clean: Vec::new() })
     };
     let lines: Vec<TailLine> = [
-        line("over the best rival's", |case| case.power_multiple),
-        line("over the least possible", |case| case.bound_multiple),
+        line("relative to the best rival", |case| case.power_multiple),
+        line("relative to the least possible", |case| case.bound_multiple),
     ]
     .into_iter()
     .flatten()
     .collect();
     (!lines.is_empty()).then(|| Distribution {
-        title: "Power over the goals".into(),
-        caption: "The share of goals in which adaptive draws at least so many times the power.".into(),
+        title: "Power of adaptive, over all goals".into(),
+        caption: "Share of goals in which adaptive draws at least this multiple of the power.".into(),
         x: Axis::log("power of adaptive", "x"),
         panels: vec![DistributionPanel { title: "all goals".into(), lines, goals: Vec::new() }],
     })
@@ -110,7 +109,7 @@ fn table(cases: &[Case]) -> Table {
         vec![
             Cell::Text(case.machine.clone()),
             Cell::Text(case.traffic.clone()),
-            exact(case.load_percent, "the traffic is a file's"),
+            exact(case.load_percent, "the traffic comes from a file"),
             Cell::Text(case.deepest.clone()),
             Cell::Text(if case.peak_pps.is_some() { "told" } else { "untold" }.into()),
             Cell::Text(case.goal.clone()),
@@ -118,8 +117,8 @@ fn table(cases: &[Case]) -> Table {
             exact(power(ours), "not simulated"),
             exact(ours.map(|ours| of_allowed(case, ours)), "not simulated"),
             Cell::Text(case.rival.clone().unwrap_or_default()),
-            exact(power(rival), "no rival holds the goal"),
-            exact(case.power_multiple, "no rival holds the goal"),
+            exact(power(rival), "no rival meets the goal"),
+            exact(case.power_multiple, "no rival meets the goal"),
             exact(case.bound_multiple, "not computed"),
         ]
     };
@@ -135,13 +134,12 @@ fn table(cases: &[Case]) -> Table {
         ("late", "x allowed"),
         ("rival", ""),
         ("rival", "W"),
-        ("power", "x the rival's"),
+        ("power", "x that of the rival"),
         ("power", "x the least"),
     ];
     Table {
         title: "Goals that adaptive loses or misses".into(),
-        caption: "Frames of 64 octets, one core; load in percent of what it forwards at its base frequency. All goals are in \
-                  the embedded data."
+        caption: "64-byte frames on one core. Load is in percent of the packet rate that the core forwards at its base frequency. All goals are in the embedded data."
             .into(),
         columns: columns.map(|(quantity, unit)| Column::new(quantity, unit)).into(),
         rows: cases.iter().filter(beaten).map(row).collect(),

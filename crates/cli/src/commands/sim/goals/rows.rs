@@ -33,12 +33,12 @@ const COLUMNS: [&str; 28] = [
     "first_second_multiple_max",
 ];
 
-/// The columns.
+/// Column names of the CSV file.
 pub fn head() -> Vec<String> {
     COLUMNS.map(str::to_owned).to_vec()
 }
 
-/// A case's row.
+/// Formats the row of a case.
 pub fn row(case: &Case) -> Vec<String> {
     let ours = case.ways.last();
     let rival = case.ways.iter().find(|way| Some(&way.way) == case.rival.as_ref());

@@ -7,7 +7,7 @@ use units::Nanos;
 use super::super::say::{micros, watts};
 use crate::documents::goals::{Case, Document, Quartiles, Way};
 
-/// All that is to be said; `all` lists every case, `ways` what each way came to in it.
+/// Renders the results as text; `all` lists every case, `ways` also each mode's result in it.
 pub fn text(document: &Document, all: bool, ways: bool) -> String {
     let cases: Vec<&Case> = document.cases.iter().collect();
     let (beaten, others): (Vec<&Case>, Vec<&Case>) = cases.iter().partition(|case| is_beaten(case));
@@ -32,7 +32,7 @@ fn is_beaten(case: &Case) -> bool {
     matches!(case.verdict.as_str(), "missed" | "lost" | "lost_to_tuned")
 }
 
-/// What tells cases apart. What all have in common is said once, above them.
+/// The settings in which cases differ. Those that all cases share are printed once, above them.
 struct Places {
     varies: Vec<bool>,
     common: String,
@@ -79,7 +79,7 @@ impl Places {
         let (least, most) = (window(|all| all.iter().copied().min()), window(|all| all.iter().copied().max()));
         let window = if least == most { least.to_string() } else { format!("{least} to {most}") };
         let common = if self.common.is_empty() { String::new() } else { format!("{}; ", self.common) };
-        format!("modelled: {common}{seeds}, {window} after {} of warm-up", Nanos::from_nanos(document.warm_up_ns))
+        format!("simulated: {common}{seeds}, {window} after {} of warm-up", Nanos::from_nanos(document.warm_up_ns))
     }
 
     fn cells(&self, place: [String; 6]) -> Vec<String> {
@@ -87,7 +87,7 @@ impl Places {
     }
 }
 
-/// One line a case.
+/// Renders one line per case.
 fn listing(places: &Places, cases: &[&Case]) -> String {
     let bounds = cases.iter().any(|case| case.bound_multiple.is_some());
     let mut head = places.cells(PLACE.map(str::to_owned));
@@ -123,17 +123,17 @@ fn listing(places: &Places, cases: &[&Case]) -> String {
         lines.push(line);
     }
     let left = move |column| column < texts || column == texts + 2 || column == last;
-    let note = "LATE x: share of late packets over the allowed share. POWER x: power of adaptive over the rival's.\n";
+    let note = "LATE x: share of late packets, divided by the share that the goal allows. POWER x: power of adaptive, divided by the rival's.\n";
     format!("{}{note}", aligned(&lines, left))
 }
 
-/// The share of late packets as a multiple of what the goal allows.
+/// The share of late packets, as a multiple of what the goal allows.
 pub fn of_allowed(case: &Case, way: &Way) -> f64 {
     let goal: Option<policy::Goal> = case.goal.parse().ok();
     way.late_ppm / goal.map_or(1.0, |goal| f64::from(goal.quantile.above_ppm()))
 }
 
-/// What adaptive did, in short: where its time went, how often it woke, and its most frequent reasons.
+/// Summarizes what adaptive did: where its time went, how often it woke, and its most frequent reasons.
 fn doings(case: &Case, ours: &Way) -> String {
     let time = (case.duration_ns * ours.seeds) as f64;
     let mut parts: Vec<String> = Vec::new();
@@ -150,7 +150,7 @@ fn doings(case: &Case, ours: &Way) -> String {
     parts.join(", ")
 }
 
-/// One line a way.
+/// Renders one line per mode.
 fn by_way(places: &Places, cases: &[&Case]) -> String {
     let mut head = places.cells(PLACE.map(str::to_owned));
     let texts = head.len() + 1;
@@ -163,7 +163,7 @@ fn by_way(places: &Places, cases: &[&Case]) -> String {
             let ours = number + 1 == case.ways.len();
             let held = match way.held.as_str() {
                 "yes" => "held".to_owned(),
-                "within_interval" => "held within the interval".to_owned(),
+                "within_interval" => "met within the interval".to_owned(),
                 "too_few_packets" => "too few packets".to_owned(),
                 _ => String::new(),
             };
@@ -189,14 +189,14 @@ fn by_way(places: &Places, cases: &[&Case]) -> String {
     }
     let last = texts + 4;
     aligned(&lines, move |column| column < texts || column > last)
-        + "DELAY: at the quantile of the goal; with several seeds, of the middle one.\n"
+        + "DELAY: latency at the quantile of the goal; with several seeds, the median seed.\n"
 }
 
 fn percent(part: u64, all: u64) -> String {
     if all == 0 { "-".to_owned() } else { format!("{:.3}", part as f64 * 100.0 / all as f64) }
 }
 
-/// Columns of equal width; `left` says which hold text.
+/// Aligns columns at equal width; `left` marks those with text.
 fn aligned(lines: &[Vec<String>], left: impl Fn(usize) -> bool) -> String {
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| lines.iter().filter_map(|l| Some(l.get(column)?.chars().count())).max().unwrap_or(0);
@@ -212,12 +212,12 @@ fn aligned(lines: &[Vec<String>], left: impl Fn(usize) -> bool) -> String {
 }
 
 const MEANINGS: [(&str, &str); 7] = [
-    ("won", "adaptive holds the goal with over 1 % less power than every rival that holds it, or alone"),
-    ("tied", "within 1 % of the best rival at its own settings, at most 5 % above the tuned ones"),
-    ("lost", "a rival at its own settings holds it with over 1 % less power"),
-    ("lost_to_tuned", "a rival at a fixed frequency chosen in hindsight holds it with over 5 % less power"),
-    ("missed", "adaptive misses the goal and a rival holds it"),
-    ("nobody_holds", "neither adaptive nor a rival holds it"),
+    ("won", "adaptive meets the goal with over 1 % less power than every rival that meets it, or no rival meets it"),
+    ("tied", "adaptive draws within 1 % of the best rival at its own settings, and at most 5 % more than tuned rivals"),
+    ("lost", "a rival at its own settings meets the goal with over 1 % less power"),
+    ("lost_to_tuned", "a rival at a fixed frequency chosen in hindsight meets the goal with over 5 % less power"),
+    ("missed", "adaptive misses the goal, but a rival meets it"),
+    ("nobody_holds", "neither adaptive nor a rival meets the goal"),
     ("too_few_packets", "too few packets to judge"),
 ];
 
@@ -231,7 +231,7 @@ fn summary(document: &Document) -> String {
     if summary.marginal > 0 {
         let _ = writeln!(
             text,
-            "{:>5} held only within the 95 % interval over the seeds: the share of late packets is above the allowed one",
+            "{:>5} met only within the 95 % interval over the seeds: the mean share of late packets exceeds the allowed one",
             summary.marginal
         );
     }
@@ -240,13 +240,13 @@ fn summary(document: &Document) -> String {
             let _ = writeln!(text, "{what}: {min:.2} / {q1:.2} / {median:.2} / {q3:.2} / {max:.2}");
         }
     };
-    spread("power over the best rival's (least, quartiles, most)", &summary.power_multiple);
-    spread("power over the least possible", &summary.bound_multiple);
-    spread("late share in the first second over the allowed one", &summary.first_second_multiple);
+    spread("power relative to the best rival (minimum, quartiles, maximum)", &summary.power_multiple);
+    spread("power relative to the least possible", &summary.bound_multiple);
+    spread("late share in the first second relative to the allowed one", &summary.first_second_multiple);
     let good = count("won") + count("tied") + count("nobody_holds");
     let _ = writeln!(
         text,
-        "{good} of {} goals: adaptive holds what any rival holds, with no more power than those that hold it (within 1 %; tuned: 5 %)",
+        "{good} of {} goals: adaptive meets every goal that a rival meets, with no more power (within 1 %; tuned rivals 5 %)",
         document.cases.len()
     );
     text
