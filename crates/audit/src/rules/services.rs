@@ -67,7 +67,7 @@ const TUNERS: &[Rule] = &[
         id: "svc.noise",
         cause: Cause::Services,
         group: Group::Services,
-        title: "No service runs that servers of packets do not need",
+        title: "No service runs that packet processing does not need",
         applies: Applies::LINUX,
         judge: noise,
         why: "Each of these wakes up by timers, scans memory, disks or packages, or talks over the bus. On the housekeeping CPUs they are \
@@ -154,10 +154,11 @@ const EVIDENCE: &[Rule] = &[
         title: "Kernel messages do not go out over a slow console",
         applies: Applies::LINUX,
         judge: console,
-        why: "A serial port is written character by character, on most kernels by the CPU that has something to say and with interrupts \
-              off. Which messages go there the console's log level decides.",
+        why: "A serial port is written character by character, on most kernels by the CPU that has something to say \
+              and with interrupts off. The console's log level decides which messages go there.",
         magnitude: Magnitude {
-            text: "87 us a character at 115,200 baud, 7 ms for a line of 80, whenever the kernel has something to say",
+            text: "87 us per character at 115,200 baud, 7 ms for a line of 80, whenever the kernel has something to \
+                   say",
             effect: crate::Effect::Unsized,
             source: "ten bits a character over 115,200 bits a second",
         },

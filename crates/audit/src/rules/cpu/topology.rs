@@ -48,8 +48,9 @@ pub const RULES: &[Rule] = &[
         title: "Sockets are divided into nodes only where placement knows it",
         applies: Applies::LINUX.on_hardware().isolated(),
         judge: clusters,
-        why: "With sub-NUMA clusters (or NPS2 and NPS4) a socket has several nodes. Memory and cache of the own node are nearer, those of the other are \
-              further: CPUs of the application on several nodes of a socket pay for it.",
+        why: "With sub-NUMA clusters (or NPS2 and NPS4) a socket has several nodes. Memory and cache of a CPU's own \
+              node are nearer, those of the other nodes farther away. An application with CPUs on several nodes of a \
+              socket pays for it.",
         magnitude: Magnitude {
             text: "10 to 20 ns between the nodes of a socket, 60 to 100 ns to another socket",
             effect: crate::Effect::Slower,

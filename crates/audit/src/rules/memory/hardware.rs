@@ -13,11 +13,11 @@ pub const RULES: &[Rule] = &[
         id: "mem.channels",
         cause: Cause::MemoryHardware,
         group: Group::Memory,
-        title: "The places for memory are filled evenly",
+        title: "The memory slots are filled evenly",
         applies: Applies::LINUX.on_hardware(),
         judge: channels,
-        why: "Each socket has several memory channels, over which addresses are spread. A channel without a module takes its share of bandwidth away, and \
-              modules of unlike sizes spread unevenly.",
+        why: "Each socket has several memory channels, over which addresses are spread. An empty channel takes its \
+              share of the bandwidth away, and modules of different sizes spread the addresses unevenly.",
         magnitude: Magnitude {
             text: "one of the most direct effects on performance; a missing channel of six takes a sixth of the bandwidth",
             effect: crate::Effect::Slower,

@@ -58,7 +58,7 @@ pub const RULES: &[Rule] = &[
         id: "net.threaded-napi",
         cause: Cause::Queues,
         group: Group::Network,
-        title: "Threads of NAPI have their place",
+        title: "NAPI threads have a priority and a place",
         applies: Applies::LINUX.with_nic(),
         judge: threaded,
         why: "With threaded NAPI a kernel thread polls the card instead of a softirq. The scheduler then decides when and where it runs: at normal priority behind everything else, \

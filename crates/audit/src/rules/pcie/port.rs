@@ -58,7 +58,7 @@ pub const RULES: &[Rule] = &[
         why: "A block must arrive whole before it can be corrected. Up to 25 Gbit/s short copper needs no correction or the short BASE-R code; from 50 Gbit/s a \
               lane on Reed-Solomon is part of the standard.",
         magnitude: Magnitude {
-            text: "about 0.25 us a hop for Reed-Solomon at 25 Gbit/s, under 0.1 us for BASE-R",
+            text: "about 0.25 us per hop for Reed-Solomon at 25 Gbit/s, under 0.1 us for BASE-R",
             effect: crate::Effect::Late(Nanos::from_nanos(250)),
             source: "IEEE 802.3by (25 Gbit/s), clauses 74 and 108; the sizes are general knowledge, not read in the standard",
         },
