@@ -82,7 +82,7 @@ const SETTINGS: &[Rule] = &[
             source: "arithmetic: slots x 1538 bytes x 8 / rate (IEEE 802.3)",
         },
         fix: Fix::look("apus audit --explain math.rx-ring-time # how long a ring may be"),
-        cost: "Short: loss after a short absence. Long: delay, and cache.",
+        cost: "A short ring loses packets after a short absence. A long one adds delay and uses cache.",
         references: &[
             "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)",
             "DPDK guide, nics/hns3",

@@ -142,7 +142,7 @@ const STATE: &[Rule] = &[
         magnitude: SMI,
         fix: Fix::boot("replace the module that is named")
             .after("grep . /sys/devices/system/edac/mc/mc*/dimm*/dimm_ce_count"),
-        cost: "A module.",
+        cost: "A new module.",
         references: &["Linux Documentation/admin-guide/RAS/main.rst"],
         conflicts: &[],
     },

@@ -118,7 +118,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux include/linux/skbuff.h, SKB_TRUESIZE; net/core/sock.c, sysctl_rmem_default",
         },
         fix: Fix::runtime("sysctl -w net.core.rmem_default=4194304 net.core.rmem_max=4194304"),
-        cost: "Memory, and delay: what waits in a longer buffer is older.",
+        cost: "Memory, and delay: data waits longer in a longer buffer.",
         references: &["socket(7), SO_RCVBUF", "Linux Documentation/admin-guide/sysctl/net.rst"],
         conflicts: &[],
     },

@@ -65,7 +65,7 @@ pub const RULES: &[Rule] = &[
             source: "general knowledge; the FlexRAN real-time platform slides (2018) set it without a number",
         },
         fix: Fix::boot("remove cgroup_disable=memory"),
-        cost: "Each page is accounted for.",
+        cost: "The kernel accounts for each page.",
         references: &[FLEXRAN, "Linux Documentation/admin-guide/cgroup-v2.rst, Memory"],
         conflicts: &["FlexRAN real-time platform slides (2018) ask for cgroup_disable=memory"],
     },

@@ -46,7 +46,7 @@ pub const RULES: &[Rule] = &[
             source: "FlexRAN real-time platform slides (2018), Processor Optimizations, Hyper-Threading; the size is general knowledge",
         },
         fix: Fix::boot("isolate both threads of a core or none"),
-        cost: "The application gives up a CPU of each core that is split, or housekeeping does.",
+        cost: "For each split core, the application or housekeeping gives up a CPU.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
             "DPDK guide, older editions, Getting Started for Linux, How to get best performance with NICs on Intel platforms",

@@ -21,8 +21,8 @@ pub const RULES: &[Rule] = &[
         title: "Application CPUs are out of the scheduler's domains",
         applies: Applies::LINUX.isolated(),
         judge: isolcpus,
-        why: "The scheduler balances runnable threads over all CPUs of a domain. A thread that is moved onto a CPU of the \
-              application takes it away for a time slice and starts the tick again.",
+        why: "The scheduler balances runnable threads over all CPUs of a domain. A thread that is moved onto one of \
+              the application's CPUs takes that CPU for a time slice and starts the tick again.",
         magnitude: Magnitude {
             text: "a time slice for each thread that is moved there: 3 ms by default (base_slice_ns on 8 CPUs and more)",
             effect: crate::Effect::Late(Nanos::from_millis(3)),

@@ -31,7 +31,7 @@ pub const RULES: &[Rule] = &[
         )
         .decided()
         .traded(),
-        cost: "The second thread of each core that has two, and up to a third of the throughput where they share the core well.",
+        cost: "The second thread of each core, and up to a third of the throughput if the threads share the core well.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
             "FlexRAN real-time platform slides (2018), Processor Optimizations",
@@ -57,7 +57,7 @@ pub const RULES: &[Rule] = &[
             source: "general knowledge; FlexRAN real-time platform slides (2018) ask to disable clusters that are not needed",
         },
         fix: Fix::boot("firmware setting Sub-NUMA Clustering: disabled (AMD: NPS1), or isolate CPUs of one node"),
-        cost: "Without clusters the nearest memory is a little further away.",
+        cost: "Without clusters the nearest memory is a little farther away.",
         references: &[
             "FlexRAN real-time platform slides (2018), Memory Optimizations",
             "OpenShift vDU reference configuration, host firmware",

@@ -58,7 +58,7 @@ pub const RULES: &[Rule] = &[
         },
         fix: Fix::for_good("send each queue's interrupt to a CPU of its own on the same node (smp_affinity_list)")
             .after("apus irqs --cpu {housekeeping}"),
-        cost: "More CPUs take part.",
+        cost: "More CPUs do this work.",
         references: &[AFFINITY, SLIDES],
         conflicts: &[],
     },

@@ -68,7 +68,7 @@ pub const RULES: &[Rule] = &[
         },
         fix: Fix::runtime("ethtool -X {nic} equal 4 # more queues")
             .after("ethtool -n {nic} rx-flow-hash udp4 # which fields spread flows"),
-        cost: "More CPUs take part.",
+        cost: "More CPUs do this work.",
         references: &[
             "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)",
             "Linux Documentation/networking/scaling.rst",

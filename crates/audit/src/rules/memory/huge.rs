@@ -111,7 +111,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux Documentation/admin-guide/sysctl/vm.rst, compaction_proactiveness, warns of latency spikes; the size is general knowledge",
         },
         fix: Fix::runtime("sysctl -w vm.compaction_proactiveness=0"),
-        cost: "Huge pages at run time are found less often.",
+        cost: "Fewer huge pages are available at run time.",
         references: &["Linux Documentation/admin-guide/sysctl/vm.rst, compaction_proactiveness"],
         conflicts: &[],
     },

@@ -106,12 +106,12 @@ pub const RULES: &[Rule] = &[
         judge: dirty,
         why: "Up to vm.dirty_ratio of memory may wait to be written; a process above it must write itself. The larger the share, the longer the burst.",
         magnitude: Magnitude {
-            text: "a writer stands still until its pages are written: seconds at worst",
+            text: "a writer is stopped until its pages are written: seconds in the worst case",
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/sysctl/vm.rst, dirty_ratio; the seconds are an estimate",
         },
         fix: Fix::runtime("sysctl -w vm.dirty_ratio=10 vm.dirty_background_ratio=3"),
-        cost: "More writes, less merging of them.",
+        cost: "More writes, and fewer of them are merged.",
         references: &[
             "Linux Documentation/admin-guide/sysctl/vm.rst, dirty_ratio",
             "tuned profile latency-performance",

@@ -51,7 +51,7 @@ pub const RULES: &[Rule] = &[
             source: "RFC 2861; RFC 6928 (initial window)",
         },
         fix: Fix::runtime("sysctl -w net.ipv4.tcp_slow_start_after_idle=0"),
-        cost: "A burst into a path that has become narrower.",
+        cost: "After a pause, TCP may send a burst into a path that has become narrower.",
         references: &[IP, "GitHub nawaz1991/lltune"],
         conflicts: &["RFC 2861: the window says nothing after a pause"],
     },

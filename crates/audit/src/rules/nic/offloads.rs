@@ -23,7 +23,7 @@ pub const RULES: &[Rule] = &[
         why: "Large receive offload and hardware GRO hold a segment back to append the next ones to it. LRO also loses \
               the differences between the segments, so a host that forwards sends other frames than it received.",
         magnitude: Magnitude {
-            text: "until the next segment, a timer of the card or the end of the poll: microseconds",
+            text: "until the next segment, a timer of the card or the end of the poll comes: microseconds",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/networking/segmentation-offloads.rst; the size is an estimate",
         },

@@ -90,7 +90,7 @@ pub const RULES: &[Rule] = &[
         fix: Fix::boot(
             "flash the firmware that belongs to the driver (nvmupdate64e, mlxfwmanager), or install linux-firmware",
         ),
-        cost: "An outage; a firmware that fails can cost the card.",
+        cost: "An outage. A failed firmware update can destroy the card.",
         references: &[
             DPDK,
             "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)",

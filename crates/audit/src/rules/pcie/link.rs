@@ -33,7 +33,7 @@ pub const RULES: &[Rule] = &[
         fix: Fix::boot(
             "another slot, reseat the card; firmware settings: link speed Auto, bifurcation as the slot is wired",
         ),
-        cost: "The slot's other user.",
+        cost: "Another card may need the slot.",
         references: &[DPDK, TUNE, "FlexRAN real-time platform slides (2018)"],
         conflicts: &[],
     },

@@ -99,7 +99,7 @@ pub const RULES: &[Rule] = &[
             source: "FlexRAN real-time platform slides (2018): no system calls in real-time threads; the sizes are general knowledge",
         },
         fix: Fix::look("perf trace -s -C {isolated} sleep 5 # interrupts these CPUs: on a test host"),
-        cost: "Work in the application.",
+        cost: "The application has to be changed.",
         references: &[FLEXRAN, ISOLATION],
         conflicts: &[],
     },

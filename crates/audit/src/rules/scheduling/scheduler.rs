@@ -47,7 +47,7 @@ pub const RULES: &[Rule] = &[
             source: "stalld(8), options --boost_period and --boost_runtime",
         },
         fix: Fix::both("systemctl start stalld", "systemctl enable stalld"),
-        cost: "The boosts themselves, and a thread of its own on the housekeeping CPUs.",
+        cost: "The boosts themselves, and stalld's thread on the housekeeping CPUs.",
         references: &["openshift/cluster-node-tuning-operator, profile for real-time kernels", "stalld(8)"],
         conflicts: &[],
     },
@@ -86,7 +86,7 @@ pub const RULES: &[Rule] = &[
         why: "The detectors run a timer and a stopper thread on each CPU of their mask: an interrupt and a context switch that \
               the application did not ask for. Without nohz_full the mask is all CPUs.",
         magnitude: Magnitude {
-            text: "some us in each 4 s (two fifths of watchdog_thresh, 10 s)",
+            text: "some us every 4 s (two fifths of watchdog_thresh, 10 s)",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/admin-guide/lockup-watchdogs.rst; the microseconds are an estimate",
         },
@@ -113,7 +113,7 @@ pub const RULES: &[Rule] = &[
             source: "sched(7), The autogroup feature; the size is general knowledge",
         },
         fix: Fix::runtime("sysctl -w kernel.sched_autogroup_enabled=0"),
-        cost: "Interactive shells feel builds in the background more.",
+        cost: "Builds in the background slow interactive shells down more.",
         references: &["sched(7), The autogroup feature"],
         conflicts: &[],
     },

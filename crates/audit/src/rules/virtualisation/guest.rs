@@ -32,7 +32,7 @@ pub const RULES: &[Rule] = &[
         fix: Fix::for_good(
             "on the host, pin each virtual CPU to a CPU that nothing else may use (virsh vcpupin); in a cloud: dedicated CPUs",
         ),
-        cost: "CPUs that only this guest uses.",
+        cost: "CPUs that only this guest can use.",
         references: &[FLEXRAN, "proc_stat(5)"],
         conflicts: &[],
     },

@@ -97,7 +97,7 @@ pub const RULES: &[Rule] = &[
             "for p in $(pgrep ^vhost-); do taskset -pc {housekeeping} $p; done",
             "ovs-vsctl set Open_vSwitch . other_config:pmd-cpu-mask={isolated-mask} # or some of them",
         ),
-        cost: "CPUs of their own.",
+        cost: "These threads take CPUs of their own.",
         references: &[FLEXRAN],
         conflicts: &[],
     },
