@@ -11,6 +11,10 @@ pub fn markdown() -> String {
     );
     let count = rules::all().count();
     let _ = writeln!(text, "The {count} rules of `apus audit`. `apus audit --explain ID` prints one of them.\n");
+    text.push_str(
+        "Each rule names the good state. Its delay is a typical one, with the source in parentheses. Words in braces, such as \
+         `{isolated}`, stand for values of the host, which the audit fills in.\n\n",
+    );
     for group in Group::ALL {
         let mut of_group = rules::all().filter(|rule| rule.group == group).peekable();
         if of_group.peek().is_none() {
@@ -28,15 +32,15 @@ pub fn markdown() -> String {
 fn one(text: &mut String, rule: &Rule) {
     // What is written to a String arrives.
     let _ = writeln!(text, "### `{}`\n\n**{}.** {}\n", rule.id, rule.title, rule.why);
-    let _ = writeln!(text, "- Applies: {}", applies(rule));
-    let _ = writeln!(text, "- Takes: {} ({})", rule.magnitude.text, rule.magnitude.source);
+    let _ = writeln!(text, "- Applies to: {}", applies(rule));
+    let _ = writeln!(text, "- Delay: {} ({})", rule.magnitude.text, rule.magnitude.source);
     for line in fixes(&rule.fix) {
         let _ = writeln!(text, "- {line}");
     }
-    let _ = writeln!(text, "- The fix costs: {}", rule.cost);
+    let _ = writeln!(text, "- Cost of the fix: {}", rule.cost);
     let _ = writeln!(text, "- References: {}", rule.references.join("; "));
     if !rule.conflicts.is_empty() {
-        let _ = writeln!(text, "- Against it: {}", rule.conflicts.join("; "));
+        let _ = writeln!(text, "- Sources against it: {}", rule.conflicts.join("; "));
     }
     text.push('\n');
 }
@@ -47,7 +51,7 @@ fn fixes(fix: &Fix) -> Vec<String> {
         let commands: Vec<String> = commands.lines().map(|line| format!("`{line}`")).collect();
         format!("{label}: {}", commands.join(", then "))
     };
-    let boot = if fix.reboot { "Fix for good, from the next boot" } else { "Fix for good" };
+    let boot = if fix.reboot { "Permanent fix, from the next boot" } else { "Permanent fix" };
     let runtime = fix.runtime.map(|commands| code("Fix now", commands));
     let look = fix.look.map(|commands| code("Look first", commands));
     look.into_iter().chain(runtime).chain(fix.persistent.map(|settings| code(boot, settings))).collect()

@@ -68,7 +68,7 @@ const ALLOCATION: &[Rule] = &[
         id: "rdt.mba",
         cause: Cause::Cache,
         group: Group::Cache,
-        title: "The application's bandwidth of memory is not throttled",
+        title: "The application's memory bandwidth is not throttled",
         applies: X86.isolated(),
         judge: bandwidth,
         why: "Memory bandwidth allocation delays requests of a group between core and mesh. Meant for noisy neighbours, it delays each miss of the application \

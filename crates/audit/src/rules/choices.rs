@@ -34,8 +34,9 @@ const SETTINGS: &[Rule] = &[
         title: "Timers move away from idle CPUs, or stay",
         applies: Applies::LINUX.isolated(),
         judge: timer_migration,
-        why: "With kernel.timer_migration=1 a timer that is started on an idle CPU goes to a busy one: with nohz_full off the isolated \
-              CPUs, but without it to any CPU that works, an isolated one as well. With 0 it stays where it was started.",
+        why: "With kernel.timer_migration=1 a timer that is started on an idle CPU goes to a busy one: with nohz_full, \
+              away from the isolated CPUs; without it, to any busy CPU, including isolated ones. With 0 it stays where \
+              it was started.",
         magnitude: Magnitude {
             text: "an interrupt of some us for each timer on the CPU that gets it",
             effect: crate::Effect::Unsized,
@@ -53,15 +54,16 @@ const SETTINGS: &[Rule] = &[
         title: "After boot RCU waits, or hurries",
         applies: Applies::LINUX,
         judge: rcu_normal,
-        why: "An expedited grace period interrupts all CPUs to be over soon. rcupdate.rcu_normal_after_boot=1 takes the normal, quiet ones \
-              after boot, which makes whoever waits for them (starting of pods, changing of interfaces) slower.",
+        why: "An expedited grace period interrupts all CPUs to be over soon. rcupdate.rcu_normal_after_boot=1 uses the \
+              normal, quiet ones after boot. Operations that wait for them (starting pods, changing interfaces) are \
+              then slower.",
         magnitude: Magnitude {
             text: "an interrupt of each CPU for each expedited grace period; milliseconds for a normal one",
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/RCU/Design/Expedited-Grace-Periods; Documentation/RCU/checklist.rst (multi-millisecond latency of synchronize_rcu)",
         },
         fix: Fix::runtime_or_boot("echo 1 > /sys/kernel/rcu_normal", "rcupdate.rcu_normal_after_boot=1"),
-        cost: "With 1 changes of configuration take longer.",
+        cost: "With 1, configuration changes take longer.",
         references: &["tuned profile network-latency, which realtime and cpu-partitioning include", VDU],
         conflicts: &["1: tuned", "0: OpenShift vDU reference configuration"],
     },
@@ -72,15 +74,15 @@ const SETTINGS: &[Rule] = &[
         title: "Rings are short, for delay, or long, against loss",
         applies: Applies::LINUX.with_nic(),
         judge: ring_size,
-        why: "What stands in a full ring waits for all before it: a short ring bounds the delay. A long ring bridges a longer absence of the \
-              reader without loss. math.rx-ring-time computes both.",
+        why: "A frame in a full ring waits for all frames before it: a short ring bounds the delay. A long ring \
+              bridges a longer absence of the reader without loss. math.rx-ring-time computes both.",
         magnitude: Magnitude {
-            text: "256 slots of 1500 octets last 79 us at 40 Gbit/s, 1024 last 315, 2048 last 630",
+            text: "256 slots of 1500 bytes last 79 us at 40 Gbit/s, 1024 last 315, 2048 last 630",
             effect: crate::Effect::Unsized,
-            source: "arithmetic: slots x 1538 octets x 8 / rate (IEEE 802.3)",
+            source: "arithmetic: slots x 1538 bytes x 8 / rate (IEEE 802.3)",
         },
         fix: Fix::look("apus audit --explain math.rx-ring-time # how long a ring may be"),
-        cost: "Short: loss after a short absence. Long: delay, and cache.",
+        cost: "A short ring loses packets after a short absence. A long one adds delay and uses cache.",
         references: &[
             "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)",
             "DPDK guide, nics/hns3",

@@ -21,7 +21,7 @@ const SOURCE: &[Rule] = &[Rule {
           through the vDSO; hpet and acpi_pm need a system call and an access to a device. Full dynamic ticks need a \
           stable TSC too.",
     magnitude: Magnitude {
-        text: "about 1 us a reading with hpet or acpi_pm, about 20 ns with the TSC",
+        text: "about 1 us per reading with hpet or acpi_pm, about 20 ns with the TSC",
         effect: crate::Effect::Slower,
         source: "general knowledge; the order of magnitude follows from an uncached device read",
     },

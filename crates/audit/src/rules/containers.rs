@@ -25,9 +25,9 @@ const KUBELET: &[Rule] = &[
         title: "The kubelet gives guaranteed pods CPUs of their own",
         applies: Applies::LINUX,
         judge: cpu_manager,
-        why: "With the policy none all pods share all CPUs by weights and quotas. With static a guaranteed pod that asks for whole \
-              CPUs gets them for itself. A state file of another policy or of other reserved CPUs keeps the kubelet from starting \
-              or is what is really in force.",
+        why: "With the policy none all pods share all CPUs by weights and quotas. With static a guaranteed pod that \
+              asks for whole CPUs gets them for itself. If the state file belongs to another policy or to other \
+              reserved CPUs, the kubelet does not start, or the state file is what is really in force.",
         magnitude: Magnitude {
             text: "a time slice of other pods, up to 3 ms, and the quota's stop, up to 100 ms",
             effect: crate::Effect::Late(Nanos::from_millis(3)),
@@ -45,13 +45,13 @@ const KUBELET: &[Rule] = &[
         id: "k8s.topology-manager",
         cause: Cause::Placement,
         group: Group::Containers,
-        title: "A pod's CPUs, memory and devices are of one node",
+        title: "A pod's CPUs, memory and devices are on one node",
         applies: Applies::LINUX,
         judge: topology_manager,
-        why: "Without the topology manager the CPU manager, the device plugins and the memory manager choose each for itself: the \
-              network function can be on one socket, its CPUs and huge pages on another.",
+        why: "Without the topology manager the CPU manager, the device plugins and the memory manager choose \
+              separately: the network function can be on one socket, its CPUs and huge pages on another.",
         magnitude: Magnitude {
-            text: "60 to 100 ns more for each line of another node, some lines a packet",
+            text: "60 to 100 ns more for each cache line of another node, several lines per packet",
             effect: crate::Effect::Slower,
             source: "OpenShift node tuning operator asks for it; the size is general knowledge",
         },
@@ -71,9 +71,10 @@ const PODS: &[Rule] = &[
         title: "No quota stops pods with CPUs of their own",
         applies: Applies::LINUX,
         judge: quotas,
-        why: "A limit of CPUs becomes a CFS quota, also for a pod with CPUs of its own: as soon as it uses a little more than the \
-              limit, by threads of the runtime in its group for one, all of it stops until the period ends. The annotation \
-              cpu-quota.crio.io: disable, with its runtime class, takes the quota away.",
+        why: "A limit of CPUs becomes a CFS quota, also for a pod with CPUs of its own. As soon as it uses a little \
+              more than the limit, for example because of threads of the runtime in its group, the whole pod stops \
+              until the period ends. The annotation cpu-quota.crio.io: disable, with its runtime class, removes the \
+              quota.",
         magnitude: Magnitude {
             text: "the rest of the period: up to 100 ms with the default period, less the quota",
             effect: crate::Effect::Late(Nanos::from_millis(100)),
@@ -115,8 +116,8 @@ const PODS: &[Rule] = &[
         title: "No device interrupt goes to CPUs of guaranteed pods",
         applies: Applies::LINUX,
         judge: interrupts,
-        why: "Interrupts are not what the kubelet manages. irq-load-balancing.crio.io: disable takes a pod's CPUs out of all \
-              interrupt masks and bans them for irqbalance while the pod runs.",
+        why: "The kubelet does not manage interrupts. irq-load-balancing.crio.io: disable takes a pod's CPUs out of \
+              all interrupt masks and bans them for irqbalance while the pod runs.",
         magnitude: Magnitude {
             text: "a few us for each interrupt, and what its softirqs do after it",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
@@ -133,11 +134,11 @@ const PODS: &[Rule] = &[
         id: "k8s.exclusive-vs-iso",
         cause: Cause::SchedulerIsolation,
         group: Group::Containers,
-        title: "CPUs of guaranteed pods are isolated ones, of one node",
+        title: "CPUs of guaranteed pods are isolated and on one node",
         applies: Applies::LINUX.isolated(),
         judge: aligned,
-        why: "The kubelet gives out all CPUs that are not reserved, isolated or not, and without the topology manager of any node. A \
-              pod on a CPU that is not isolated has all of its noise.",
+        why: "The kubelet gives out all CPUs that are not reserved, isolated or not, and, without the topology \
+              manager, on any node. A pod on a CPU that is not isolated gets all of that CPU's noise.",
         magnitude: Magnitude {
             text: "a time slice of others, up to 3 ms; 60 to 100 ns for each line of another node",
             effect: crate::Effect::Late(Nanos::from_millis(3)),

@@ -24,10 +24,11 @@ const INTERRUPTS: &[Rule] = &[
         id: "smi.count",
         cause: Cause::Firmware,
         group: Group::Firmware,
-        title: "No system management interrupt happened while it was looked",
+        title: "No system management interrupt happened during the measurement",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
         judge: smis,
-        why: "The firmware stops all CPUs, unseen by the kernel, to emulate devices, to look after memory or to manage power.",
+        why: "The firmware stops all CPUs, unseen by the kernel, to emulate devices, to maintain memory or to manage \
+              power.",
         magnitude: SMI,
         fix: Fix::boot(
             "firmware settings: USB legacy support, power monitoring, memory pre-failure notification and TCO watchdog disabled",
@@ -58,13 +59,14 @@ const INTERRUPTS: &[Rule] = &[
         id: "smi.hwlat",
         cause: Cause::Firmware,
         group: Group::Firmware,
-        title: "The detector of hardware latency saw none",
+        title: "The hardware latency detector found none",
         applies: Applies::LINUX.on_hardware(),
         judge: hwlat,
-        why: "The tracer hwlat spins with interrupts off and looks for gaps in time: what it sees, no setting of the kernel can explain.",
+        why: "The tracer hwlat spins with interrupts off and looks for gaps in time. No kernel setting can explain the \
+              gaps that it finds.",
         magnitude: SMI,
         fix: Fix::look("rtla hwnoise -c {housekeeping} -d 60s # how often and how long; then smi.count"),
-        cost: "It takes one CPU half of the time while it looks.",
+        cost: "While it runs, it uses half of one CPU's time.",
         references: &["Linux Documentation/trace/hwlat_detector.rst", HARDWARE],
         conflicts: &[],
     },
@@ -81,7 +83,8 @@ const STATE: &[Rule] = &[
         judge: microcode,
         why: "CPUs of different revisions differ in mitigations and in timing; the kernel trusts that they do not.",
         magnitude: Magnitude {
-            text: "by revision: some mitigations change the cost of each system call by hundreds of nanoseconds",
+            text: "depends on the revision: some mitigations change the cost of each system call by hundreds of \
+                   nanoseconds",
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/arch/x86/microcode.rst names the mechanism; the size is general knowledge",
         },
@@ -97,9 +100,9 @@ const STATE: &[Rule] = &[
         title: "The firmware is not years old",
         applies: Applies::LINUX.on_hardware(),
         judge: date,
-        why: "Vendors mend system management interrupts, tables of idle states and memory training in updates.",
+        why: "Updates by the vendors fix system management interrupts, tables of idle states and memory training.",
         magnitude: Magnitude {
-            text: "not known beforehand: as much as what the updates mend",
+            text: "not known beforehand: as much as what the updates fix",
             effect: crate::Effect::Unsized,
             source: "the references give no size",
         },
@@ -112,11 +115,11 @@ const STATE: &[Rule] = &[
         id: "fw.memory-scrub",
         cause: Cause::MemoryHardware,
         group: Group::Firmware,
-        title: "Memory is not scrubbed by patrol",
+        title: "Patrol scrubbing of memory is off",
         applies: Applies::LINUX.on_hardware(),
         judge: scrub,
-        why: "A patrol scrub reads all memory in the background to find errors early, and takes bandwidth and turns of the banks. Where the firmware does it \
-              in software, it stops CPUs.",
+        why: "A patrol scrub reads all memory in the background to find errors early, and takes memory bandwidth and \
+              time of the memory banks. If the firmware does it in software, it stops CPUs.",
         magnitude: Magnitude {
             text: "some tens of nanoseconds for an access that meets it; much more where the firmware does it",
             effect: crate::Effect::Slower,
@@ -134,12 +137,12 @@ const STATE: &[Rule] = &[
         title: "Memory has no corrected errors",
         applies: Applies::LINUX.on_hardware(),
         judge: corrected,
-        why: "Each corrected error costs an interrupt, or a system management interrupt where the firmware looks first. A module that fails brings storms of \
-              them.",
+        why: "Each corrected error costs an interrupt, or a system management interrupt if the firmware handles it \
+              first. A failing module causes storms of them.",
         magnitude: SMI,
         fix: Fix::boot("replace the module that is named")
             .after("grep . /sys/devices/system/edac/mc/mc*/dimm*/dimm_ce_count"),
-        cost: "A module.",
+        cost: "A new module.",
         references: &["Linux Documentation/admin-guide/RAS/main.rst"],
         conflicts: &[],
     },
@@ -147,10 +150,10 @@ const STATE: &[Rule] = &[
         id: "fw.thermal-events",
         cause: Cause::PowerLimits,
         group: Group::Firmware,
-        title: "The kernel's messages hold no event of heat",
+        title: "The kernel's messages report no overheating",
         applies: Applies::LINUX.on_hardware(),
         judge: heat,
-        why: "A message of a temperature above threshold is the trace of a CPU that was slowed down.",
+        why: "A message about a temperature above the threshold shows that a CPU was slowed down.",
         magnitude: Magnitude {
             text: "milliseconds at a fraction of the speed for each event",
             effect: crate::Effect::Slower,
@@ -165,13 +168,13 @@ const STATE: &[Rule] = &[
         id: "fw.bugs",
         cause: Cause::Firmware,
         group: Group::Firmware,
-        title: "The kernel complains of no firmware bug",
+        title: "The kernel reports no firmware bug",
         applies: Applies::LINUX.on_hardware(),
         judge: bugs,
-        why: "What the firmware tells the kernel of clocks, idle states, interrupts and nodes is believed unless it is obviously wrong; what is obviously \
-              wrong hints at the rest.",
+        why: "The kernel trusts what the firmware reports about clocks, idle states, interrupts and nodes, unless it \
+              is obviously wrong. One obvious error hints at others.",
         magnitude: Magnitude {
-            text: "by bug: from nothing to another clock source (1 us a time stamp)",
+            text: "depends on the bug: from nothing to another clock source (1 us per time stamp)",
             effect: crate::Effect::Unsized,
             source: "Linux include/linux/printk.h, FW_BUG; no size can be given",
         },

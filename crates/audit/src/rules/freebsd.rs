@@ -23,7 +23,7 @@ const POWER: &[Rule] = &[
         applies: Applies::FREEBSD,
         judge: cx_lowest,
         why: "An interrupt that finds its CPU in a deeper idle state waits until the CPU has left it. \
-              dev.cpu.0.cx_lowest changes CPU 0 alone; hw.acpi.cpu.cx_lowest is for all.",
+              dev.cpu.0.cx_lowest changes only CPU 0; hw.acpi.cpu.cx_lowest is for all.",
         magnitude: Magnitude {
             text: "2 us from C1, 33 us from C3, 133 us from C6 on a Xeon E5 v3",
             effect: crate::Effect::Late(Nanos::from_micros(133)),
@@ -44,7 +44,7 @@ const POWER: &[Rule] = &[
         why: "powerd lowers the clock when the load is low and raises it again by steps, so that the first packets of \
               a burst are worked on slowly.",
         magnitude: Magnitude {
-            text: "work takes up to the ratio of the frequencies longer, for the 250 ms of a polling interval",
+            text: "for the 250 ms of a polling interval, work takes longer, up to the ratio of the frequencies",
             effect: crate::Effect::Slower,
             source: "FreeBSD manual, powerd(8), option -p",
         },
@@ -108,16 +108,16 @@ const MODERATION: &[Rule] = &[
         title: "Sent buffers come back well before the ring is full",
         applies: Applies::FREEBSD,
         judge: tx_reclaim,
-        why: "Sent buffers are taken back at the transmit interrupt. A ring that fills before it comes stops the \
-              sender: 4,000 interrupts a second are one each 250 us, and 1024 slots of 1500 octets last 300 us at \
-              40 Gbit/s, which the thread calls dangerously close.",
+        why: "Sent buffers are reclaimed at the transmit interrupt. A ring that fills before it comes stops the \
+              sender: 4,000 interrupts a second are one every 250 us, and 1024 slots of 1500 bytes last 300 us at 40 \
+              Gbit/s, which the thread calls dangerously close.",
         magnitude: Magnitude {
             text: "the sender stops for the rest of the interval",
             effect: crate::Effect::Late(Nanos::from_micros(244)),
             source: THREAD,
         },
         fix: Fix::boot("loader.conf: hw.ixl.tx_itr=\"10\" # 20 us: well within half of 256 slots, 39 us at 40 Gbit/s"),
-        cost: "More interrupts of transmission.",
+        cost: "More transmit interrupts.",
         references: &[THREAD, IXL],
         conflicts: &[],
     },
@@ -148,7 +148,7 @@ const MODERATION: &[Rule] = &[
         judge: flow_control,
         why: "A receiver that is behind stops the sender with pause frames, and with it all other traffic on the link.",
         magnitude: Magnitude {
-            text: "up to 65,535 times 512 bit times a pause frame: 840 us at 40 Gbit/s",
+            text: "up to 65,535 times 512 bit times per pause frame: 840 us at 40 Gbit/s",
             effect: crate::Effect::Late(Nanos::from_micros(840)),
             source: "IEEE 802.3, Annex 31B",
         },
@@ -164,7 +164,8 @@ const MODERATION: &[Rule] = &[
         title: "Interrupt storm detection is off where interrupts are many",
         applies: Applies::FREEBSD,
         judge: intr_storm,
-        why: "Above this many interrupts a second from one source in a row the kernel takes it for broken and throttles it.",
+        why: "If one source raises more than this many interrupts a second in a row, the kernel considers it broken \
+              and throttles it.",
         magnitude: Magnitude {
             text: "a throttled source is served once a clock tick: 1 ms at 1000 Hz",
             effect: crate::Effect::Late(Nanos::from_millis(1)),
@@ -205,7 +206,7 @@ const QUEUES: &[Rule] = &[
         title: "A port has 4 to 8 queues",
         applies: Applies::FREEBSD,
         judge: queues,
-        why: "One queue a CPU spreads flows over both sockets and wakes many CPUs for a little work each.",
+        why: "One queue per CPU spreads flows over both sockets and wakes many CPUs for a little work each.",
         magnitude: Magnitude {
             text: "a cache line from the other socket costs about 100 ns, each woken CPU its idle exit",
             effect: crate::Effect::Unsized,
@@ -223,7 +224,7 @@ const QUEUES: &[Rule] = &[
         title: "A full receive ring is drained in time",
         applies: Applies::FREEBSD,
         judge: ring_time,
-        why: "A frame behind a full ring waits until all before it are gone: slots times 1538 octets on the wire, over \
+        why: "A frame behind a full ring waits until all before it are gone: slots times 1538 bytes on the wire, over \
               the rate. 1024 slots at 40 Gbit/s are 315 us.",
         magnitude: Magnitude {
             text: "about 300 us with 1024 slots at 40 Gbit/s, a quarter of that with 256",
@@ -253,7 +254,7 @@ const QUEUES: &[Rule] = &[
             "ifconfig ixl0 -tso4 -tso6 -lro -rxcsum -txcsum # on both sides, then one at a time",
             "rc.conf: ifconfig_ixl0=\"... -tso4 -tso6 -lro\"",
         ),
-        cost: "More CPU time a frame for bulk transfers.",
+        cost: "More CPU time per frame for bulk transfers.",
         references: &[THREAD],
         conflicts: &["bulk throughput wants TSO and LRO on"],
     },
@@ -305,13 +306,13 @@ const QUEUES: &[Rule] = &[
         id: "fbsd.stale-tunables",
         cause: Cause::Obsolete,
         group: Group::FreeBsd,
-        title: "No tunable that the driver no longer knows",
+        title: "No tunable is set that the driver no longer knows",
         applies: Applies::FREEBSD,
         judge: stale_tunables,
-        why: "Drivers moved to iflib in FreeBSD 12, and their own tunables for queues and rings went. The loader does not \
-              complain about a name that nobody reads: the setting looks made and is not.",
+        why: "Drivers moved to iflib in FreeBSD 12, and their own tunables for queues and rings went. The loader does \
+              not complain about a name that nobody reads: the setting looks active and is not.",
         magnitude: Magnitude {
-            text: "the default is in force instead: 62 x 2 us of moderation, a queue a CPU, 1024 slots",
+            text: "the default is in force instead: 62 x 2 us of moderation, one queue per CPU, 1024 slots",
             effect: crate::Effect::Late(Nanos::from_micros(124)),
             source: IFLIB,
         },

@@ -75,7 +75,7 @@ const WHAT: &[Rule] = &[
         title: "No device interrupt hits an isolated CPU",
         applies: Applies::LINUX.isolated(),
         judge: device_hits,
-        why: "Masks say what may happen, counters what does. Each count was a stop of the application.",
+        why: "Masks show what may happen, counters what does happen. Each count stopped the application once.",
         magnitude: ONE_INTERRUPT,
         fix: Fix::runtime(ALL_TO_HOUSEKEEPING).after("apus irqs --cpu {isolated} # who it is"),
         cost: QUEUES_STAY,

@@ -41,7 +41,7 @@ const CONFIGURATION: &[Rule] = &[
         judge: |facts, _| needs(facts, "RCU_NOCB_CPU", "rcu_nocbs= acts", "rcu_nocbs= does nothing"),
         why: "Without CONFIG_RCU_NOCB_CPU callbacks run on the CPU that queued them.",
         magnitude: Magnitude {
-            text: "tens of microseconds a batch of callbacks",
+            text: "tens of microseconds per batch of callbacks",
             effect: crate::Effect::Late(Nanos::from_micros(20)),
             source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is general knowledge",
         },
@@ -101,9 +101,9 @@ const CONFIGURATION: &[Rule] = &[
         why: "CPUs that keep their tick are interrupted this often; timeouts of the kernel's network stack are counted in ticks. A slow tick makes those \
               coarse, a fast one disturbs more.",
         magnitude: Magnitude {
-            text: "10 ms of grain at 100 Hz, 4 ms at 250 Hz, 1 ms at 1000 Hz",
+            text: "a resolution of 10 ms at 100 Hz, 4 ms at 250 Hz, 1 ms at 1000 Hz",
             effect: crate::Effect::Unsized,
-            source: "Linux Documentation/timers/no_hz.rst; the grain is the tick's inverse",
+            source: "Linux Documentation/timers/no_hz.rst; the resolution is the inverse of the tick rate",
         },
         fix: OTHER,
         cost: "A faster tick costs some power and time on CPUs that keep it.",
@@ -117,14 +117,15 @@ const CONFIGURATION: &[Rule] = &[
         title: "The kernel is not built for debugging",
         applies: Applies::LINUX,
         judge: debug,
-        why: "Checks of locks, memory and preemption make everything slower, and some run with interrupts off for long.",
+        why: "Checks of locks, memory and preemption make everything slower, and some run with interrupts off for a \
+              long time.",
         magnitude: Magnitude {
             text: "KASAN makes the kernel about three times slower; lock checking can hold interrupts off for hundreds of microseconds",
             effect: crate::Effect::Slower,
             source: "Linux lib/Kconfig.kasan, KASAN_GENERIC (about three times slower); the rest is general knowledge",
         },
         fix: Fix::boot("boot the distribution's kernel without -debug"),
-        cost: "Errors of the kernel are found later.",
+        cost: "Kernel bugs are found later.",
         references: &[
             "FlexRAN real-time platform slides (2018): Disable Hacking, Debug FS",
             "Linux Documentation/dev-tools/kasan.rst",
@@ -142,15 +143,16 @@ const RUNNING: &[Rule] = &[
         title: "A real-time application has a real-time kernel",
         applies: Applies::LINUX.to(&[Workload::Rt, Workload::Interrupt]),
         judge: preempt,
-        why: "A kernel without preemption lets a thread that was woken wait until the current system call ends. PREEMPT_RT makes nearly all of the \
-              kernel preemptible.",
+        why: "In a kernel without preemption, a woken thread waits until the current system call ends. PREEMPT_RT \
+              makes nearly all of the kernel preemptible.",
         magnitude: Magnitude {
-            text: "its size alone is not known: with all fixes together the longest forwarding delay fell from 418 to 21 us; a real-time kernel costs up to 30 % of throughput",
+            text: "not known on its own: with all fixes together the longest forwarding delay fell from 418 to 21 us; \
+                   a real-time kernel costs up to 30 % of throughput",
             effect: crate::Effect::Unsized,
             source: "Interrupt-mode DPDK slides (2017); the throughput: OpenShift documentation",
         },
         fix: Fix::boot("boot a PREEMPT_RT kernel").traded(),
-        cost: "Throughput; drivers that are not ready for PREEMPT_RT.",
+        cost: "Lower throughput, and trouble with drivers that are not ready for PREEMPT_RT.",
         references: &[
             "Interrupt-mode DPDK slides (2017)",
             "Linux Documentation/admin-guide/kernel-parameters.txt, preempt",
@@ -164,15 +166,15 @@ const RUNNING: &[Rule] = &[
         title: "The deadline server does not make application CPUs tick",
         applies: Applies::LINUX.isolated().since(KernelVersion::new(6, 8)),
         judge: fair_server,
-        why: "Kernels with the deadline server for fair tasks arm a timer on each CPU where real-time tasks could starve fair ones. A defect of some of \
-              them brings the tick of CPUs in nohz_full back.",
+        why: "Kernels with the deadline server for fair tasks arm a timer on each CPU where real-time tasks could \
+              starve fair ones. A defect in some of them brings back the tick on nohz_full CPUs.",
         magnitude: Magnitude {
             text: "about 1000 interrupts and 30 softirqs a second on isolated CPUs, none after the fix",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "NVIDIA/NV-Kernels pull request 400; the length of one is general knowledge",
         },
         fix: Fix::runtime("for n in {cpu-words}; do echo 0 > /sys/kernel/debug/sched/fair_server/cpu$n/runtime; done"),
-        cost: "Fair tasks on these CPUs can starve beside a real-time task that never sleeps.",
+        cost: "Fair tasks on these CPUs can starve next to a real-time task that never sleeps.",
         references: &["NVIDIA/NV-Kernels pull request 400", "Linux kernel/sched/deadline.c, fair_server_init"],
         conflicts: &[],
     },

@@ -67,7 +67,7 @@ const TUNERS: &[Rule] = &[
         id: "svc.noise",
         cause: Cause::Services,
         group: Group::Services,
-        title: "No service runs that servers of packets do not need",
+        title: "No service runs that packet processing does not need",
         applies: Applies::LINUX,
         judge: noise,
         why: "Each of these wakes up by timers, scans memory, disks or packages, or talks over the bus. On the housekeeping CPUs they are \
@@ -78,7 +78,7 @@ const TUNERS: &[Rule] = &[
             source: "Mellanox mlnx-tools, mlnx_tune, which stops twenty such services; the size is an estimate",
         },
         fix: Fix::for_good("stop and disable the services that are named, or give systemd CPUAffinity={housekeeping}"),
-        cost: "What they are for: updates, crash reports, discovery.",
+        cost: "The functions of these services: updates, crash reports, discovery.",
         references: &["Mellanox mlnx-tools, mlnx_tune", "FlexRAN real-time platform slides (2018)"],
         conflicts: &[],
     },
@@ -101,7 +101,7 @@ const MONITORS: &[Rule] = &[
             source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are an estimate",
         },
         fix: Fix::for_good("run it on CPUs {housekeeping} alone (turbostat --cpu), or not at all"),
-        cost: "Its readings are gone.",
+        cost: "Its readings are no longer available.",
         references: &[GUIDE],
         conflicts: &[],
     },
@@ -115,12 +115,12 @@ const MONITORS: &[Rule] = &[
         why: "Profilers take samples by interrupts that cannot be masked, switch trace points by stopping all CPUs, and read frequencies \
               by interrupting each CPU.",
         magnitude: Magnitude {
-            text: "1 to 5 us a sample, 1,000 to 4,000 a second on each CPU",
+            text: "1 to 5 us per sample, 1,000 to 4,000 samples a second on each CPU",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "perf-record(1), -F, default 4000; the microseconds are general knowledge",
         },
         fix: Fix::for_good("run it on CPUs {housekeeping} alone (perf record -C), or not at all"),
-        cost: "Its data are gone.",
+        cost: "Its data are no longer available.",
         references: &[GUIDE, KTHREADS],
         conflicts: &[],
     },
@@ -154,12 +154,12 @@ const EVIDENCE: &[Rule] = &[
         title: "Kernel messages do not go out over a slow console",
         applies: Applies::LINUX,
         judge: console,
-        why: "A serial port is written character by character, on most kernels by the CPU that has something to say and with interrupts \
-              off. Which messages go there the console's log level decides.",
+        why: "A serial port is written character by character, on most kernels by the CPU that prints the message, \
+              with interrupts off. The console's log level decides which messages go there.",
         magnitude: Magnitude {
-            text: "87 us a character at 115,200 baud, 7 ms for a line of 80, whenever the kernel has something to say",
+            text: "87 us per character at 115,200 baud, 7 ms for a line of 80, whenever the kernel prints something",
             effect: crate::Effect::Unsized,
-            source: "ten bits a character over 115,200 bits a second",
+            source: "ten bits per character at 115,200 bits a second",
         },
         fix: Fix::runtime_or_boot("dmesg -n 4 # errors and worse only", "loglevel=4").traded(),
         cost: "Warnings and notices of the kernel are in the log only.",

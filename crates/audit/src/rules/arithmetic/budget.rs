@@ -13,15 +13,16 @@ pub const RULES: &[Rule] = &[Rule {
     id: "math.latency-budget",
     cause: Cause::Budget,
     group: Group::Arithmetic,
-    title: "The worst case of the settings keeps the goal",
+    title: "The worst case of the settings meets the goal",
     applies: Applies::LINUX,
     judge: budget,
-    why: "A packet's delay is the sum of what it waits for: moderation of the device, deferred interrupts, the idle state, the \
-          change of frequency, the interrupt's thread. Each setting can look small and their sum be above the goal. Queueing, the \
-          work itself, transmission and the way out of a package's sleep come on top, and are not here; nor are the 500 us for which a request for a higher \
-          frequency can wait (GPSS), for the core works meanwhile, only slower.",
+    why: "A packet's delay is the sum of what it waits for: moderation of the device, deferred interrupts, the idle \
+          state, the change of frequency, the interrupt's thread. Each setting can look small while their sum exceeds \
+          the goal. Queueing, the work itself, transmission and the exit from a package's sleep come on top and are \
+          not included. Neither are the 500 us for which a request for a higher frequency can wait (GPSS), because the \
+          core works meanwhile, only slower.",
     magnitude: Magnitude {
-        text: "host in interrupt mode 105 us mean and 418 us at most before its settings were mended, 14 and 21 after",
+        text: "host in interrupt mode 105 us mean and 418 us at most before its settings were fixed, 14 and 21 after",
         effect: crate::Effect::Unsized,
         source: "Interrupt-mode DPDK slides (2017)",
     },

@@ -22,11 +22,11 @@ pub const RULES: &[Rule] = &[
         title: "A card's slot carries what its ports carry",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: slot,
-        why: "All ports of a card share its PCI Express link. What the link carries is lanes x transfers, less the line code, less \
-              26 octets for each packet of the transaction layer; descriptors and their write-back come on top. A card in a slot \
-              that is too narrow drops frames in its own buffer, whatever the rings are.",
+        why: "All ports of a card share its PCI Express link. What the link carries is lanes x transfers, less the \
+              line code, less 26 bytes for each packet of the transaction layer; descriptors and their write-back come \
+              on top. A card in a slot that is too narrow drops frames in its own buffer, whatever the rings are.",
         magnitude: Magnitude {
-            text: "x8 at 8 GT/s carries 52 Gbit/s in payloads of 128 octets: two ports of 25 Gbit/s, and not one of 100",
+            text: "x8 at 8 GT/s carries 52 Gbit/s in payloads of 128 bytes: two ports of 25 Gbit/s, and not one of 100",
             effect: crate::Effect::Unsized,
             source: "PCI Express Base Specification 6.0, 2.2, 3.6 and 4.2; DPDK Getting Started Guide for Linux, nic_perf_intel_platform",
         },
@@ -83,8 +83,8 @@ pub const RULES: &[Rule] = &[
         title: "What is left on the isolated CPUs takes less than 0.01 % of their time",
         applies: Applies::LINUX.isolated(),
         judge: leaks,
-        why: "Each source of interruptions has a rate and a cost; their product says which to mend first. The costs are typical \
-              ones, so the order tells more than the sum.",
+        why: "Each source of interruptions has a rate and a cost; their product says which to fix first. The costs are \
+              typical ones, so the order tells more than the sum.",
         magnitude: Magnitude {
             text: "100 us in a second are 0.01 %: every ten thousandth packet meets an interruption",
             effect: crate::Effect::Unsized,

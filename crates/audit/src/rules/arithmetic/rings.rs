@@ -24,17 +24,18 @@ pub const RULES: &[Rule] = &[
         title: "The receive ring lasts longer than its reader can be away",
         applies: Applies::LINUX.with_nic(),
         judge: receive,
-        why: "A ring of N slots overflows N x (octets + 20) x 8 / rate after its reader stopped reading. Until it reads again \
-              pass the moderation of the device, the deferral of the kernel, the idle state, the change of frequency and the \
-              scheduling of the interrupt's thread: their sum must be shorter, for the largest frames in any case, and for \
-              the smallest if they come at line rate.",
+        why: "A ring of N slots overflows N x (bytes + 20) x 8 / rate after its reader stopped reading. The time until \
+              it reads again is the sum of the device's moderation, the kernel's deferral, the exit from the idle \
+              state, the frequency change and the scheduling of the interrupt thread. This sum must be shorter than \
+              the ring lasts: for the largest frames in any case, and for the smallest if they come at line rate.",
         magnitude: Magnitude {
-            text: "1024 slots last 307 us with 1500 octets at 40 Gbit/s, and 17 us with 64; what comes later is lost",
+            text: "1024 slots last 307 us with 1500 bytes at 40 Gbit/s, and 17 us with 64; what comes later is lost",
             effect: crate::Effect::Unsized,
-            source: "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015); IEEE 802.3 for the octets around a frame",
+            source: "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015); IEEE 802.3 for the \
+                     bytes around a frame",
         },
         fix: Fix::runtime("ethtool -G {nic} rx 4096"),
-        cost: "A longer ring uses more cache and, when it is full, holds packets longer: its time is delay then.",
+        cost: "A longer ring uses more cache and, when it is full, delays packets longer.",
         references: &[THREAD, ETHTOOL, "Interrupt-mode DPDK slides (2017)"],
         conflicts: &[
             "a short ring keeps delay short: the FreeBSD thread advises 256 slots, the DPDK hns3 guide 1024 to 2048",
@@ -47,16 +48,16 @@ pub const RULES: &[Rule] = &[
         title: "Sent buffers come back in half the time of the transmit ring",
         applies: Applies::LINUX.with_nic(),
         judge: transmit,
-        why: "Slots of the transmit ring come back at its interrupt, which waits tx-usecs or tx-frames, whichever is first. A \
-              ring that fills before stops the sender: 4,000 interrupts a second are one each 250 us, and 1024 slots of 1500 \
-              octets last 300 us at 40 Gbit/s, which the thread calls dangerously close.",
+        why: "Slots of the transmit ring come back at its interrupt, which waits tx-usecs or tx-frames, whichever is \
+              first. A ring that fills before that stops the sender: 4,000 interrupts a second are one every 250 us, \
+              and 1024 slots of 1500 bytes last 300 us at 40 Gbit/s, which the thread calls dangerously close.",
         magnitude: Magnitude {
             text: "the sender stops for the rest of the interval",
             effect: crate::Effect::Unsized,
             source: THREAD,
         },
         fix: Fix::runtime("ethtool -C {nic} tx-usecs 50"),
-        cost: "More interrupts of transmission.",
+        cost: "More transmit interrupts.",
         references: &[THREAD, ETHTOOL],
         conflicts: &[],
     },
@@ -64,12 +65,12 @@ pub const RULES: &[Rule] = &[
         id: "math.itr-units",
         cause: Cause::Moderation,
         group: Group::Arithmetic,
-        title: "The interval of moderation is one that the device can hold",
+        title: "The device can hold the moderation interval",
         applies: Applies::LINUX.with_nic().driven_by(&["i40e", "iavf", "ice"]),
         judge: units_of_moderation,
-        why: "These controllers count moderation in units of 2 us. An odd number is none that they can hold: ice rounds it down, \
-              i40e and iavf down or up, by their version. 1 us can be no moderation at all, and what was measured at 5 us was \
-              measured at 4 or 6.",
+        why: "These controllers count moderation in units of 2 us. They cannot hold an odd number: ice rounds it down, \
+              i40e and iavf down or up, depending on the version. So 1 us can mean no moderation at all, and a \
+              measurement at 5 us was really one at 4 or 6.",
         magnitude: Magnitude {
             text: "1 us more or less than was set",
             effect: crate::Effect::Late(Nanos::from_micros(1)),
@@ -87,12 +88,13 @@ pub const RULES: &[Rule] = &[
         title: "Deferred interrupts come back before the ring is full",
         applies: Applies::LINUX.with_nic(),
         judge: deferred,
-        why: "With napi_defer_hard_irqs the kernel leaves the interrupt off and polls each gro_flush_timeout. For so long nobody \
-              looks at the ring, and so long a packet can wait.",
+        why: "With napi_defer_hard_irqs the kernel leaves the interrupt off and polls every gro_flush_timeout. For \
+              that long nothing empties the ring, and a packet can wait that long.",
         magnitude: Magnitude {
             text: "each packet up to gro_flush_timeout; a ring of 512 slots is full after 34 us of the smallest frames at 10 Gbit/s",
             effect: crate::Effect::Unsized,
-            source: "Linux Documentation/networking/napi.rst, \"IRQ mitigation\"; IEEE 802.3 for the octets around a frame",
+            source: "Linux Documentation/networking/napi.rst, \"IRQ mitigation\"; IEEE 802.3 for the bytes around a \
+                     frame",
         },
         fix: Fix::runtime("echo 20000 > /sys/class/net/{nic}/gro_flush_timeout # nanoseconds"),
         cost: "More interrupts or polls.",
@@ -106,16 +108,17 @@ pub const RULES: &[Rule] = &[
         title: "A socket's buffer lasts until its thread is awake",
         applies: Applies::LINUX.to(&[Workload::Interrupt]).with_nic(),
         judge: socket_buffer,
-        why: "Datagrams that come while the thread still sleeps are kept up to the receive buffer of the socket, each charged with \
-              its buffer and the kernel's record of it, 2304 octets for a driver that uses half pages. A burst longer than that \
-              is dropped, counted as RcvbufErrors. It concerns sockets that did not ask for more with SO_RCVBUF.",
+        why: "Datagrams that come while the thread still sleeps are kept in the socket's receive buffer, up to its \
+              size. Each is charged with its own buffer and the kernel's record of it: 2304 bytes for a driver that \
+              uses half pages. What does not fit is dropped and counted as RcvbufErrors. This concerns sockets that \
+              did not request more with SO_RCVBUF.",
         magnitude: Magnitude {
-            text: "212,992 octets, the default, hold 92 datagrams: 6 us of the smallest frames at 10 Gbit/s",
+            text: "212,992 bytes, the default, hold 92 datagrams: 6 us of the smallest frames at 10 Gbit/s",
             effect: crate::Effect::Unsized,
             source: "Linux include/linux/skbuff.h, SKB_TRUESIZE; net/core/sock.c, sysctl_rmem_default",
         },
         fix: Fix::runtime("sysctl -w net.core.rmem_default=4194304 net.core.rmem_max=4194304"),
-        cost: "Memory, and delay: what waits in a longer buffer is older.",
+        cost: "Memory, and delay: data waits longer in a longer buffer.",
         references: &["socket(7), SO_RCVBUF", "Linux Documentation/admin-guide/sysctl/net.rst"],
         conflicts: &[],
     },

@@ -11,7 +11,7 @@ use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, R
 const X86: &[Vendor] = &[Vendor::Intel, Vendor::Amd, Vendor::Hygon];
 
 const READING: Magnitude = Magnitude {
-    text: "about 1 us a reading with hpet or acpi_pm, about 20 ns with the TSC",
+    text: "about 1 us per reading with hpet or acpi_pm, about 20 ns with the TSC",
     effect: crate::Effect::Slower,
     source: "general knowledge; the order of magnitude follows from an uncached device read",
 };
@@ -25,8 +25,8 @@ pub const RULES: &[Rule] = &[
         title: "The TSC is invariant",
         applies: Applies::LINUX.made_by(X86),
         judge: flags,
-        why: "A TSC that changes its rate with the frequency, or stops in idle states, is no clock. The kernel then reads another, and full dynamic ticks are \
-              off.",
+        why: "A TSC that changes its rate with the frequency, or stops in idle states, cannot serve as a clock. The \
+              kernel then reads another clock, and full dynamic ticks are off.",
         magnitude: READING,
         fix: Fix::boot("take hardware with an invariant TSC"),
         cost: "Other hardware.",
@@ -62,10 +62,11 @@ pub const RULES: &[Rule] = &[
         title: "The guest reads the TSC",
         applies: Applies::LINUX.in_guest(),
         judge: guest,
-        why: "kvm-clock scales the TSC by a page that the host writes. When the host updates it all virtual CPUs are interrupted, and full dynamic ticks do not \
-              trust it.",
+        why: "kvm-clock scales the TSC by a page that the host writes. When the host updates it, all virtual CPUs are \
+              interrupted, and full dynamic ticks do not trust it.",
         magnitude: Magnitude {
-            text: "some ten nanoseconds a reading more than the TSC, and an exit of each virtual CPU for an update every 5 minutes",
+            text: "some tens of nanoseconds more per reading than the TSC, and one exit of each virtual CPU every 5 \
+                   minutes for an update",
             effect: crate::Effect::Slower,
             source: "Linux arch/x86/kvm/x86.c, KVMCLOCK_SYNC_PERIOD (300 s); the cost of a reading is general knowledge",
         },
@@ -96,7 +97,7 @@ pub const RULES: &[Rule] = &[
         },
         fix: Fix::for_good("keep ptp4l -i {nic} and phc2sys -s {nic} -w running as services")
             .after("ethtool -T {nic} # what the card can stamp"),
-        cost: "An interface with a hardware clock, and a master of time.",
+        cost: "An interface with a hardware clock, and a PTP master clock.",
         references: &["Linux Documentation/networking/timestamping.rst", "OpenShift vDU reference configuration, PTP"],
         conflicts: &[],
     },
@@ -111,7 +112,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "jumps of microseconds to milliseconds in time stamps",
             effect: crate::Effect::Unsized,
-            source: "ptp4l(8) and chronyd(8) each assume to be alone; the size is general knowledge",
+            source: "ptp4l(8) and chronyd(8) each assume that they are alone; the size is general knowledge",
         },
         fix: Fix::both(
             "systemctl stop chronyd systemd-timesyncd # where phc2sys sets the clock",

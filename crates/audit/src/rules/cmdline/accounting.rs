@@ -17,9 +17,11 @@ pub const RULES: &[Rule] = &[
         title: "System calls are not audited",
         applies: Applies::LINUX,
         judge: audit,
-        why: "With auditing each system call takes the slow way in and out of the kernel, and a full backlog makes callers wait for the daemon.",
+        why: "With auditing each system call takes the slow path into and out of the kernel, and a full backlog makes \
+              callers wait for the daemon.",
         magnitude: Magnitude {
-            text: "some hundred nanoseconds a system call; up to a minute where the backlog is full (backlog_wait_time)",
+            text: "some hundreds of nanoseconds per system call; up to a minute if the backlog is full \
+                   (backlog_wait_time)",
             effect: crate::Effect::Slower,
             source: "Linux kernel/audit.c, AUDIT_BACKLOG_WAIT_TIME (60 s); the cost of a call is general knowledge",
         },
@@ -32,13 +34,14 @@ pub const RULES: &[Rule] = &[
         id: "cmd.mitigations",
         cause: Cause::Mitigations,
         group: Group::CommandLine,
-        title: "What mitigations of CPU vulnerabilities cost is known and accepted",
+        title: "The cost of mitigating CPU vulnerabilities is known and accepted",
         applies: Applies::LINUX,
         judge: mitigations,
-        why: "Mitigations act on each way into the kernel, each switch of tasks and each entry into a guest. Whether they may be switched off is \
-              a question of who runs code on this host, not of latency.",
+        why: "Mitigations act on each entry into the kernel, each context switch and each entry into a guest. Whether \
+              they may be switched off depends on who runs code on this host, not on latency.",
         magnitude: Magnitude {
-            text: "about 100 ns to 1 us a system call, interrupt or entry into a guest, by vulnerability and CPU",
+            text: "about 100 ns to 1 us per system call, interrupt or entry into a guest, depending on vulnerability \
+                   and CPU",
             effect: crate::Effect::Slower,
             source: "general knowledge; Linux Documentation/admin-guide/hw-vuln names the mechanism of each",
         },
@@ -57,12 +60,12 @@ pub const RULES: &[Rule] = &[
         why: "cgroup_disable=memory saves the accounting of each page. Containers cannot be limited in memory without the controller, and \
               Kubernetes does not start.",
         magnitude: Magnitude {
-            text: "tens of nanoseconds a page that is charged",
+            text: "tens of nanoseconds per charged page",
             effect: crate::Effect::Slower,
             source: "general knowledge; the FlexRAN real-time platform slides (2018) set it without a number",
         },
         fix: Fix::boot("remove cgroup_disable=memory"),
-        cost: "Each page is accounted for.",
+        cost: "The kernel accounts for each page.",
         references: &[FLEXRAN, "Linux Documentation/admin-guide/cgroup-v2.rst, Memory"],
         conflicts: &["FlexRAN real-time platform slides (2018) ask for cgroup_disable=memory"],
     },
@@ -73,14 +76,14 @@ pub const RULES: &[Rule] = &[
         title: "Pressure stall accounting is off on real-time hosts",
         applies: Applies::LINUX.to(&[Workload::Rt]),
         judge: psi,
-        why: "Pressure stall information is brought up to date at each switch of tasks, and its averages by a worker every 2 s.",
+        why: "Pressure stall information is updated at each context switch, and its averages by a worker every 2 s.",
         magnitude: Magnitude {
-            text: "some ten nanoseconds a switch of tasks",
+            text: "some tens of nanoseconds per context switch",
             effect: crate::Effect::Slower,
             source: "Linux kernel/sched/psi.c names the places and the period; the size is general knowledge",
         },
         fix: Fix::boot("psi=0"),
-        cost: "systemd-oomd and others that look at /proc/pressure see nothing.",
+        cost: "systemd-oomd and others that read /proc/pressure see nothing.",
         references: &[
             "Linux Documentation/accounting/psi.rst",
             "Linux Documentation/admin-guide/kernel-parameters.txt, psi",
@@ -94,8 +97,8 @@ pub const RULES: &[Rule] = &[
         title: "The guest takes no asynchronous page faults",
         applies: Applies::LINUX.in_guest(),
         judge: async_faults,
-        why: "KVM tells a guest that a page of its memory is not there, and the guest lets the task wait for an arbitrary time. With memory that the \
-              host locks it never happens; no-kvmapf makes sure.",
+        why: "KVM tells a guest that a page of its memory is not present, and the guest makes the task wait for an \
+              arbitrary time. This never happens if the host locks the guest's memory; no-kvmapf makes sure of it.",
         magnitude: Magnitude {
             text: "arbitrary delays: as long as the host takes to bring the page in",
             effect: crate::Effect::Unsized,

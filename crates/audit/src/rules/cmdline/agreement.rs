@@ -18,10 +18,10 @@ pub const RULES: &[Rule] = &[
         title: "All settings describe the same isolated CPUs",
         applies: Applies::LINUX.isolated(),
         judge: sets_agree,
-        why: "Isolation is spread over a dozen settings, each with its own list or mask. A CPU that one of them forgets gets \
-              the housekeeping of all others, and nothing says so.",
+        why: "Isolation is spread over a dozen settings, each with its own list or mask. If one of them leaves out a \
+              CPU, that CPU gets the housekeeping work, and nothing reports it.",
         magnitude: Magnitude {
-            text: "as much as the setting that forgets the CPU: a tick, an interrupt, a time slice",
+            text: "as much as the setting that leaves out the CPU: a tick, an interrupt, a time slice",
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/cpu-isolation.rst, which asks for all of them together",
         },
@@ -46,7 +46,7 @@ pub const RULES: &[Rule] = &[
             source: "FlexRAN real-time platform slides (2018), Processor Optimizations, Hyper-Threading; the size is general knowledge",
         },
         fix: Fix::boot("isolate both threads of a core or none"),
-        cost: "The application gives up a CPU of each core that is split, or housekeeping does.",
+        cost: "For each split core, the application or housekeeping gives up a CPU.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
             "DPDK guide, older editions, Getting Started for Linux, How to get best performance with NICs on Intel platforms",
@@ -60,8 +60,8 @@ pub const RULES: &[Rule] = &[
         title: "CPU 0 and a CPU of each NUMA node are left to housekeeping",
         applies: Applies::LINUX.isolated(),
         judge: per_node,
-        why: "CPU 0 boots the host and keeps the time where it can; some interrupts and kernel work stay with it. On a node without a \
-              housekeeping CPU, timers, RCU and reclaim of that node's memory run across the sockets.",
+        why: "CPU 0 boots the host and keeps the time if it can; some interrupts and kernel work stay with it. On a \
+              node without a housekeeping CPU, timers, RCU and reclaim of that node's memory run across the sockets.",
         magnitude: Magnitude {
             text: "100 to 200 ns more for each access to the other socket; what cannot leave CPU 0 takes microseconds",
             effect: crate::Effect::Slower,
@@ -150,7 +150,8 @@ impl Side {
 }
 
 /// Of words whose own rules say what they cost.
-const COST: &str = "What each setting costs on the CPUs that it gains, its own rule says (cmd.isolcpus, cmd.nohz-full, cmd.rcu-nocbs).";
+const COST: &str = "Each setting's own rule says what it costs on the CPUs that it gains (cmd.isolcpus, cmd.nohz-full, \
+                    cmd.rcu-nocbs).";
 const DEFAULT: &str = "default interrupt affinity";
 const WORKQUEUES: &str = "workqueue cpumask";
 

@@ -16,13 +16,13 @@ pub const RULES: &[Rule] = &[
         id: "cmd.hugepages",
         cause: Cause::HugePages,
         group: Group::CommandLine,
-        title: "Huge pages that the command line reserves are there",
+        title: "The huge pages that the command line reserves exist",
         applies: Applies::LINUX.to(&[Workload::Poll, Workload::KvmHost]),
         judge: hugepages,
-        why: "Pages of 1 GB need contiguous memory, which is there at boot only. Without huge pages each buffer of a packet costs misses in the \
-              TLB; with fewer than asked for the application does not start.",
+        why: "Pages of 1 GB need contiguous memory, which exists only at boot. Without huge pages each packet buffer \
+              causes TLB misses. With fewer than the application needs, it does not start.",
         magnitude: Magnitude {
-            text: "a page walk of tens of nanoseconds up to some hundred for each buffer that is not in the TLB",
+            text: "a page walk of tens to some hundreds of nanoseconds for each buffer that is not in the TLB",
             effect: crate::Effect::Slower,
             source: "general knowledge of page walks; DPDK asks for 1 GB pages (Getting Started for Linux)",
         },
@@ -46,12 +46,12 @@ pub const RULES: &[Rule] = &[
         why: "With translation each packet buffer is mapped before and unmapped after its transfer, and the IOMMU's own cache must be flushed. \
               In pass-through mode the kernel's drivers use an identity mapping, while vfio-pci still gets its own.",
         magnitude: Magnitude {
-            text: "some hundred nanoseconds a packet for the mapping, more for each flush",
+            text: "some hundreds of nanoseconds per packet for the mapping, more for each flush",
             effect: crate::Effect::Slower,
             source: "Linux Documentation/admin-guide/kernel-parameters.txt, iommu.passthrough, names the mechanism; the size is general knowledge",
         },
         fix: Fix::boot("iommu=pt"),
-        cost: "A device of the kernel's can reach all memory.",
+        cost: "A device that the kernel drives can reach all memory.",
         references: &[
             "DPDK guide Getting Started for Linux, Linux Drivers, VFIO",
             "Intel Ethernet 700 Series Linux Performance Tuning Guide (334019)",
@@ -76,7 +76,7 @@ pub const RULES: &[Rule] = &[
             "echo never > /sys/kernel/mm/transparent_hugepage/enabled",
             "transparent_hugepage=never",
         ),
-        cost: "Applications without huge pages of their own miss the TLB more.",
+        cost: "Applications without huge pages of their own have more TLB misses.",
         references: &["Linux Documentation/admin-guide/mm/transhuge.rst", "tuned profile network-latency"],
         conflicts: &[],
     },
@@ -109,7 +109,8 @@ pub const RULES: &[Rule] = &[
         title: "Unused vfio devices do not sleep",
         applies: Applies::LINUX.to(&[Workload::Poll, Workload::KvmHost]),
         judge: vfio,
-        why: "vfio-pci puts a device that nobody uses into D3hot. To open it takes the way back to D0, with a reset of many devices.",
+        why: "vfio-pci puts a device that nobody uses into D3hot. Opening it then includes the way back to D0, for \
+              many devices with a reset.",
         magnitude: Magnitude {
             text: "10 ms and more for the way from D3hot to D0, when the device is opened",
             effect: crate::Effect::Unsized,
@@ -127,8 +128,8 @@ pub const RULES: &[Rule] = &[
         title: "PCI Express links do not sleep",
         applies: Applies::LINUX.on_hardware(),
         judge: aspm,
-        why: "A link in L1 must be trained awake before the next packet's descriptor can cross it. pcie_aspm=off does not switch this off: it makes \
-              the kernel leave what the firmware chose.",
+        why: "A link in L1 must be trained awake before the next packet's descriptor can cross it. pcie_aspm=off does \
+              not switch this off: it makes the kernel keep what the firmware chose.",
         magnitude: Magnitude {
             text: "the exit latency of the link, which each device states in its Link Capabilities (lspci -vv, LnkCap)",
             effect: crate::Effect::Unsized,
@@ -150,13 +151,14 @@ pub const RULES: &[Rule] = &[
         id: "cmd.efi-runtime",
         cause: Cause::Firmware,
         group: Group::CommandLine,
-        title: "Calls of EFI services stay on housekeeping CPUs",
+        title: "Calls to EFI services stay on housekeeping CPUs",
         applies: Applies::LINUX.to(&[Workload::Rt]).isolated(),
         judge: efi,
-        why: "A call into the firmware runs with preemption off for as long as the firmware likes, and some firmware stops all CPUs. Real-time \
-              kernels leave these services off by default, others on; efi=runtime and efi=noruntime say which.",
+        why: "A call into the firmware runs with preemption off for as long as the firmware likes, and some firmware \
+              stops all CPUs. Real-time kernels disable these services by default, others enable them; efi=runtime and \
+              efi=noruntime override this.",
         magnitude: Magnitude {
-            text: "hundreds of microseconds and more for a write of a variable",
+            text: "hundreds of microseconds or more to write a variable",
             effect: crate::Effect::Late(Nanos::from_micros(500)),
             source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
         },

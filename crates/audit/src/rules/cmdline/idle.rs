@@ -22,10 +22,11 @@ pub const RULES: &[Rule] = &[
         title: "idle=poll does not keep every CPU awake",
         applies: Applies::LINUX,
         judge: idle_poll,
-        why: "With idle=poll an idle CPU spins. No wake-up is needed, but the CPU is never cool: turbo headroom goes, the sibling thread \
-              gets half a core, and throttling may follow. In a guest it takes a physical CPU from the others for nothing.",
+        why: "With idle=poll an idle CPU spins. No wake-up is needed, but the CPU never cools down: turbo headroom is \
+              lost, the sibling thread gets half a core, and throttling may follow. In a guest it takes a physical CPU \
+              from the others for nothing.",
         magnitude: Magnitude {
-            text: "saves 2 us (C1) to 133 us (C6) a wake-up on Xeon E5 v3, costs all power saving of all CPUs",
+            text: "saves 2 us (C1) to 133 us (C6) per wake-up on Xeon E5 v3, costs all power saving of all CPUs",
             effect: crate::Effect::Unsized,
             source: SLIDES,
         },
@@ -44,7 +45,7 @@ pub const RULES: &[Rule] = &[
         id: "cmd.intel-idle-max-cstate",
         cause: Cause::IdleStates,
         group: Group::CommandLine,
-        title: "intel_idle.max_cstate= leaves shallow states only",
+        title: "intel_idle.max_cstate= allows only shallow states",
         applies: Applies::LINUX.made_by(&[Vendor::Intel]),
         judge: intel_idle,
         why: "The parameter discards deeper states of the driver intel_idle. 0 does not mean none: it switches the driver off, and acpi_idle \
@@ -63,7 +64,7 @@ pub const RULES: &[Rule] = &[
         id: "cmd.processor-max-cstate",
         cause: Cause::IdleStates,
         group: Group::CommandLine,
-        title: "processor.max_cstate= acts, and leaves shallow states only",
+        title: "processor.max_cstate= has an effect, and allows only shallow states",
         applies: Applies::LINUX.made_by(X86),
         judge: processor,
         why: "The parameter belongs to the driver acpi_idle. With intel_idle it discards nothing.",
@@ -84,11 +85,12 @@ pub const RULES: &[Rule] = &[
         title: "No timer checks the TSC on application CPUs",
         applies: Applies::LINUX.made_by(X86).on_hardware(),
         judge: tsc,
-        why: "A kernel that does not trust the TSC compares it twice a second with another clock, from a timer that goes round all CPUs, \
-              isolated ones too. Since 5.16 (and 5.15.7, 5.10.84, 5.4.164) it trusts an invariant, adjustable TSC on machines of few \
-              sockets, and checks the register TSC_ADJUST instead: by another timer, which visits a CPU every 10 minutes. Kernels of \
-              distributions took both over: RHEL 9.4 (5.14.0-427) has them. tsc=nowatchdog \
-              ends the first; tsc=reliable ends both, and the comparison of the CPUs' TSCs at boot.",
+        why: "A kernel that does not trust the TSC compares it twice a second with another clock, with a timer that \
+              visits all CPUs, including isolated ones. Since 5.16 (and 5.15.7, 5.10.84, 5.4.164) it trusts an \
+              invariant, adjustable TSC on machines of few sockets, and checks the register TSC_ADJUST instead, with \
+              another timer, which visits a CPU every 10 minutes. Distributions backported both changes: RHEL 9.4 \
+              (5.14.0-427) has them. tsc=nowatchdog disables the first check. tsc=reliable disables both, and the \
+              comparison of the CPUs' TSCs at boot.",
         magnitude: Magnitude {
             text: "two timer interrupts a second with the watchdog, one in 10 minutes for TSC_ADJUST, on one CPU after the other; some microseconds each",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
@@ -113,10 +115,10 @@ pub const RULES: &[Rule] = &[
         title: "clocksource= selects the TSC, and the kernel reads it",
         applies: Applies::LINUX.made_by(X86),
         judge: clocksource,
-        why: "A clock source that the command line selects stays until somebody writes another. hpet and acpi_pm need a device access \
-              for each time stamp.",
+        why: "A clock source that the command line selects stays until another one is written. hpet and acpi_pm need a \
+              device access for each time stamp.",
         magnitude: Magnitude {
-            text: "about 1 us a reading with hpet or acpi_pm, about 20 ns with the TSC",
+            text: "about 1 us per reading with hpet or acpi_pm, about 20 ns with the TSC",
             effect: crate::Effect::Slower,
             source: "general knowledge; the order of magnitude follows from an uncached device read",
         },
@@ -217,7 +219,7 @@ const NEEDED: [&str; 3] = ["constant_tsc", "nonstop_tsc", "tsc_adjust"];
 /// What the kernel no longer sees with `tsc=reliable` (kernel-parameters.txt: "as well as the stability checks done at
 /// bootup"), and with `tsc=nowatchdog`.
 const RELIABLE_COST: &str =
-    "A TSC that goes wrong after boot is not noticed; nor is it at boot that the TSCs of two sockets differ.";
+    "The kernel no longer notices a TSC that goes wrong after boot, or TSCs of two sockets that differ at boot.";
 const UNWATCHED_COST: &str = "A TSC that goes wrong after boot is not noticed.";
 /// From here on `tsc=nowatchdog` holds for both of the TSC's clock sources (commit 63ec58b44fcc), and is sure to be known.
 const NOWATCHDOG: KernelVersion = KernelVersion::new(5, 4);

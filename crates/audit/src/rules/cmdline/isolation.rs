@@ -21,8 +21,8 @@ pub const RULES: &[Rule] = &[
         title: "Application CPUs are out of the scheduler's domains",
         applies: Applies::LINUX.isolated(),
         judge: isolcpus,
-        why: "The scheduler balances runnable threads over all CPUs of a domain. A thread that is moved onto a CPU of the \
-              application takes it away for a time slice and starts the tick again.",
+        why: "The scheduler balances runnable threads over all CPUs of a domain. A thread that is moved onto one of \
+              the application's CPUs takes that CPU for a time slice and starts the tick again.",
         magnitude: Magnitude {
             text: "a time slice for each thread that is moved there: 3 ms by default (base_slice_ns on 8 CPUs and more)",
             effect: crate::Effect::Late(Nanos::from_millis(3)),
@@ -32,8 +32,8 @@ pub const RULES: &[Rule] = &[
             "echo +cpuset > /sys/fs/cgroup/cgroup.subtree_control && mkdir -p /sys/fs/cgroup/isolated && cd /sys/fs/cgroup/isolated && echo {isolated} > cpuset.cpus && echo isolated > cpuset.cpus.partition # cgroup version 2; where systemd runs, first give its slices AllowedCPUs= (usr.threads-on-iso), or it takes +cpuset back",
             "isolcpus=managed_irq,domain,{isolated}",
         ),
-        cost: "Nothing is balanced onto these CPUs any more: each thread must be placed there by hand. What isolcpus= does \
-               stays until the next boot; a partition can be taken back.",
+        cost: "Nothing is balanced onto these CPUs any more: each thread must be placed there by hand. The effect of \
+               isolcpus= lasts until the next boot; a partition can be undone.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
             "DPDK guide Getting Started for Linux, Enabling Additional Functionality, Using Linux Core Isolation",
@@ -45,15 +45,17 @@ pub const RULES: &[Rule] = &[
         id: "cmd.isolcpus-flags",
         cause: Cause::SchedulerIsolation,
         group: Group::CommandLine,
-        title: "The flags of isolcpus= isolate from the scheduler and from managed interrupts",
+        title: "isolcpus= isolates from the scheduler and from managed interrupts",
         applies: Applies::LINUX,
         judge: flags,
-        why: "Without flags isolcpus= means the scheduler's domains. As soon as one flag is given it means only what is given: \
-              isolcpus=managed_irq,LIST leaves the scheduler as it is. OpenShift's performance profile writes just that, for it \
-              isolates CPUs by pod, unless it has balanceIsolated: false. Without managed_irq, interrupts that the kernel \
-              manages (NVMe, virtio, queues of some NICs) still go to isolated CPUs.",
+        why: "Without flags, isolcpus= isolates from the scheduler's domains. With flags, it does only what they say: \
+              isolcpus=managed_irq,LIST does not isolate from the scheduler. OpenShift's performance profile writes \
+              exactly that, because it isolates CPUs per pod, unless it has balanceIsolated: false. Without \
+              managed_irq, interrupts that the kernel manages (NVMe, virtio, queues of some NICs) still go to isolated \
+              CPUs.",
         magnitude: Magnitude {
-            text: "without domain a time slice (3 ms) for each stray thread; without managed_irq some microseconds an interrupt",
+            text: "without domain a time slice (3 ms) for each stray thread; without managed_irq some microseconds per \
+                   interrupt",
             effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux Documentation/admin-guide/kernel-parameters.txt, isolcpus; commit 11ea68f553e2",
         },
@@ -72,8 +74,8 @@ pub const RULES: &[Rule] = &[
         title: "Application CPUs may stop their tick",
         applies: Applies::LINUX.isolated(),
         judge: nohz_full,
-        why: "The tick interrupts each busy CPU CONFIG_HZ times a second. A CPU in nohz_full stops it while one thread alone is \
-              runnable; a second runnable thread, a POSIX CPU timer or perf brings it back.",
+        why: "The tick interrupts each busy CPU CONFIG_HZ times a second. A CPU in nohz_full stops it while only one \
+              thread is runnable; a second runnable thread, a POSIX CPU timer or perf brings it back.",
         magnitude: Magnitude {
             text: "100 to 1000 interruptions a second while the CPU is busy, some microseconds each; since Linux 4.17 the last one a second runs on a housekeeping CPU instead",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
@@ -115,7 +117,7 @@ pub const RULES: &[Rule] = &[
         why: "RCU frees memory in callbacks that run in the softirq of the CPU that queued them. Offloaded, they run in rcuo \
               threads, which can be kept elsewhere; nohz_full= implies the offloading.",
         magnitude: Magnitude {
-            text: "tens of microseconds a batch of callbacks",
+            text: "tens of microseconds per batch of callbacks",
             effect: crate::Effect::Late(Nanos::from_micros(20)),
             source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is general knowledge",
         },
@@ -157,7 +159,7 @@ pub const RULES: &[Rule] = &[
         why: "An interrupt that is registered after boot (a driver that is loaded, a queue that is opened) starts with the default \
               mask. Without irqaffinity= that is every CPU.",
         magnitude: Magnitude {
-            text: "1 to 10 us an interrupt, and the cache lines that it takes with it",
+            text: "1 to 10 us per interrupt, and the cache lines that it evicts",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Intel P-state guide 637284-001US, A.3.1: interrupts are usually the main cause of outliers; the size is general knowledge",
         },

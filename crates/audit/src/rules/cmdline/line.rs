@@ -33,8 +33,8 @@ pub const RULES: &[Rule] = &[
         title: "Each parameter has a value that the kernel knows",
         applies: Applies::LINUX,
         judge: unknown_values,
-        why: "The kernel ignores a value that it does not know, mostly without a word: the host then runs as if the parameter were \
-              not there.",
+        why: "The kernel ignores a value that it does not know, usually without a message: the host then runs as if \
+              the parameter were not there.",
         magnitude: SILENT,
         fix: Fix::boot("correct the value").decided(),
         cost: "None beyond the reboot.",
@@ -48,11 +48,11 @@ pub const RULES: &[Rule] = &[
         id: "cmd.unknown-name",
         cause: Cause::CommandLine,
         group: Group::CommandLine,
-        title: "Each parameter is one that somebody reads",
+        title: "Each parameter is one that something reads",
         applies: Applies::LINUX,
         judge: unknown_names,
-        why: "What the kernel does not know it hands to init, and says so in one line of its messages since 5.14: a misspelt parameter \
-              does nothing.",
+        why: "The kernel hands parameters that it does not know to init; since 5.14 one line of its messages lists \
+              them. A misspelt parameter does nothing.",
         magnitude: UNKNOWN,
         fix: Fix::boot("correct or remove the parameter").decided(),
         cost: "None beyond the reboot.",
@@ -66,8 +66,8 @@ pub const RULES: &[Rule] = &[
         title: "No parameter is given twice",
         applies: Applies::LINUX,
         judge: duplicates,
-        why: "Of a parameter that is given twice mostly the last one counts. Two tools that both write to the line lead to it, and then \
-              to surprises when one of them changes its mind.",
+        why: "If a parameter is given twice, usually the last one counts. This happens when two tools write to the \
+              command line. When one of them changes its value later, the result is a surprise.",
         magnitude: SILENT,
         fix: Fix::boot("remove all but one").decided(),
         cost: "None beyond the reboot.",
@@ -95,11 +95,11 @@ pub const RULES: &[Rule] = &[
         title: "No parameter lacks the ones that it needs",
         applies: Applies::LINUX,
         judge: companions,
-        why: "Isolation, huge pages and limits of idle states take several parameters each; one that is missing leaves a gap through \
-              which the disturbance comes.",
+        why: "Isolation, huge pages and limits of idle states need several parameters each. If one is missing, the \
+              disturbance remains.",
         magnitude: SILENT,
         fix: Fix::boot("add what is missing"),
-        cost: "None beyond the reboot; what a parameter costs, its own rule says.",
+        cost: "None beyond the reboot; each parameter's own rule says what it costs.",
         references: &[PARAMETERS, "Linux Documentation/admin-guide/cpu-isolation.rst"],
         conflicts: &[],
     },
@@ -110,8 +110,8 @@ pub const RULES: &[Rule] = &[
         title: "The next boot brings the same parameters",
         applies: Applies::LINUX,
         judge: pending,
-        why: "Parameters that were written for the next boot do not act yet, and parameters that act now but are written nowhere are \
-              gone after it. Both happen when a tool could not change the boot loader.",
+        why: "Parameters that were written for the next boot have no effect yet. Parameters that are in effect now but \
+              written nowhere are gone after it. Both happen when a tool could not change the boot loader.",
         magnitude: SILENT,
         fix: Fix::boot("write the parameters that are meant into the boot loader's configuration, then reboot"),
         cost: "None beyond the reboot.",

@@ -72,7 +72,7 @@ pub const RULES: &[Rule] = &[
             "for n in /sys/devices/system/machinecheck/machinecheck*; do echo 1 > $n/ignore_ce; done",
             "mce=ignore_ce",
         ),
-        cost: "Corrected errors, which announce broken memory, are seen by the firmware's log only.",
+        cost: "Corrected errors, which announce broken memory, appear only in the firmware's log.",
         references: &[
             "Linux Documentation/admin-guide/kernel-parameters.txt, mce (older kernels: arch/x86/x86_64/boot-options.rst, Machine check)",
             "tuned profile realtime",
@@ -93,7 +93,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux Documentation/admin-guide/kernel-parameters.txt, rcupdate.rcu_expedited; the length of one is general knowledge",
         },
         fix: Fix::runtime_or_boot("echo 1 > /sys/kernel/rcu_normal", "rcupdate.rcu_normal_after_boot=1"),
-        cost: "What waits for grace periods (module loading, network namespaces) takes longer.",
+        cost: "Operations that wait for grace periods (module loading, network namespaces) take longer.",
         references: &[
             "Linux Documentation/admin-guide/kernel-parameters.txt, rcupdate.rcu_normal_after_boot",
             "tuned profile network-latency",

@@ -23,13 +23,14 @@ pub const RULES: &[Rule] = &[
         id: "cpu.governor",
         cause: Cause::CoreFrequency,
         group: Group::Cpu,
-        title: "Application CPUs have the governor performance",
+        title: "Application CPUs use the governor performance",
         applies: Applies::LINUX.on_hardware(),
         judge: governor,
         why: "Other governors lower the frequency while there is little to do, and raise it after the packet that needs it has come. A thread that \
               polls looks fully busy to them, one that sleeps looks idle.",
         magnitude: Magnitude {
-            text: "until the clock has risen, work takes up to the ratio of the highest to the lowest frequency longer",
+            text: "until the frequency has risen, work takes longer, up to the ratio of the highest to the lowest \
+                   frequency",
             effect: crate::Effect::Slower,
             source: "Linux Documentation/admin-guide/pm/cpufreq.rst, Generic Scaling Governors; intel_pstate.rst, Active Mode, of its own powersave; the ratio is arithmetic",
         },
@@ -51,11 +52,12 @@ pub const RULES: &[Rule] = &[
         title: "The frequency of application CPUs does not fall",
         applies: Applies::LINUX.on_hardware().isolated(),
         judge: span,
-        why: "Between two bounds the clock varies with the load, and the time for the same work with it. On the 2nd generation of Xeon Scalable \
-              (Cascade Lake) each change also stops the core; there, and on a real-time host, one frequency is best, for all threads of \
-              the core: it runs at the higher request of its threads. Elsewhere a floor is enough.",
+        why: "Between two bounds the clock varies with the load, and the time for the same work with it. On the 2nd \
+              generation of Xeon Scalable (Cascade Lake) each change also stops the core. There, and on a real-time \
+              host, one fixed frequency is best. Set it for all threads of a core, because the core runs at the \
+              highest request of its threads. Elsewhere a lower bound is enough.",
         magnitude: Magnitude {
-            text: "work takes up to the ratio of the bounds longer",
+            text: "work takes longer, up to the ratio of the bounds",
             effect: crate::Effect::Slower,
             source: "arithmetic",
         },
@@ -74,7 +76,7 @@ pub const RULES: &[Rule] = &[
         why: "On the 2nd generation of Xeon Scalable (Cascade Lake) a core stops while its frequency changes; on the 3rd (Ice \
               Lake) it stops for less than a microsecond. The guide names no other generation.",
         magnitude: Magnitude {
-            text: "about 12 us on Cascade Lake servers, some hundred nanoseconds on those of Ice Lake",
+            text: "about 12 us on Cascade Lake servers, some hundreds of nanoseconds on Ice Lake servers",
             effect: crate::Effect::Late(STOP),
             source: GUIDE,
         },
@@ -90,8 +92,8 @@ pub const RULES: &[Rule] = &[
         title: "The energy preference of application CPUs is performance",
         applies: Applies::LINUX.on_hardware(),
         judge: epp,
-        why: "With hardware-controlled states the preference decides how fast the hardware raises the frequency, and how deep it lets it fall. It biases \
-              the uncore's frequency too.",
+        why: "With hardware-controlled states the preference decides how fast the hardware raises the frequency, and \
+              how far it lowers it. It biases the uncore's frequency too.",
         magnitude: Magnitude {
             text: "the clock rises later and less, and until then work takes longer; the sources give no size",
             effect: crate::Effect::Slower,
@@ -112,7 +114,8 @@ pub const RULES: &[Rule] = &[
         title: "The energy bias of application CPUs is performance",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
         judge: epb,
-        why: "The bias, 0 for performance to 15 for saving, steers turbo and the uncore's frequency where no energy preference does.",
+        why: "The Energy Performance Bias, from 0 (performance) to 15 (power saving), steers turbo and the uncore's \
+              frequency if there is no energy preference.",
         magnitude: Magnitude {
             text: "slower ramps of the uncore and of turbo",
             effect: crate::Effect::Slower,
@@ -137,15 +140,15 @@ pub const RULES: &[Rule] = &[
         title: "Turbo is a choice: steady or fast",
         applies: Applies::LINUX.on_hardware(),
         judge: turbo,
-        why: "Turbo gives the lowest mean. How much of it there is changes with temperature, power and with what the other cores do, so the latency \
-              varies with the neighbours.",
+        why: "Turbo gives the lowest mean latency. How much turbo there is depends on temperature, power and the load \
+              of the other cores, so the latency varies with these.",
         magnitude: Magnitude {
             text: "10 to 40 % of speed, which comes and goes",
             effect: crate::Effect::Slower,
             source: "general knowledge of turbo tables",
         },
         fix: Fix::runtime("echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo # steady; 0 is fast").decided(),
-        cost: "Without turbo everything takes longer on the average, with it the spread is wider.",
+        cost: "Without turbo everything takes longer on average; with it the spread is wider.",
         references: &[
             "FlexRAN real-time platform slides (2018), Processor Optimizations",
             "OpenShift vDU reference configuration, host firmware",
@@ -161,13 +164,14 @@ pub const RULES: &[Rule] = &[
         id: "cpu.hwp-dynamic-boost",
         cause: Cause::CoreFrequency,
         group: Group::Cpu,
-        title: "The driver does not boost by itself after waits for I/O",
+        title: "The driver does not boost the frequency after waits for I/O",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
         judge: dynamic_boost,
-        why: "With hwp_dynamic_boost the driver raises the lowest frequency for a moment after a task has waited for I/O, and lowers it again: two changes \
-              for each burst. Where a change stops the core for long (Cascade Lake), both are late packets.",
+        why: "With hwp_dynamic_boost the driver raises the lowest frequency for a moment after a task has waited for \
+              I/O, and lowers it again: two changes for each burst. Where a change stops the core for long (Cascade \
+              Lake), both make packets late.",
         magnitude: Magnitude {
-            text: "two changes of frequency a burst, about 12 us each on Cascade Lake servers",
+            text: "two frequency changes per burst, about 12 us each on Cascade Lake servers",
             effect: crate::Effect::Late(STOP),
             source: "Linux Documentation/admin-guide/pm/intel_pstate.rst, hwp_dynamic_boost; Intel P-state guide 637284-001US for the stop",
         },
@@ -192,7 +196,7 @@ pub const RULES: &[Rule] = &[
         fix: Fix::runtime(
             "turbostat --cpu {cpu} --show Core,CPU,Avg_MHz,Bzy_MHz,PkgWatt,PkgTmp # interrupts these CPUs",
         ),
-        cost: "To look closer disturbs the CPUs.",
+        cost: "Looking closer disturbs the CPUs.",
         references: &[
             "Mellanox mlnx-tools, mlnx_tune",
             "Linux Documentation/admin-guide/pm/cpufreq.rst, scaling_cur_freq",
@@ -207,7 +211,8 @@ const FLOOR: &str = "Saves less power at low load (idle states still save).";
 const TURBO_STAYS: &str = "Turbo above the floor stays.";
 const FIXED: &str = "Saves less power at low load (idle states still save). No turbo above the fixed frequency.";
 /// Of a floor without a ceiling.
-const SPAN: &str = "Saves less power at low load (idle states still save). Turbo above the floor stays, but where one frequency is wanted.";
+const SPAN: &str = "Saves less power at low load (idle states still save). Turbo above the lower bound remains, except \
+                    where one fixed frequency is best.";
 /// What a ceiling takes.
 const NO_TURBO: &str = "No turbo above the fixed frequency.";
 /// acpi-cpufreq knows the frequencies of the firmware's table, and the highest of them boosts as long as boost is on

@@ -27,11 +27,12 @@ pub const RULES: &[Rule] = &[
         title: "The hardware may not lower the performance level",
         applies: INTEL,
         judge: hwp_request,
-        why: "IA32_HWP_REQUEST (MSR 0x774) is what the hardware acts on, whatever sysfs says: lowest and highest performance level, and the energy \
-              preference. Between two levels the clock falls while there is little to do. On servers a level is a ratio of 100 MHz, on hybrid \
-              parts a number of its own scale.",
+        why: "IA32_HWP_REQUEST (MSR 0x774) is what the hardware acts on, whatever sysfs says: lowest and highest \
+              performance level, and the energy preference. Between two levels the clock falls while there is little \
+              to do. On servers a level is a ratio of 100 MHz, on hybrid parts a number on its own scale.",
         magnitude: Magnitude {
-            text: "until the clock has risen, work takes up to the ratio of the highest to the lowest level longer",
+            text: "until the frequency has risen, work takes longer, up to the ratio of the highest to the lowest \
+                   level",
             effect: crate::Effect::Slower,
             source: "Intel SDM volume 3, section 15.4 (HWP); the ratio is arithmetic",
         },
@@ -47,8 +48,8 @@ pub const RULES: &[Rule] = &[
         title: "Turbo is granted without delay",
         applies: INTEL,
         judge: efficient_turbo,
-        why: "With energy-efficient turbo the hardware grants turbo only after it has judged that the work profits from it. Linux knows bit 19 of MSR \
-              0x1FC as its switch on Kaby Lake and Coffee Lake desktops alone.",
+        why: "With energy-efficient turbo the hardware grants turbo only after it has judged that the work profits \
+              from it. Linux knows bit 19 of MSR 0x1FC as its switch only on Kaby Lake and Coffee Lake desktops.",
         magnitude: Magnitude {
             text: "turbo comes later; the source gives no size",
             effect: crate::Effect::Slower,
@@ -66,14 +67,15 @@ pub const RULES: &[Rule] = &[
         title: "All CPUs use the same prefetchers",
         applies: INTEL,
         judge: prefetchers,
-        why: "MSR 0x1A4 switches the four prefetchers of a core off one by one. CPUs that differ give the same code different times.",
+        why: "MSR 0x1A4 switches the four prefetchers of a core off one by one. If CPUs differ, the same code takes \
+              different times on them.",
         magnitude: Magnitude {
-            text: "by code; a miss that a prefetcher would have hidden costs about 80 ns",
+            text: "depends on the code; a miss that a prefetcher would have hidden costs about 80 ns",
             effect: crate::Effect::Slower,
             source: "general knowledge of memory latency; FlexRAN real-time platform slides (2018) list the prefetcher without a number",
         },
         fix: Fix::both("wrmsr -a 0x1a4 0", "firmware settings of the prefetchers, the same for all"),
-        cost: "Prefetchers use bandwidth of memory.",
+        cost: "Prefetchers use memory bandwidth.",
         references: &[
             "Intel, Disclosure of Hardware Prefetcher Control on Some Intel Processors",
             "FlexRAN real-time platform slides (2018), Processor Optimizations",
@@ -95,7 +97,7 @@ pub const RULES: &[Rule] = &[
             source: "general knowledge of memory latency; Farshin et al., Reexamining Direct Cache Access, USENIX ATC 2020, describe the mechanism",
         },
         fix: Fix::boot("write the same ways into MSR 0xc8b of each socket, or use the firmware's defaults on all"),
-        cost: "Ways for devices are not the applications' alone.",
+        cost: "Applications share the ways for devices with these.",
         references: &[
             "Farshin et al., Reexamining Direct Cache Access to Optimize I/O Intensive Applications, USENIX ATC 2020",
         ],
@@ -108,9 +110,10 @@ pub const RULES: &[Rule] = &[
         title: "The package does not sleep",
         applies: INTEL,
         judge: package,
-        why: "When all cores of a socket sleep deeply the uncore may too: mesh, memory controllers and links. The way out of it comes on top of the core's.",
+        why: "When all cores of a socket sleep deeply, the uncore (mesh, memory controllers and links) may sleep too. \
+              Its exit latency comes on top of the core's.",
         magnitude: Magnitude {
-            text: "on top of the core's own exit; the source gives no size",
+            text: "comes on top of the core's own exit latency; the source gives no size",
             effect: crate::Effect::Unsized,
             source: "Intel SDM volume 4, MSR_PKG_CST_CONFIG_CONTROL, holds the limit",
         },
@@ -130,8 +133,9 @@ pub const RULES: &[Rule] = &[
         title: "C1 is not promoted to C1E",
         applies: INTEL,
         judge: c1e,
-        why: "With bit 1 of MSR 0x1FC set the hardware turns C1 into C1E, which lowers frequency and voltage too, though the kernel asked for C1. \
-              On Alder Lake and Meteor Lake the bit decides for both: set, they are C1E; clear, they are C1.",
+        why: "With bit 1 of MSR 0x1FC set the hardware turns C1 into C1E, which lowers frequency and voltage too, \
+              though the kernel asked for C1. On Alder Lake and Meteor Lake the bit decides for both states: if it is \
+              set, both are C1E; if it is clear, both are C1.",
         magnitude: Magnitude {
             text: "4 us instead of 1 us on Ice Lake",
             effect: crate::Effect::Late(Nanos::from_micros(3)),
@@ -158,8 +162,9 @@ pub const RULES: &[Rule] = &[
         title: "The hardware does not choose other idle states than the kernel",
         applies: INTEL,
         judge: demotion,
-        why: "With bits 25 to 28 of MSR 0xE2 the hardware enters a shallower state than the kernel asks for (demotion), or takes that back (undemotion), by \
-              its own guess. A wake-up then takes the time of either state, and the kernel's counters do not tell which.",
+        why: "With bits 25 to 28 of MSR 0xE2 the hardware enters a shallower state than the kernel asks for \
+              (demotion), or reverses that (undemotion), by its own guess. A wake-up then takes the time of either \
+              state, and the kernel's counters do not tell which.",
         magnitude: Magnitude {
             text: "with demotion no wake-up takes longer than the state asked for; which of the two it takes varies",
             effect: crate::Effect::Unsized,

@@ -37,8 +37,8 @@ pub const RULES: &[Rule] = &[
         title: "No idle state of application CPUs takes longer to leave than the budget",
         applies: Applies::LINUX,
         judge: states,
-        why: "A CPU that sleeps when a packet comes must first wake up. How long that takes is the exit latency of its idle state; deep states lose the \
-              caches too.",
+        why: "A CPU that sleeps when a packet comes must first wake up. How long that takes is the exit latency of its \
+              idle state; deep states also lose the caches.",
         magnitude: Magnitude { text: EXIT, effect: crate::Effect::Unsized, source: EXIT_SOURCE },
         fix: Fix::runtime(PER_CPU),
         cost: IDLE,
@@ -54,10 +54,11 @@ pub const RULES: &[Rule] = &[
         id: "idle.usage-delta",
         cause: Cause::IdleStates,
         group: Group::Cpu,
-        title: "Deep idle states were not entered while it was looked",
+        title: "Deep idle states were not entered during the measurement",
         applies: Applies::LINUX,
         judge: usage,
-        why: "Settings say what may happen, counters what did: a limit that is not in force shows as entries into states that it forbids.",
+        why: "Settings show what may happen, counters what did happen. If a limit is not in force, the counters show \
+              entries into states that it forbids.",
         magnitude: Magnitude {
             text: "for each entry the exit latency that the host states for that state",
             effect: crate::Effect::Unsized,
@@ -72,13 +73,13 @@ pub const RULES: &[Rule] = &[
         id: "idle.driver-governor",
         cause: Cause::IdleStates,
         group: Group::Cpu,
-        title: "The driver of idle states is one that knows the hardware",
+        title: "The driver of idle states knows the hardware",
         applies: Applies::LINUX.on_hardware(),
         judge: driver,
-        why: "intel_idle knows each part's states and their latencies; acpi_idle believes the firmware's table, which often lacks states or holds wrong \
-              latencies. Which driver is there decides which parameter acts.",
+        why: "intel_idle knows each part's states and their latencies; acpi_idle trusts the firmware's table, which \
+              often lacks states or holds wrong latencies. The driver decides which parameter has an effect.",
         magnitude: Magnitude {
-            text: "as much as the firmware's table is wrong",
+            text: "depends on how wrong the firmware's table is",
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/pm/intel_idle.rst; no size can be given",
         },
@@ -93,7 +94,7 @@ pub const RULES: &[Rule] = &[
         id: "idle.pmqos-global",
         cause: Cause::IdleStates,
         group: Group::Cpu,
-        title: "A limit on wake-up times has a living holder",
+        title: "The process that holds a limit on wake-up times is running",
         applies: Applies::LINUX.on_hardware(),
         judge: global,
         why: "A process that holds /dev/cpu_dma_latency open limits the idle states of all CPUs; the limit ends with the process.",

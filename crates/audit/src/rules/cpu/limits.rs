@@ -35,11 +35,11 @@ pub const RULES: &[Rule] = &[
         id: "cpu.power-limit",
         cause: Cause::PowerLimits,
         group: Group::Cpu,
-        title: "The power limit of a socket is what the part is made for",
+        title: "The power limit of a socket is not below the processor's rating",
         applies: Applies::LINUX.on_hardware(),
         judge: power,
-        why: "Above its long-term limit a socket is slowed down until the average is below it again. A limit under the part's own rating does that under \
-              ordinary load.",
+        why: "Above its long-term limit a socket is slowed down until the average is below it again. A limit below the \
+              processor's own rating does that under ordinary load.",
         magnitude: Magnitude {
             text: "a lower frequency, and a change of it at each crossing",
             effect: crate::Effect::Slower,
@@ -47,7 +47,7 @@ pub const RULES: &[Rule] = &[
         },
         fix: Fix::boot("firmware settings of PL1 and PL2, or power capping of the management controller")
             .after("grep . /sys/class/powercap/intel-rapl:*/constraint_*_power_limit_uw"),
-        cost: "More heat; a limit of the rack's may stand behind it.",
+        cost: "More heat; the limit may be set because of the rack's power limit.",
         references: &["Linux Documentation/power/powercap/powercap.rst", "intel/PerfSpect"],
         conflicts: &[],
     },
@@ -79,7 +79,8 @@ pub const RULES: &[Rule] = &[
         title: "Waiting instructions do not sleep deeply",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
         judge: umwait,
-        why: "UMWAIT and TPAUSE wait in C0.1 or, where allowed, in the deeper C0.2, whose way out is longer. DPDK's power library uses them in empty polls.",
+        why: "UMWAIT and TPAUSE wait in C0.1 or, where allowed, in the deeper C0.2, which takes longer to leave. \
+              DPDK's power library uses them in empty polls.",
         magnitude: Magnitude {
             text: "about 0.5 us to leave C0.2, less for C0.1",
             effect: crate::Effect::Late(Nanos::from_nanos(500)),

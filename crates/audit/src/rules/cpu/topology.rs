@@ -31,7 +31,7 @@ pub const RULES: &[Rule] = &[
         )
         .decided()
         .traded(),
-        cost: "The second thread of each core that has two, and up to a third of the throughput where they share the core well.",
+        cost: "The second thread of each core, and up to a third of the throughput if the threads share the core well.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
             "FlexRAN real-time platform slides (2018), Processor Optimizations",
@@ -48,15 +48,16 @@ pub const RULES: &[Rule] = &[
         title: "Sockets are divided into nodes only where placement knows it",
         applies: Applies::LINUX.on_hardware().isolated(),
         judge: clusters,
-        why: "With sub-NUMA clusters (or NPS2 and NPS4) a socket has several nodes. Memory and cache of the own node are nearer, those of the other are \
-              further: CPUs of the application on several nodes of a socket pay for it.",
+        why: "With sub-NUMA clusters (or NPS2 and NPS4) a socket has several nodes. Memory and cache of a CPU's own \
+              node are nearer, those of the other nodes farther away. An application with CPUs on several nodes of a \
+              socket pays for it.",
         magnitude: Magnitude {
             text: "10 to 20 ns between the nodes of a socket, 60 to 100 ns to another socket",
             effect: crate::Effect::Slower,
             source: "general knowledge; FlexRAN real-time platform slides (2018) ask to disable clusters that are not needed",
         },
         fix: Fix::boot("firmware setting Sub-NUMA Clustering: disabled (AMD: NPS1), or isolate CPUs of one node"),
-        cost: "Without clusters the nearest memory is a little further away.",
+        cost: "Without clusters the nearest memory is a little farther away.",
         references: &[
             "FlexRAN real-time platform slides (2018), Memory Optimizations",
             "OpenShift vDU reference configuration, host firmware",

@@ -13,7 +13,8 @@ const WATTS: &str =
     "The uncore saves no power while there is little traffic, and leaves less of the power budget to turbo.";
 
 const RAMP: Magnitude = Magnitude {
-    text: "at a third of the frequency each miss of the core's caches takes some tens of nanoseconds more; the way up takes milliseconds",
+    text: "at a third of the frequency each miss of the core's caches takes some tens of nanoseconds more; raising the \
+           frequency takes milliseconds",
     effect: crate::Effect::Slower,
     source: "Linux Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst names the mechanism; the size is general knowledge",
 };

@@ -24,8 +24,8 @@ pub const RULES: &[Rule] = &[
         title: "irqbalance does not move the interrupts of the application",
         applies: Applies::LINUX,
         judge: running,
-        why: "irqbalance looks at the load of all CPUs every 10 s and moves interrupts by it. A queue that moves takes its \
-              packets to a cold cache, and undoes what somebody placed by hand.",
+        why: "Every 10 s irqbalance checks the load of all CPUs and moves interrupts accordingly. Packets of a moved \
+              queue meet a cold cache, and a placement made by hand is undone.",
         magnitude: ONE_INTERRUPT,
         fix: Fix::both("systemctl stop irqbalance", "systemctl disable irqbalance"),
         cost: "Interrupts stay where they are, whatever the load.",
@@ -42,8 +42,8 @@ pub const RULES: &[Rule] = &[
         title: "irqbalance keeps off the isolated CPUs",
         applies: Applies::LINUX.isolated(),
         judge: banned,
-        why: "irqbalance bans the CPUs of isolcpus= and nohz_full= by itself, and no others: cpuset partitions it does not know. \
-              IRQBALANCE_BANNED_CPUS and IRQBALANCE_BANNED_CPULIST take the place of that; an empty list bans nothing.",
+        why: "By itself irqbalance bans only the CPUs of isolcpus= and nohz_full=; it does not know cpuset partitions. \
+              IRQBALANCE_BANNED_CPUS and IRQBALANCE_BANNED_CPULIST replace that list; an empty list bans nothing.",
         magnitude: ONE_INTERRUPT,
         fix: Fix::runtime("echo IRQBALANCE_BANNED_CPULIST={isolated} >> /etc/default/irqbalance"),
         cost: "The housekeeping CPUs carry all interrupts.",
@@ -57,9 +57,10 @@ pub const RULES: &[Rule] = &[
         title: "No managed interrupt fires on an application CPU",
         applies: Applies::LINUX.isolated(),
         judge: unmovable,
-        why: "Interrupts of nvme, virtio-blk and RAID queues are managed: the kernel spreads them over all CPUs and no one can \
-              move them. isolcpus=managed_irq keeps one off an isolated CPU only if its mask holds another CPU that is online; \
-              a queue whose mask is isolated CPUs alone comes there as soon as one of them does I/O.",
+        why: "Interrupts of nvme, virtio-blk and RAID queues are managed: the kernel spreads them over all CPUs and no \
+              one can move them. isolcpus=managed_irq keeps one off an isolated CPU only if its mask has another CPU \
+              that is online. If the mask has only isolated CPUs, the interrupt fires there as soon as one of them \
+              does I/O.",
         magnitude: ONE_INTERRUPT,
         fix: Fix::for_good("let threads on CPUs {housekeeping} do the I/O, and none on CPUs {isolated}"),
         cost: "Threads on those CPUs hand their I/O to others.",

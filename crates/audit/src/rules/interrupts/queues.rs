@@ -27,7 +27,7 @@ pub const RULES: &[Rule] = &[
         why: "The device writes descriptors and packets into memory and cache of its own node. A CPU of another node reads each \
               of those lines over the link between the sockets.",
         magnitude: Magnitude {
-            text: "60 to 100 ns more for each line of another node, some lines a packet",
+            text: "60 to 100 ns more for each cache line of another node, several lines per packet",
             effect: crate::Effect::Slower,
             source: "DPDK Getting Started Guide for Linux, nic_perf_intel_platform, names the mechanism; the size is general knowledge",
         },
@@ -48,16 +48,17 @@ pub const RULES: &[Rule] = &[
         title: "Busy queues do not share a CPU",
         applies: Applies::LINUX.with_nic(),
         judge: collisions,
-        why: "Two busy queues on one CPU wait for each other: a packet of one is late by the work for those of the other, up to \
-              the budget of a softirq, while other CPUs have none.",
+        why: "Two busy queues on one CPU wait for each other: a packet of one is delayed by the work for the other, up \
+              to the budget of a softirq, while other CPUs have no work.",
         magnitude: Magnitude {
-            text: "up to 64 packets of the other queue for each poll of the own: 30 to 60 us at 0.5 to 1 us a packet",
+            text: "up to 64 packets of the other queue for each poll of its own: 30 to 60 us at 0.5 to 1 us per packet",
             effect: crate::Effect::Late(Nanos::from_micros(50)),
-            source: "Linux include/linux/netdevice.h, NAPI_POLL_WEIGHT; FreeBSD thread \"ixl 40G bad performance\" (2015); the time a packet is an estimate",
+            source: "Linux include/linux/netdevice.h, NAPI_POLL_WEIGHT; FreeBSD thread \"ixl 40G bad performance\" \
+                     (2015); the time per packet is an estimate",
         },
         fix: Fix::for_good("send each queue's interrupt to a CPU of its own on the same node (smp_affinity_list)")
             .after("apus irqs --cpu {housekeeping}"),
-        cost: "More CPUs take part.",
+        cost: "More CPUs do this work.",
         references: &[AFFINITY, SLIDES],
         conflicts: &[],
     },
@@ -83,8 +84,9 @@ pub const RULES: &[Rule] = &[
         title: "Interrupt threads come before the threads that wait for them",
         applies: Applies::LINUX.to(&[Workload::Rt]).with_nic(),
         judge: thread_priorities,
-        why: "On a real-time kernel an interrupt only wakes a thread (irq/N-name, SCHED_FIFO 50), which then does the work. If \
-              the application has a higher priority on the same CPU and waits for that work by spinning, neither goes on.",
+        why: "On a real-time kernel an interrupt only wakes a thread (irq/N-name, SCHED_FIFO 50), which then does the \
+              work. If the application has a higher priority on the same CPU and waits for that work by spinning, \
+              neither makes progress.",
         magnitude: Magnitude {
             text: "up to the application's whole run; without the inversion about 5 us for the thread to be scheduled",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
@@ -105,11 +107,11 @@ pub const RULES: &[Rule] = &[
         title: "Interrupts for user space are not threaded",
         applies: Applies::LINUX,
         judge: user_space,
-        why: "A DPDK application that sleeps is woken through vfio-pci or igb_uio. Where their handler runs in a thread (a \
-              real-time kernel, threadirqs), the wake-up is one more scheduling of a thread away. The slides name the patches: \
-              DPDK 19855 for igb_uio, patchwork 7493081 of the kernel for vfio-pci.",
+        why: "A DPDK application that sleeps is woken through vfio-pci or igb_uio. If the handler runs in a thread (a \
+              real-time kernel, threadirqs), one more thread has to be scheduled before the wake-up. The slides name \
+              the patches: DPDK 19855 for igb_uio, patchwork 7493081 of the kernel for vfio-pci.",
         magnitude: Magnitude {
-            text: "part of the way from 105 us to 14 us in the mean, with other changes",
+            text: "part of the improvement from 105 us to 14 us on average, together with other changes",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Interrupt-mode DPDK slides (2017): DPDK patch 19855; the typical value is an estimate",
         },

@@ -58,8 +58,9 @@ pub const RULES: &[Rule] = &[
         title: "No CPU spends more than half of its time in interrupts",
         applies: Applies::LINUX,
         judge: load,
-        why: "Packets wait for a CPU that is busy with interrupts and softirqs of others: at half of its time the wait is as long \
-              as the work, and grows without bound towards the whole. One queue that carries all flows shows so.",
+        why: "Packets wait for a CPU that is busy with other interrupts and softirqs. At 50 % of its time the wait is \
+              as long as the work itself; towards 100 % it grows without bound. A queue that carries all flows shows \
+              up this way.",
         magnitude: Magnitude {
             text: "waiting grows with 1 / (1 - load): twice the work's time at 50 %",
             effect: crate::Effect::Unsized,
@@ -67,7 +68,7 @@ pub const RULES: &[Rule] = &[
         },
         fix: Fix::runtime("ethtool -X {nic} equal 4 # more queues")
             .after("ethtool -n {nic} rx-flow-hash udp4 # which fields spread flows"),
-        cost: "More CPUs take part.",
+        cost: "More CPUs do this work.",
         references: &[
             "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)",
             "Linux Documentation/networking/scaling.rst",
@@ -81,8 +82,8 @@ pub const RULES: &[Rule] = &[
         title: "The kernel has switched no interrupt off",
         applies: Applies::LINUX,
         judge: storm,
-        why: "An interrupt that nobody answers 99,900 times of 100,000 is switched off (\"nobody cared\"), and what shares its line \
-              is looked at by a timer from then on.",
+        why: "If no handler accepts an interrupt in 99,900 of 100,000 cases, the kernel switches it off (\"nobody \
+              cared\"). From then on a timer polls the devices that share its line.",
         magnitude: Magnitude {
             text: "up to 100 ms for each packet of that device",
             effect: crate::Effect::Late(Nanos::from_millis(100)),

@@ -13,20 +13,21 @@ pub const RULES: &[Rule] = &[
         id: "mem.channels",
         cause: Cause::MemoryHardware,
         group: Group::Memory,
-        title: "The places for memory are filled evenly",
+        title: "The memory slots are filled evenly",
         applies: Applies::LINUX.on_hardware(),
         judge: channels,
-        why: "Each socket has several memory channels, over which addresses are spread. A channel without a module takes its share of bandwidth away, and \
-              modules of unlike sizes spread unevenly.",
+        why: "Each socket has several memory channels, over which addresses are spread. An empty channel takes its \
+              share of the bandwidth away, and modules of different sizes spread the addresses unevenly.",
         magnitude: Magnitude {
-            text: "one of the most direct effects on performance; a missing channel of six takes a sixth of the bandwidth",
+            text: "one of the most direct effects on performance; one missing channel of six takes away a sixth of the \
+                   bandwidth",
             effect: crate::Effect::Slower,
             source: DPDK,
         },
         fix: Fix::boot(
             "fill every channel of every socket with modules of one size, at least 4 GB each (power off first)",
         ),
-        cost: "Modules.",
+        cost: "More modules.",
         references: &[
             DPDK,
             "FlexRAN real-time platform slides (2018), Memory Optimizations",

@@ -21,8 +21,8 @@ pub const RULES: &[Rule] = &[
         title: "The interface's NUMA node has huge pages",
         applies: RESERVED.with_nic(),
         judge: on_node,
-        why: "Buffers on another node than the interface's cross the sockets twice for each packet; without pages on the own node DPDK takes them from \
-              the other, or does not start.",
+        why: "If its buffer is on another node, each packet crosses between the sockets twice. Without huge pages on \
+              the interface's node, DPDK takes them from another node, or does not start.",
         magnitude: Magnitude {
             text: "60 to 100 ns more for each access to the other socket's memory",
             effect: crate::Effect::Slower,
@@ -41,9 +41,11 @@ pub const RULES: &[Rule] = &[
         title: "Huge pages can be mapped by files",
         applies: RESERVED,
         judge: mounted,
-        why: "DPDK and QEMU map their huge pages by files of hugetlbfs; of a size that is not mounted nothing can be mapped this way.",
+        why: "DPDK and QEMU map their huge pages through files of hugetlbfs. Pages of a size that is not mounted \
+              cannot be mapped this way.",
         magnitude: Magnitude {
-            text: "the application does not start, or falls back to small pages and their TLB misses (some hundred nanoseconds a buffer)",
+            text: "the application does not start, or falls back to small pages and their TLB misses (some hundreds of \
+                   nanoseconds per buffer)",
             effect: crate::Effect::Slower,
             source: DPDK,
         },
@@ -59,7 +61,7 @@ pub const RULES: &[Rule] = &[
         id: "mem.thp",
         cause: Cause::MemoryManagement,
         group: Group::Memory,
-        title: "Transparent huge pages are for those who ask",
+        title: "Only applications that request transparent huge pages get them",
         applies: Applies::LINUX,
         judge: transparent,
         why: "With always, page faults may wait for compaction, and khugepaged moves pages of running applications: each move interrupts all CPUs that \
@@ -73,7 +75,7 @@ pub const RULES: &[Rule] = &[
             "echo never > /sys/kernel/mm/transparent_hugepage/enabled",
             "transparent_hugepage=never",
         ),
-        cost: "Applications without huge pages of their own miss the TLB more.",
+        cost: "Applications without huge pages of their own have more TLB misses.",
         references: &[TRANSPARENT, "tuned profile network-latency", "rigtorp.se, Low latency tuning guide"],
         conflicts: &[],
     },
@@ -109,7 +111,7 @@ pub const RULES: &[Rule] = &[
             source: "Linux Documentation/admin-guide/sysctl/vm.rst, compaction_proactiveness, warns of latency spikes; the size is general knowledge",
         },
         fix: Fix::runtime("sysctl -w vm.compaction_proactiveness=0"),
-        cost: "Huge pages at run time are found less often.",
+        cost: "Fewer huge pages are available at run time.",
         references: &["Linux Documentation/admin-guide/sysctl/vm.rst, compaction_proactiveness"],
         conflicts: &[],
     },

@@ -25,7 +25,8 @@ pub const RULES: &[Rule] = &[
             source: "Linux Documentation/networking/napi.rst, Busy polling; the size is an estimate",
         },
         fix: Fix::runtime("sysctl -w net.core.busy_read=50 net.core.busy_poll=50"),
-        cost: "Waiting threads use CPU time for up to 50 us each. It can be asked for by socket instead (SO_BUSY_POLL).",
+        cost: "Waiting threads use CPU time for up to 50 us each. A socket can request it for itself instead \
+               (SO_BUSY_POLL).",
         references: &[
             NAPI,
             "Linux Documentation/admin-guide/sysctl/net.rst, busy_poll",
@@ -40,8 +41,10 @@ pub const RULES: &[Rule] = &[
         title: "Interrupts are not deferred longer than the budget",
         applies: Applies::LINUX.with_nic(),
         judge: deferred,
-        why: "napi_defer_hard_irqs leaves the card's interrupt off after a poll, and a timer of gro_flush_timeout looks again. It is made for applications that poll \
-              themselves; without one, packets wait for the timer. Each of the two settings alone is a mistake: the first then does nothing, the second holds back merged segments.",
+        why: "napi_defer_hard_irqs leaves the card's interrupt off after a poll, and a timer of gro_flush_timeout \
+              looks again. It was made for applications that poll themselves; without one, packets wait for the timer. \
+              Setting only one of the two is a mistake: the first alone does nothing, the second alone holds back \
+              merged segments.",
         magnitude: Magnitude {
             text: "up to gro_flush_timeout for each packet; 20 us to 2 ms are usual",
             effect: crate::Effect::Late(Nanos::from_micros(20)),
@@ -58,7 +61,7 @@ pub const RULES: &[Rule] = &[
         id: "net.threaded-napi",
         cause: Cause::Queues,
         group: Group::Network,
-        title: "Threads of NAPI have their place",
+        title: "NAPI threads have a priority and a place",
         applies: Applies::LINUX.with_nic(),
         judge: threaded,
         why: "With threaded NAPI a kernel thread polls the card instead of a softirq. The scheduler then decides when and where it runs: at normal priority behind everything else, \

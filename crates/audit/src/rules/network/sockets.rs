@@ -43,14 +43,15 @@ pub const RULES: &[Rule] = &[
         title: "TCP keeps its window after a pause",
         applies: Applies::LINUX.to(&[Workload::Interrupt]),
         judge: slow_start,
-        why: "After a pause of a retransmission timeout TCP begins again with a small window: the first large message after it takes several round trips.",
+        why: "After a pause as long as a retransmission timeout, TCP starts again with a small window. The first large \
+              message then takes several round trips.",
         magnitude: Magnitude {
             text: "a round trip for each doubling of the window from 10 segments",
             effect: crate::Effect::Unsized,
             source: "RFC 2861; RFC 6928 (initial window)",
         },
         fix: Fix::runtime("sysctl -w net.ipv4.tcp_slow_start_after_idle=0"),
-        cost: "A burst into a path that has become narrower.",
+        cost: "After a pause, TCP may send a burst into a path that has become narrower.",
         references: &[IP, "GitHub nawaz1991/lltune"],
         conflicts: &["RFC 2861: the window says nothing after a pause"],
     },
@@ -79,7 +80,8 @@ pub const RULES: &[Rule] = &[
         title: "No sysctl is set that no longer does anything",
         applies: Applies::LINUX,
         judge: stale,
-        why: "net.ipv4.tcp_low_latency has had no effect since Linux 4.14 (the prequeue that it switched off is gone). A profile that sets it says more than it does.",
+        why: "net.ipv4.tcp_low_latency has had no effect since Linux 4.14 (the prequeue that it switched off is gone). \
+              A profile that sets it promises an effect that it does not have.",
         magnitude: Magnitude {
             text: "nothing: what it was set for does not happen",
             effect: crate::Effect::Unsized,

@@ -18,7 +18,8 @@ pub const RULES: &[Rule] = &[
         title: "No packet was dropped from a CPU's backlog",
         applies: Applies::LINUX,
         judge: dropped,
-        why: "Packets that another CPU or a virtual interface hands over wait in a backlog of netdev_max_backlog; what does not fit is dropped.",
+        why: "Packets that another CPU or a virtual interface hands over wait in a backlog of netdev_max_backlog \
+              packets; what does not fit is dropped.",
         magnitude: Magnitude {
             text: "a lost packet; with TCP a round trip or more until it is sent again",
             effect: crate::Effect::Unsized,
@@ -33,12 +34,12 @@ pub const RULES: &[Rule] = &[
         id: "net.softnet-squeezed",
         cause: Cause::NetworkStack,
         group: Group::Network,
-        title: "Softirqs of the network finished their work in time",
+        title: "Network softirqs finished their work in time",
         applies: Applies::LINUX,
         judge: squeezed,
         why: "A softirq stops after netdev_budget packets or netdev_budget_usecs, with packets left. They wait until ksoftirqd gets the CPU, or the next round.",
         magnitude: Magnitude {
-            text: "until ksoftirqd runs: a scheduling delay, up to milliseconds beside a busy thread",
+            text: "until ksoftirqd runs: a scheduling delay, up to milliseconds next to a busy thread",
             effect: crate::Effect::Late(Nanos::from_millis(1)),
             source: "Linux net/core/dev.c, net_rx_action; Documentation/admin-guide/sysctl/net.rst, netdev_budget; the size is an estimate",
         },
@@ -58,7 +59,7 @@ pub const RULES: &[Rule] = &[
         judge: tracking,
         why: "Connection tracking looks each packet up in a table with locks, and makes an entry for each new flow; a full table drops packets.",
         magnitude: Magnitude {
-            text: "about 0.1 to 1 us a packet, and drops when the table is full",
+            text: "about 0.1 to 1 us per packet, and drops when the table is full",
             effect: crate::Effect::Slower,
             source: "Linux Documentation/networking/nf_conntrack-sysctl.rst names the table; the size is an estimate",
         },
@@ -77,7 +78,8 @@ pub const RULES: &[Rule] = &[
         title: "RDMA of the card is loaded only where it is used",
         applies: Applies::LINUX,
         judge: rdma,
-        why: "The module irdma comes along with ice and i40e, and takes an interrupt on each CPU for completions, isolated ones too.",
+        why: "The module irdma is loaded with ice and i40e, and takes an interrupt on each CPU for completions, \
+              including isolated CPUs.",
         magnitude: Magnitude {
             text: "452 more interrupts on a host of 112 CPUs; each that comes takes some microseconds",
             effect: crate::Effect::Late(Nanos::from_micros(5)),

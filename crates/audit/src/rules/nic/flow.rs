@@ -12,7 +12,7 @@ use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, R
 const I40E: &str = "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst";
 
 const PAUSE: Magnitude = Magnitude {
-    text: "up to 65,535 times 512 bit times a pause frame: 3.4 ms at 10 Gbit/s, 336 us at 100",
+    text: "up to 65,535 times 512 bit times per pause frame: 3.4 ms at 10 Gbit/s, 336 us at 100",
     effect: crate::Effect::Late(Nanos::from_micros(336)),
     source: "IEEE 802.3, Annex 31B",
 };
@@ -37,10 +37,10 @@ pub const RULES: &[Rule] = &[
         id: "nic.pause-frames",
         cause: Cause::Pause,
         group: Group::Nic,
-        title: "No pause frame came or went",
+        title: "No pause frame was received or sent",
         applies: Applies::LINUX.with_nic(),
         judge: paused,
-        why: "Counters show whether anybody was stopped, whatever the settings say.",
+        why: "Counters show whether a sender was stopped, whatever the settings say.",
         magnitude: PAUSE,
         fix: Fix::runtime("ethtool -A {nic} autoneg off rx off tx off")
             .after("ethtool -S {nic} # who pauses whom")
@@ -53,7 +53,7 @@ pub const RULES: &[Rule] = &[
         id: "nic.drops",
         cause: Cause::Rings,
         group: Group::Nic,
-        title: "The card dropped nothing for want of buffers",
+        title: "The card dropped nothing for lack of buffers",
         applies: Applies::LINUX.with_nic(),
         judge: drops,
         why: "A frame that finds no free slot is lost: the CPU was away for longer than the ring lasts, or the link to memory was too slow.",
@@ -80,7 +80,7 @@ pub const RULES: &[Rule] = &[
         judge: lldp,
         why: "The firmware's own agent takes LLDP frames before the host sees them, and may switch on priority flow control as the switch asks.",
         magnitude: Magnitude {
-            text: "flow control that nobody set: up to 336 us a pause at 100 Gbit/s",
+            text: "flow control that nobody set: up to 336 us per pause at 100 Gbit/s",
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst and ice.rst, LLDP; IEEE 802.3, Annex 31B",
         },
@@ -93,7 +93,7 @@ pub const RULES: &[Rule] = &[
         id: "nic.priv-flags",
         cause: Cause::NicDriver,
         group: Group::Nic,
-        title: "No private flag of the driver asks for the slow way",
+        title: "No private flag of the driver selects a slow path",
         applies: Applies::LINUX.with_nic(),
         judge: flags,
         why: "legacy-rx of Intel's drivers copies each frame as older versions did; it is for finding faults.",

@@ -24,7 +24,8 @@ pub const RULES: &[Rule] = &[
         why: "Adaptive moderation lengthens the interval between interrupts as traffic grows, and looks at the past to do so: packets after a change of load wait \
               for the old setting, and throughput comes first.",
         magnitude: Magnitude {
-            text: "4 % fewer transactions a second (20,360 to 19,513 of TCP_RR); up to 256 us an interrupt at the highest level of the kernel's table",
+            text: "4 % fewer transactions a second (20,360 to 19,513 of TCP_RR); up to 256 us per interrupt at the \
+                   highest level of the kernel's table",
             effect: crate::Effect::Late(Nanos::from_micros(64)),
             source: "DIM slides (Gospodarek), TCP_RR; Linux lib/dim/net_dim.c, NET_DIM_RX_EQE_PROFILES (64 us is its middle level)",
         },
@@ -65,7 +66,8 @@ pub const RULES: &[Rule] = &[
         judge: semantics,
         why: "With Intel's 1G and 10G drivers some small numbers are not microseconds: they switch to moderation that follows the load, while adaptive-rx is shown as off. They are 1 and 3 with e1000e, igb and igc (e1000e has 4 too), 2 and 3 with igbvf, 1 with ixgbe and ixgbevf.",
         magnitude: Magnitude {
-            text: "by the load 20,000 to 4,000 interrupts a second (3), or 70,000 to 4,000 (1, igb): 14 to 250 us",
+            text: "depending on the load, 20,000 to 4,000 interrupts a second (3), or 70,000 to 4,000 (1, igb): 14 to \
+                   250 us",
             effect: crate::Effect::Late(Nanos::from_micros(50)),
             source: "Linux Documentation/networking/device_drivers/ethernet/intel/e1000e.rst, InterruptThrottleRate (20,000 to 4,000); Linux drivers/net/ethernet/intel/igb/igb_main.c, igb_set_itr, with IGB_70K_ITR of igb.h; the typical value is 20,000 a second",
         },
@@ -82,7 +84,7 @@ pub const RULES: &[Rule] = &[
         id: "nic.rx-usecs-high",
         cause: Cause::Moderation,
         group: Group::Nic,
-        title: "No limit on the rate of interrupts stands behind rx-usecs",
+        title: "No interrupt rate limit overrides rx-usecs",
         applies: Applies::LINUX.with_nic().driven_by(&["i40e", "iavf", "ice"]),
         judge: limit,
         why: "rx-usecs-high limits how often a vector of these cards interrupts, whatever rx-usecs says: 20 us are 50,000 a second for receiving and sending together.",
@@ -103,8 +105,8 @@ pub const RULES: &[Rule] = &[
         title: "The levels of adaptive moderation fit the budget",
         applies: Applies::LINUX.with_nic(),
         judge: profile,
-        why: "Dynamic interrupt moderation chooses among a table of levels. From Linux 6.11 on it can be changed, so that adaptive moderation stays on and its longest \
-              interval is still within the budget.",
+        why: "Dynamic interrupt moderation chooses from a table of levels. From Linux 6.11 on this table can be \
+              changed, so that adaptive moderation stays on and its longest interval is still within the budget.",
         magnitude: Magnitude {
             text: "1, 8, 64, 128, 256 us in the kernel's own table",
             effect: crate::Effect::Late(Nanos::from_micros(256)),
@@ -122,7 +124,8 @@ pub const RULES: &[Rule] = &[
         title: "All queues have the interface's moderation",
         applies: Applies::LINUX.with_nic(),
         judge: by_queue,
-        why: "Moderation can be set by queue. A queue with another interval serves its flows later than the others, and ethtool -c shows the first queue alone.",
+        why: "Moderation can be set by queue. A queue with another interval serves its flows later than the others, \
+              and ethtool -c shows only the first queue.",
         magnitude: Magnitude {
             text: "the difference of the intervals, for the flows of that queue",
             effect: crate::Effect::Late(Nanos::from_micros(50)),
@@ -142,7 +145,7 @@ pub const RULES: &[Rule] = &[
         judge: effective,
         why: "What ethtool reads back need not be in force: some instances of ENA accept rx-usecs and ignore it. The rate of interrupts shows it.",
         magnitude: Magnitude {
-            text: "as much as the setting and what is in force differ",
+            text: "the difference between the setting and the value in force",
             effect: crate::Effect::Unsized,
             source: "GitHub amzn/amzn-drivers#159 and #290",
         },

@@ -20,10 +20,10 @@ pub const RULES: &[Rule] = &[
         title: "The card and its driver do not merge received segments",
         applies: Applies::LINUX.with_nic(),
         judge: merged,
-        why: "Large receive offload and hardware GRO hold a segment to put the next ones behind it. LRO also loses what distinguishes the segments, so that a host that forwards \
-              sends other frames than it got.",
+        why: "Large receive offload and hardware GRO hold a segment back to append the next ones to it. LRO also loses \
+              the differences between the segments, so a host that forwards sends other frames than it received.",
         magnitude: Magnitude {
-            text: "until the next segment, a timer of the card or the end of the poll: microseconds",
+            text: "until the next segment, a timer of the card or the end of the poll comes: microseconds",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/networking/segmentation-offloads.rst; the size is an estimate",
         },
@@ -64,7 +64,7 @@ pub const RULES: &[Rule] = &[
         magnitude: Magnitude {
             text: "64 KB take 52 us at 10 Gbit/s, 13 us at 40, 5.2 us at 100",
             effect: crate::Effect::Late(Nanos::from_micros(52)),
-            source: "arithmetic: 65,536 octets x 8 / rate; Linux include/linux/netdevice.h, GSO_LEGACY_MAX_SIZE",
+            source: "arithmetic: 65,536 bytes x 8 / rate; Linux include/linux/netdevice.h, GSO_LEGACY_MAX_SIZE",
         },
         fix: Fix::both(
             "ip link set dev {nic} gso_max_size 16384 # or ethtool -K {nic} tso off gso off",
@@ -81,11 +81,11 @@ pub const RULES: &[Rule] = &[
         title: "The card computes checksums",
         applies: Applies::LINUX.with_nic(),
         judge: checksums,
-        why: "Without the card's help the CPU reads each octet of each packet once more.",
+        why: "Without the card's help the CPU reads each byte of each packet once more.",
         magnitude: Magnitude {
-            text: "about 0.1 us for 1500 octets in the cache, more from memory",
+            text: "about 0.1 us for 1500 bytes in the cache, more from memory",
             effect: crate::Effect::Slower,
-            source: "arithmetic from some 16 octets a nanosecond; general knowledge",
+            source: "arithmetic from some 16 bytes per nanosecond; general knowledge",
         },
         fix: Fix::runtime("ethtool -K {nic} rx on tx on"),
         cost: "None, unless the driver's offload has a fault.",

@@ -49,12 +49,13 @@ pub const RULES: &[Rule] = &[
         title: "The receive ring is neither too short nor too long",
         applies: Applies::LINUX.with_nic(),
         judge: ring,
-        why: "A ring that fills while its CPU is away drops the rest. One of many thousand slots never stays in the cache: each frame then comes from memory, and a full \
-              ring is a long queue.",
+        why: "A ring that fills while its CPU is away drops the rest. A ring of many thousands of slots never stays in \
+              the cache: each frame then comes from memory, and a full ring is a long queue.",
         magnitude: Magnitude {
             text: "256 slots of the shortest frames last 4.3 us at 40 Gbit/s, 4096 last 27.5 us at 100 Gbit/s",
             effect: crate::Effect::Unsized,
-            source: "arithmetic: slots x 84 octets / rate; DPDK guide for hns3 asks for 1024 to 2048, the FreeBSD thread for 256",
+            source: "arithmetic: slots x 84 bytes / rate; DPDK guide for hns3 asks for 1024 to 2048, the FreeBSD \
+                     thread for 256",
         },
         fix: Fix::runtime("ethtool -G {nic} rx 1024"),
         cost: "The interface is reset for a moment. A shorter ring drops sooner, a longer one queues longer.",
@@ -93,7 +94,7 @@ pub const RULES: &[Rule] = &[
         why: "Application targeted routing (ATR) learns from what is sent which queue a flow's packets go to. When a thread moves, packets of one flow are for a while on two \
               queues, and arrive out of order.",
         magnitude: Magnitude {
-            text: "a retransmission where TCP takes order for loss: a round trip or more",
+            text: "a retransmission if TCP takes reordering for loss: a round trip or more",
             effect: crate::Effect::Unsized,
             source: "FreeBSD thread on accelerations with bad effects; general knowledge of ATR",
         },
@@ -111,7 +112,8 @@ pub const RULES: &[Rule] = &[
         title: "Receive packet steering is off, or stays on housekeeping CPUs",
         applies: Applies::LINUX.with_nic(),
         judge: steered,
-        why: "RPS hands each packet to another CPU by an inter-processor interrupt, isolated ones too if they are in the mask.",
+        why: "RPS hands each packet to another CPU by an inter-processor interrupt, including isolated CPUs if they \
+              are in the mask.",
         magnitude: IPI,
         fix: Fix::both(
             "for q in /sys/class/net/{nic}/queues/rx-*; do echo 0 > $q/rps_cpus; done",

@@ -17,9 +17,9 @@ pub const RULES: &[Rule] = &[
         judge: mtu,
         why: "A frame that is being sent is not interrupted: a short one behind it waits until it is through, at each hop.",
         magnitude: Magnitude {
-            text: "9000 octets take 7.2 us at 10 Gbit/s, 1500 take 1.2 us",
+            text: "9000 bytes take 7.2 us at 10 Gbit/s, 1500 take 1.2 us",
             effect: crate::Effect::Late(Nanos::from_nanos(7_230)),
-            source: "arithmetic: (octets + 38) x 8 / rate",
+            source: "arithmetic: (bytes + 38) x 8 / rate",
         },
         fix: Fix::both("ip link set dev {nic} mtu 1500", "the same where the interface is configured"),
         cost: "More frames, and so CPU time, for bulk transfers; all hosts of a segment need the same.",
@@ -30,10 +30,11 @@ pub const RULES: &[Rule] = &[
         id: "nic.qdisc",
         cause: Cause::Wire,
         group: Group::Nic,
-        title: "The queueing discipline delays nothing by intent",
+        title: "The queueing discipline does not delay packets on purpose",
         applies: Applies::LINUX.with_nic(),
         judge: discipline,
-        why: "A shaper holds packets back until their time comes, and a discipline for the whole interface is one lock for all CPUs, where mq has one for each queue.",
+        why: "A shaper holds packets back until their time comes. A discipline for the whole interface has one lock \
+              for all CPUs; mq has one for each queue.",
         magnitude: Magnitude {
             text: "what the shaper is set to; netem exists to add delay",
             effect: crate::Effect::Unsized,

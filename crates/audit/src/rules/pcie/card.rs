@@ -41,14 +41,15 @@ pub const RULES: &[Rule] = &[
         title: "The card's link has had no errors",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: errors,
-        why: "A packet that arrives damaged is sent again, and those behind it wait. Many of them are a bad contact or a marginal slot.",
+        why: "A packet that arrives damaged is sent again, and those behind it wait. Many errors indicate a bad \
+              contact or a marginal slot.",
         magnitude: Magnitude {
-            text: "about a microsecond a replay",
+            text: "about a microsecond per replay",
             effect: crate::Effect::Late(Nanos::from_micros(1)),
             source: "PCI Express Base Specification, 3.6 (Ack/Nak, replay timer); the size is general knowledge",
         },
         fix: Fix::boot("reseat the card, another slot; a lower link speed in the firmware's settings"),
-        cost: "An outage to look.",
+        cost: "An outage, to inspect the card.",
         references: &["Linux Documentation/PCI/pcieaer-howto.rst"],
         conflicts: &[],
     },
@@ -59,9 +60,10 @@ pub const RULES: &[Rule] = &[
         title: "Virtual functions got their resources",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: functions,
-        why: "Virtual functions need addresses above 4 GB. Where the firmware gives none, they do not appear, or with fewer queues.",
+        why: "Virtual functions need addresses above 4 GB. If the firmware provides none, they do not appear, or have \
+              fewer queues.",
         magnitude: Magnitude {
-            text: "guests go by a bridge in software instead: tens of microseconds",
+            text: "guests use a software bridge instead: tens of microseconds",
             effect: crate::Effect::Unsized,
             source: "FlexRAN real-time platform slides (2018) ask for MMIO above 4G; the size is general knowledge",
         },
@@ -77,17 +79,18 @@ pub const RULES: &[Rule] = &[
         title: "The card's driver and firmware fit each other",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: complaints,
-        why: "Drivers say at start when the card's firmware is older or newer than they were made for, or when a package for its pipeline is missing: then \
-              features are off, one queue is used instead of many, or known faults are there.",
+        why: "At start, drivers report card firmware that is older or newer than they were made for, or a missing \
+              package for its pipeline. Then features are off, one queue is used instead of many, or known faults are \
+              present.",
         magnitude: Magnitude {
-            text: "as the fault is: ice without its package has one queue",
+            text: "depends on the fault: ice without its package has one queue",
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/networking/device_drivers/ethernet/intel/ice.rst, Safe Mode",
         },
         fix: Fix::boot(
             "flash the firmware that belongs to the driver (nvmupdate64e, mlxfwmanager), or install linux-firmware",
         ),
-        cost: "An outage; a firmware that fails can cost the card.",
+        cost: "An outage. A failed firmware update can destroy the card.",
         references: &[
             DPDK,
             "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)",

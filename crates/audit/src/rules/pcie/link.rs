@@ -22,17 +22,18 @@ pub const RULES: &[Rule] = &[
         title: "The card's PCI Express link runs at its full speed and width",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: link,
-        why: "Each frame crosses this link. One that came up slower or narrower than the card can takes longer for each, and drops them where it carries less \
-              than the port.",
+        why: "Each frame crosses this link. A link that came up slower or narrower than the card supports takes longer \
+              for each frame, and drops frames if it carries less than the port.",
         magnitude: Magnitude {
-            text: "a frame of 1500 octets takes 0.19 us over 8 lanes of generation 3, 1.5 us over one; below the port's rate all later frames wait or are lost",
+            text: "a frame of 1500 bytes takes 0.19 us over 8 lanes of generation 3, 1.5 us over one; below the port's \
+                   rate all later frames wait or are lost",
             effect: crate::Effect::Unsized,
             source: "arithmetic from the link's rate and code (PCI Express Base Specification, 4.2)",
         },
         fix: Fix::boot(
             "another slot, reseat the card; firmware settings: link speed Auto, bifurcation as the slot is wired",
         ),
-        cost: "The slot's other user.",
+        cost: "Another card may need the slot.",
         references: &[DPDK, TUNE, "FlexRAN real-time platform slides (2018)"],
         conflicts: &[],
     },
@@ -61,9 +62,10 @@ pub const RULES: &[Rule] = &[
         title: "Packets on PCI Express are as large as the whole path can take",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: payload,
-        why: "A frame is cut into packets of at most MaxPayload octets, each with a header of its own. The smallest of a path decides.",
+        why: "A frame is cut into packets of at most MaxPayload bytes, each with a header of its own. The smallest \
+              limit on the path decides.",
         magnitude: Magnitude {
-            text: "about 20 to 24 octets of header for each 128 or 256: 16 % or 9 % of the link",
+            text: "about 20 to 24 bytes of header for each 128 or 256: 16 % or 9 % of the link",
             effect: crate::Effect::Unsized,
             source: "PCI Express Base Specification, 2.2 (headers) and 7.5.3.4 (Device Control); the percentages are arithmetic",
         },
@@ -76,12 +78,13 @@ pub const RULES: &[Rule] = &[
         id: "pci.mrrs",
         cause: Cause::PcieBandwidth,
         group: Group::Pcie,
-        title: "The card may read 512 octets or more at once",
+        title: "The card may read 512 bytes or more at once",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: read_request,
         why: "The card fetches frames to send and descriptors by read requests of at most this size; each is a round trip to memory.",
         magnitude: Magnitude {
-            text: "about 1 us a round trip; at 128 octets a frame of 1500 needs 12 of them instead of 3",
+            text: "about 1 us per round trip; with reads of 128 bytes, a frame of 1500 bytes needs 12 of them instead \
+                   of 3",
             effect: crate::Effect::Unsized,
             source: "the round trip is general knowledge; DPDK guide for mlx4 and mlx5, Performance tuning, asks for 1024",
         },
@@ -100,7 +103,8 @@ pub const RULES: &[Rule] = &[
         judge: tags,
         why: "Without extended tags a device can have 32 reads under way, then it waits for the first answer.",
         magnitude: Magnitude {
-            text: "32 reads of 512 octets in each microsecond are 131 Gbit/s: enough up to 100G, a limit where reads are small or memory is far",
+            text: "32 reads of 512 bytes in each microsecond are 131 Gbit/s: enough up to 100G, but a limit if reads \
+                   are small or memory is far away",
             effect: crate::Effect::Unsized,
             source: "PCI Express Base Specification, 2.2.6.2 (Tag field); the rate is arithmetic with a round trip of 1 us",
         },

@@ -41,7 +41,7 @@ pub const RULES: &[Rule] = &[
         },
         fix: Fix::for_good("replace cable or transceiver, or mend the other end")
             .after("ethtool -m {nic}; dmesg | grep {nic}"),
-        cost: "The parts, and the link is down meanwhile.",
+        cost: "New parts, and the link is down meanwhile.",
         references: &[
             "Linux Documentation/ABI/testing/sysfs-class-net, carrier_changes",
             "Mellanox mlnx-tools, mlnx_tune",
@@ -58,12 +58,12 @@ pub const RULES: &[Rule] = &[
         why: "A block must arrive whole before it can be corrected. Up to 25 Gbit/s short copper needs no correction or the short BASE-R code; from 50 Gbit/s a \
               lane on Reed-Solomon is part of the standard.",
         magnitude: Magnitude {
-            text: "about 0.25 us a hop for Reed-Solomon at 25 Gbit/s, under 0.1 us for BASE-R",
+            text: "about 0.25 us per hop for Reed-Solomon at 25 Gbit/s, under 0.1 us for BASE-R",
             effect: crate::Effect::Late(Nanos::from_nanos(250)),
             source: "IEEE 802.3by (25 Gbit/s), clauses 74 and 108; the sizes are general knowledge, not read in the standard",
         },
         fix: Fix::both("ethtool --set-fec {nic} encoding baser", "the same in a udev rule, and at the other end"),
-        cost: "A link that needs it has errors; both ends must agree.",
+        cost: "A link that needs stronger correction has errors. Both ends must agree.",
         references: &["ethtool(8), --set-fec", "IEEE 802.3by"],
         conflicts: &["the switch's and the cable's makers may require RS"],
     },

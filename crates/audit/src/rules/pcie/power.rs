@@ -43,7 +43,8 @@ pub const RULES: &[Rule] = &[
         title: "The card is not put to sleep while nobody uses it",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: runtime,
-        why: "With power/control=auto the kernel puts an unused device to D3; who opens it next waits for it to come back.",
+        why: "With power/control=auto the kernel puts an unused device into D3; the next process that opens it waits \
+              until the device is back.",
         magnitude: Magnitude {
             text: "10 ms from D3hot to D0",
             effect: crate::Effect::Unsized,
@@ -68,7 +69,7 @@ pub const RULES: &[Rule] = &[
             source: "IEEE 802.3az (Tw_sys); the numbers are general knowledge, not read in the standard",
         },
         fix: Fix::both("ethtool --set-eee {nic} eee off", "the same in a udev rule or by NetworkManager"),
-        cost: "Less than a watt a port.",
+        cost: "Less than a watt per port.",
         references: &["ethtool(8), --set-eee", "IEEE 802.3az"],
         conflicts: &[],
     },

@@ -21,7 +21,7 @@ pub const RULES: &[Rule] = &[
         id: "usr.threads-on-iso",
         cause: Cause::SchedulerIsolation,
         group: Group::Scheduling,
-        title: "Other threads of users keep off the isolated CPUs",
+        title: "Other user threads stay off the isolated CPUs",
         applies: Applies::LINUX.isolated(),
         judge: others,
         why: "A thread that may run everywhere runs on a CPU of the application as soon as the scheduler finds it \
@@ -90,16 +90,16 @@ pub const RULES: &[Rule] = &[
         title: "Polling threads stay out of the kernel",
         applies: Applies::LINUX.to(&[Workload::Poll]).isolated(),
         judge: in_kernel,
-        why: "A thread that polls neither sleeps, nor faults, nor calls the kernel in its steady state. What it does all the \
-              same is a lock, a page that was not locked, a clock that is read through the kernel, or somebody who preempts \
-              it; under nohz_full each entry costs more.",
+        why: "A thread that polls neither sleeps, nor faults, nor calls the kernel in its steady state. If it enters \
+              the kernel all the same, the reason is a lock, a page that was not locked, a clock that is read through \
+              the kernel, or a preemption. Under nohz_full each entry costs more.",
         magnitude: Magnitude {
             text: "a system call about 1 us under nohz_full, a context switch some us, a major fault the time of a disk",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "FlexRAN real-time platform slides (2018): no system calls in real-time threads; the sizes are general knowledge",
         },
         fix: Fix::look("perf trace -s -C {isolated} sleep 5 # interrupts these CPUs: on a test host"),
-        cost: "Work in the application.",
+        cost: "The application has to be changed.",
         references: &[FLEXRAN, ISOLATION],
         conflicts: &[],
     },
@@ -110,8 +110,8 @@ pub const RULES: &[Rule] = &[
         title: "The application does not run on CPU 0",
         applies: Applies::LINUX,
         judge: first_cpu,
-        why: "CPU 0 keeps time for the others, is where drivers put their interrupts first, and cannot be isolated: the boot \
-              CPU is taken out of nohz_full.",
+        why: "CPU 0 keeps time for the others and gets the drivers' interrupts first. It cannot be isolated: the \
+              kernel takes the boot CPU out of nohz_full.",
         magnitude: Magnitude {
             text: "the tick, 100 to 1000 a second, and the interrupts of all devices that nobody placed",
             effect: crate::Effect::Late(Nanos::from_micros(5)),

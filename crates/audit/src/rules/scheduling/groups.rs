@@ -18,11 +18,11 @@ pub const RULES: &[Rule] = &[
         title: "Cpuset partitions are valid",
         applies: Applies::LINUX,
         judge: partitions,
-        why: "A cpuset partition takes its CPUs out of the scheduler's domains while the host runs. The kernel makes it \
-              invalid, without an error to anybody, when its CPUs are not exclusive or its parent loses them: then the CPUs \
-              are balanced again.",
+        why: "A cpuset partition takes its CPUs out of the scheduler's domains while the host runs. The kernel makes \
+              it invalid, without reporting an error, when its CPUs are not exclusive or its parent loses them: then \
+              the CPUs are balanced again.",
         magnitude: Magnitude {
-            text: "other threads for a time slice of up to 3 ms",
+            text: "other threads run for a time slice of up to 3 ms",
             effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice (0.70 or 0.75 ms by version, times 1 + log2 of the CPUs, at most 4)",
         },

@@ -45,7 +45,7 @@ pub const RULES: &[Rule] = &[
         title: "No kernel thread runs on an isolated CPU",
         applies: Applies::LINUX.isolated(),
         judge: running,
-        why: "Masks say what may run, context switches what does. Threads that are bound to their CPU stay there \
+        why: "Masks show what may run, context switches what does run. Threads that are bound to their CPU stay there \
               whatever is set; what makes them run can be moved: timers, work, softirqs.",
         magnitude: Magnitude {
             text: "two context switches and the run between them: some us to ms",

@@ -19,16 +19,16 @@ pub const RULES: &[Rule] = &[
         title: "Real-time threads that never sleep are not throttled",
         applies: Applies::LINUX.until(KernelVersion::new(6, 12)),
         judge: rt_throttle,
-        why: "Real-time threads may use sched_rt_runtime_us of each sched_rt_period_us, 0.95 s of 1 s by default. A polling \
-              thread under SCHED_FIFO uses all of it and is then stopped for the rest, whether anybody else wants the CPU or \
-              not. From Linux 6.12 on a deadline server takes this place.",
+        why: "Real-time threads may use sched_rt_runtime_us of each sched_rt_period_us, 0.95 s of 1 s by default. A \
+              polling thread under SCHED_FIFO uses all of it and is then stopped for the rest, whether another thread \
+              wants the CPU or not. From Linux 6.12 on, a deadline server replaces this.",
         magnitude: Magnitude {
             text: "50 ms in each second with the defaults",
             effect: crate::Effect::Late(Nanos::from_millis(50)),
             source: RT_GROUP,
         },
         fix: Fix::runtime("sysctl -w kernel.sched_rt_runtime_us=-1"),
-        cost: "A real-time thread that goes astray takes its CPU for ever.",
+        cost: "A runaway real-time thread takes its CPU for ever.",
         references: &[RT_GROUP, FLEXRAN, "tuned profile realtime"],
         conflicts: &[],
     },
@@ -39,15 +39,15 @@ pub const RULES: &[Rule] = &[
         title: "stalld serves threads that polling real-time threads starve",
         applies: Applies::LINUX.isolated(),
         judge: stalld,
-        why: "Kernel threads that are bound to a CPU of a real-time thread that never sleeps do not run any more. stalld gives \
-              them some microseconds when they have waited too long.",
+        why: "Kernel threads that are bound to a CPU of a real-time thread that never sleeps no longer run. stalld \
+              gives them some microseconds when they have waited too long.",
         magnitude: Magnitude {
             text: "20 us in each second that a thread starves, instead of a host that stands still",
             effect: crate::Effect::Late(Nanos::from_micros(20)),
             source: "stalld(8), options --boost_period and --boost_runtime",
         },
         fix: Fix::both("systemctl start stalld", "systemctl enable stalld"),
-        cost: "The boosts themselves, and a thread of its own on the housekeeping CPUs.",
+        cost: "The boosts themselves, and stalld's thread on the housekeeping CPUs.",
         references: &["openshift/cluster-node-tuning-operator, profile for real-time kernels", "stalld(8)"],
         conflicts: &[],
     },
@@ -55,12 +55,12 @@ pub const RULES: &[Rule] = &[
         id: "sched.knobs",
         cause: Cause::Obsolete,
         group: Group::Scheduling,
-        title: "No setting of the scheduler that the kernel no longer has",
+        title: "No scheduler setting is used that the kernel no longer has",
         applies: Applies::LINUX.since(KernelVersion::new(5, 13)),
         judge: knobs,
         why: "sched_min_granularity_ns, sched_latency_ns, sched_wakeup_granularity_ns and sched_migration_cost_ns left \
-              /proc/sys in Linux 5.13 for debugfs. A host that has them still has patches of its own, and recipes that set \
-              them do nothing elsewhere; tuned dropped them after its benchmarks.",
+              /proc/sys in Linux 5.13 for debugfs. A host that still has them runs a patched kernel, and recipes that \
+              set them do nothing elsewhere; tuned dropped them after its benchmarks.",
         magnitude: Magnitude {
             text: "none for threads that are alone on their CPU",
             effect: crate::Effect::Unsized,
@@ -86,7 +86,7 @@ pub const RULES: &[Rule] = &[
         why: "The detectors run a timer and a stopper thread on each CPU of their mask: an interrupt and a context switch that \
               the application did not ask for. Without nohz_full the mask is all CPUs.",
         magnitude: Magnitude {
-            text: "some us in each 4 s (two fifths of watchdog_thresh, 10 s)",
+            text: "some us every 4 s (two fifths of watchdog_thresh, 10 s)",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/admin-guide/lockup-watchdogs.rst; the microseconds are an estimate",
         },
@@ -113,7 +113,7 @@ pub const RULES: &[Rule] = &[
             source: "sched(7), The autogroup feature; the size is general knowledge",
         },
         fix: Fix::runtime("sysctl -w kernel.sched_autogroup_enabled=0"),
-        cost: "Interactive shells feel builds in the background more.",
+        cost: "Builds in the background slow interactive shells down more.",
         references: &["sched(7), The autogroup feature"],
         conflicts: &[],
     },

@@ -23,17 +23,18 @@ pub const RULES: &[Rule] = &[
         title: "Nothing is traced",
         applies: Applies::LINUX,
         judge: tracing,
-        why: "Each trace event and probe costs each time that its place is passed, in the scheduler and in interrupts above \
-              all, and switching one on or off changes code that every CPU must be stopped for.",
+        why: "Each trace event and probe costs time whenever the code passes it, above all in the scheduler and in \
+              interrupts. Switching one on or off changes code, and every CPU is stopped for that.",
         magnitude: Magnitude {
-            text: "about 100 ns an event, about 1 us a kernel probe by a breakpoint, a tracer of functions several times the work's time",
+            text: "about 100 ns per event, about 1 us per kernel probe with a breakpoint; with a function tracer, work \
+                   takes several times as long",
             effect: crate::Effect::Late(Nanos::from_micros(1)),
             source: "Linux Documentation/trace/kprobes.rst, sections Probe Overhead (0.5 to 1 us) and Optimized Probe Overhead (0.06 us); the function tracer's share is general knowledge",
         },
         fix: Fix::runtime(
             "echo nop > /sys/kernel/tracing/current_tracer\necho > /sys/kernel/tracing/set_event\necho > /sys/kernel/tracing/kprobe_events",
         ),
-        cost: "Whoever traces gets nothing any more.",
+        cost: "Whoever uses the trace gets no more data.",
         references: &[ISOLATION, "Linux Documentation/trace/ftrace.rst"],
         conflicts: &[],
     },
@@ -41,12 +42,12 @@ pub const RULES: &[Rule] = &[
         id: "trace.static-key-ipi",
         cause: Cause::Tracing,
         group: Group::Scheduling,
-        title: "A holder keeps network time stamps switched on",
+        title: "A process keeps network time stamps switched on",
         applies: Applies::LINUX.isolated(),
         judge: static_key,
-        why: "The kernel stamps packets only while a socket asks for it, and switches the code by a static key: with the first \
-              such socket and the last it writes code, and every CPU gets an interrupt for it. chrony opens and closes such \
-              sockets with every poll; a process that keeps one open stops the flapping.",
+        why: "The kernel stamps packets only while a socket asks for it, and a static key switches the code. When the \
+              first such socket opens and when the last one closes, the kernel patches code and interrupts every CPU. \
+              chrony opens and closes such sockets with every poll; a process that keeps one open stops the flapping.",
         magnitude: Magnitude {
             text: "three interrupts to each CPU each time, some us each",
             effect: crate::Effect::Late(Nanos::from_micros(10)),
@@ -64,8 +65,8 @@ pub const RULES: &[Rule] = &[
         title: "Other CPUs do not interrupt the isolated ones",
         applies: Applies::LINUX.isolated(),
         judge: from_others,
-        why: "A module that is loaded or goes, memory of a process that is unmapped, a static key that changes: all CPUs that \
-              could hold something of it get an interrupt (CAL, TLB) and the sender waits for their answers.",
+        why: "When a module is loaded or removed, memory of a process is unmapped or a static key changes, all CPUs \
+              that may be affected get an interrupt (CAL, TLB), and the sender waits for their answers.",
         magnitude: Magnitude {
             text: "1 to 5 us for each",
             effect: crate::Effect::Late(Nanos::from_micros(5)),

@@ -22,8 +22,8 @@ pub const RULES: &[Rule] = &[
         title: "The hypervisor takes no time away",
         applies: Applies::LINUX.in_guest(),
         judge: steal,
-        why: "Steal is the time that a virtual CPU wanted to run and the hypervisor ran something else: packets wait through all of \
-              it, and nothing in the guest can help.",
+        why: "Steal is time in which a virtual CPU wanted to run but the hypervisor ran something else. Packets wait \
+              through all of it, and nothing in the guest can help.",
         magnitude: Magnitude {
             text: "a time slice of the hypervisor's scheduler each time: up to 3 ms with Linux",
             effect: crate::Effect::Late(Nanos::from_millis(3)),
@@ -32,7 +32,7 @@ pub const RULES: &[Rule] = &[
         fix: Fix::for_good(
             "on the host, pin each virtual CPU to a CPU that nothing else may use (virsh vcpupin); in a cloud: dedicated CPUs",
         ),
-        cost: "CPUs that only this guest uses.",
+        cost: "CPUs that only this guest can use.",
         references: &[FLEXRAN, "proc_stat(5)"],
         conflicts: &[],
     },
@@ -65,7 +65,7 @@ pub const RULES: &[Rule] = &[
         why: "A balloon takes memory back while the guest runs: its pages fault afterwards. Each access to an emulated device (IDE \
               disk, e1000, VGA) leaves the guest and waits for the emulator's thread, which is not a real-time one.",
         magnitude: Magnitude {
-            text: "10 us and more for each access of an emulated device; consoles by VNC were 15 ms of 25 in one report",
+            text: "10 us or more for each access to an emulated device; VNC consoles took 15 of 25 ms in one report",
             effect: crate::Effect::Late(Nanos::from_micros(10)),
             source: "xcp-ng issue 586 for VNC; FlexRAN real-time platform slides (2018) advise against emulated devices; the microseconds are general knowledge",
         },

@@ -20,8 +20,9 @@ pub const RULES: &[Rule] = &[
         title: "KVM does not split huge pages",
         applies: HOST,
         judge: split,
-        why: "Against a fault of older processors (CVE-2018-12207) KVM maps huge pages as not executable, splits them where a \
-              guest executes, and a worker joins them again from time to time: all virtual CPUs stop for it.",
+        why: "Because of a fault in older processors (CVE-2018-12207), KVM maps huge pages as not executable and \
+              splits them where a guest executes code. A worker joins them again from time to time, and all virtual \
+              CPUs stop for it.",
         magnitude: Magnitude {
             text: "about 100 us on all isolated CPUs",
             effect: crate::Effect::Late(Nanos::from_micros(100)),
@@ -42,9 +43,10 @@ pub const RULES: &[Rule] = &[
         title: "KVM does not synchronise guests' clocks by timer",
         applies: HOST,
         judge: clock,
-        why: "With kvmclock_periodic_sync KVM kicks all virtual CPUs each 300 s to update their clocks: each leaves its guest for it.",
+        why: "With kvmclock_periodic_sync KVM interrupts all virtual CPUs every 300 s to update their clocks: each \
+              exits its guest for it.",
         magnitude: Magnitude {
-            text: "an exit of each virtual CPU each 300 s, some us",
+            text: "an exit of each virtual CPU every 300 s, some us",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux arch/x86/kvm/x86.c, KVMCLOCK_SYNC_PERIOD; the microseconds are an estimate",
         },
@@ -60,8 +62,8 @@ pub const RULES: &[Rule] = &[
         title: "Guests with CPUs of their own may spin",
         applies: HOST.made_by(&[Vendor::Intel]),
         judge: pause,
-        why: "With pause-loop exiting a guest that spins on a lock leaves to the host, so that another virtual CPU can run. Where \
-              each has a CPU of its own there is no other one, and a polling guest leaves for nothing.",
+        why: "With pause-loop exiting a guest that spins on a lock exits to the host, so that another virtual CPU can \
+              run. If each has its own CPU, there is no other one, and a polling guest exits for nothing.",
         magnitude: Magnitude {
             text: "an exit and entry, 1 to 2 us, after each 4096 cycles of a loop with pause",
             effect: crate::Effect::Late(Nanos::from_micros(2)),
@@ -101,8 +103,9 @@ pub const RULES: &[Rule] = &[
         title: "Interrupts reach a running guest without an exit",
         applies: HOST,
         judge: posted,
-        why: "With a virtual interrupt controller (APICv of Intel, AVIC of AMD) and posted interrupts the hardware delivers \
-              interrupts into a running guest. Without them each makes the virtual CPU leave to the host and enter again.",
+        why: "With a virtual interrupt controller (APICv of Intel, AVIC of AMD) and posted interrupts the hardware \
+              delivers interrupts into a running guest. Without them each interrupt makes the virtual CPU exit to the \
+              host and enter again.",
         magnitude: Magnitude {
             text: "an exit and entry for each interrupt, 1 to 2 us",
             effect: crate::Effect::Late(Nanos::from_micros(2)),

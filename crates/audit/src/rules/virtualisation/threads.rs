@@ -24,11 +24,12 @@ pub const RULES: &[Rule] = &[
         title: "Each virtual CPU has a CPU of its own, and the emulator runs elsewhere",
         applies: HOST,
         judge: pinning,
-        why: "A virtual CPU is a thread. One that may run on several CPUs is moved and loses its caches, one that shares its CPU \
-              waits for the other. The emulator's own threads do disks, consoles and migration, and stop whoever is where they \
-              run.",
+        why: "A virtual CPU is a thread. One that may run on several CPUs is moved and loses its caches; one that \
+              shares its CPU waits for the other. The emulator's own threads serve disks, consoles and migration, and \
+              interrupt whatever runs on their CPU.",
         magnitude: Magnitude {
-            text: "virtual machine 112 us mean and 7210 us at most before pinning and the other settings, 20 and 35 after",
+            text: "in a virtual machine, 112 us on average and 7210 us at most before pinning and the other settings, \
+                   20 and 35 us after",
             effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Interrupt-mode DPDK slides (2017); the typical value is a time slice of the scheduler",
         },
@@ -63,13 +64,13 @@ pub const RULES: &[Rule] = &[
         id: "vm.hugepages-mlock",
         cause: Cause::HugePages,
         group: Group::Virtualisation,
-        title: "Memory of guests is of huge pages, or locked",
+        title: "Guest memory uses huge pages, or is locked",
         applies: HOST,
         judge: memory,
-        why: "Memory of small pages costs the guest deeper walks of two page tables at each TLB miss, and the host may swap, merge \
-              or migrate it: the next access is then a fault that the guest cannot see.",
+        why: "With small pages, each TLB miss of the guest costs deeper walks of two page tables. The host may also \
+              swap, merge or migrate the pages: the next access is then a fault that the guest cannot see.",
         magnitude: Magnitude {
-            text: "24 instead of 15 memory accesses for a walk of two tables; a fault some us, from the disk ms",
+            text: "24 instead of 15 memory accesses for a walk of two tables; a fault takes some us, from disk ms",
             effect: crate::Effect::Late(Nanos::from_micros(10)),
             source: "Intel SDM volume 3, chapter on VMX support for address translation (4 x 4 + 8 accesses); the time of a fault is general knowledge",
         },
@@ -88,7 +89,7 @@ pub const RULES: &[Rule] = &[
         why: "vhost threads copy each packet of a guest, those of Open vSwitch (pmd-cN) poll for them. A vhost thread that runs \
               where a virtual CPU runs takes its time for each packet; a polling thread that may run on several CPUs is moved.",
         magnitude: Magnitude {
-            text: "some us a packet, up to a time slice of 3 ms",
+            text: "some us per packet, up to a time slice of 3 ms",
             effect: crate::Effect::Late(Nanos::from_micros(10)),
             source: "FlexRAN real-time platform slides (2018) name the mechanism; the size is an estimate",
         },
@@ -96,7 +97,7 @@ pub const RULES: &[Rule] = &[
             "for p in $(pgrep ^vhost-); do taskset -pc {housekeeping} $p; done",
             "ovs-vsctl set Open_vSwitch . other_config:pmd-cpu-mask={isolated-mask} # or some of them",
         ),
-        cost: "CPUs of their own.",
+        cost: "These threads take CPUs of their own.",
         references: &[FLEXRAN],
         conflicts: &[],
     },
