@@ -1,32 +1,33 @@
-//! The least power that could have held a goal: what a clairvoyant would need.
+//! The least power with which a goal could have been met, by a policy that knows the future.
 //!
-//! It knows every arrival of the world's run with this seed, to the nanosecond, and pays the least that the machine's
-//! model asks for each thing. Nothing that runs in the world draws less and holds the goal; how far it lies above is
-//! what [`Bound::multiple`] says.
+//! This clairvoyant policy knows every arrival of the world's run with this seed, to the nanosecond. For each thing it
+//! pays the least that the machine's model charges. No policy that runs in the world can draw less and still meet the
+//! goal. [`Bound::multiple`] says how far a policy's power lies above the bound.
 //!
 //! ```text
-//!   energy ≥ base · T                     every core, all the time, in the allowed idle state that draws the least
+//!   energy ≥ base · T                     every core, all the time, in the allowed idle state with the least power
 //!          + work · (packets − allowed)   each packet's cycles, at the frequency at which a cycle is cheapest
 //!          + schedule                     wake-ups and time awake: [`schedule`]
 //!          − stalls                       what standing still during a change of frequency saves a core that polls
 //!   energy ≥ Σ a · w + s · cycles         over parts w of the window, with the cycles that have to be done within one, for
 //!                                         any line a + s f below the power of all states: how fast the core has to be
 //! ```
-//! The larger of the two counts. **Relaxed**, each in the bound's disfavour:
-//! - A wake-up takes the least of its [spreads](crate::hw::spread::Spread), by timer or by interrupt, whichever costs less,
-//!   and comes exactly when it is wanted: a clairvoyant sets a timer ahead of the way back from rest.
-//! - Each idle period is spent in the best allowed state, which draws what it draws at the lowest frequency.
-//! - The frequency changes at once and for nothing: each cycle runs where it is cheapest, and deadlines are reckoned at
-//!   the highest frequency, turbo included.
-//! - A packet waits for nothing but its fetch, its own service and its own way out: not for a batch, for the packets before
-//!   it, for a written-back descriptor, or for the wire. A poll takes all that is there, for the work of one burst.
+//! The larger of the two counts. **Relaxed**, always so that the bound becomes lower:
+//! - A wake-up takes the least of its [spreads](crate::hw::spread::Spread), by timer or by interrupt, whichever costs
+//!   less. It comes exactly when it is wanted: a clairvoyant sets its timer early enough for the way back from rest.
+//! - Each idle period is spent in the best allowed state, at that state's power for the lowest frequency.
+//! - A change of frequency takes no time and costs nothing. Each cycle runs at the frequency where it is cheapest, while
+//!   deadlines are computed for the highest frequency, turbo included.
+//! - A packet waits only for its fetch, its own service and its own transmission. It never waits for a batch, for earlier
+//!   packets, for the write-back of a descriptor, or for the wire. A poll takes all waiting packets for the work of one
+//!   burst.
 //! - Rings do not overflow, nobody else takes the core, and polls that find nothing are free.
-//! - The first rest's wake-up is free, and a packet whose deadline lies after the window need not be served.
+//! - The wake-up from the first rest is free, and a packet whose deadline lies after the window need not be served.
 //!
-//! Arrival and fetch are not relaxed: they do not depend on what the worker does.
+//! Arrival and fetch are not relaxed: they do not depend on the worker.
 //!
-//! **Premise.** A goal is held if late and lost packets, those that still wait at the window's end after their deadline
-//! included, are at most the allowed share of all that came.
+//! **Premise.** A goal is met if late and lost packets are at most the allowed share of all packets that arrived.
+//! Packets that still wait at the window's end after their deadline count as late.
 
 mod arrivals;
 mod cpu;
