@@ -44,27 +44,27 @@ use crate::scenario::{Scenario, Wait, Worker};
 use arrivals::Arrivals;
 use prices::Machine;
 
-/// The least mean power of the simulated cores together with which the goal can be held.
+/// The least mean power with which the goal can be met.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Bound {
-    /// The latency goal that the power is enough for.
+    /// The latency goal for which this power is the bound.
     pub goal: Goal,
-    /// No run with this goal held draws less on average over the window.
+    /// The bound, summed over the simulated cores. No run that meets the goal draws less on average over the window.
     pub power: Microwatts,
-    /// Packets that arrived within the window.
+    /// Number of packets that arrived within the window.
     pub packets: u64,
-    /// Those of them that could be late.
+    /// Number of those packets that may be late.
     pub may_be_late: u64,
-    /// Which of the two inequalities gave it.
+    /// Which of the two inequalities gave the bound.
     pub by: By,
 }
 
-/// What the bound is made of.
+/// The inequality that gave the bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum By {
-    /// Wake-ups and deadlines.
+    /// The first one: wake-ups and deadlines.
     Schedule,
-    /// The cycles that the packets take.
+    /// The second one: the cycles of the packets.
     Work,
 }
 
@@ -79,7 +79,7 @@ impl By {
 }
 
 impl Bound {
-    /// `power` as a multiple of the least.
+    /// `power` as a multiple of the bound.
     pub fn multiple(&self, power: Microwatts) -> f64 {
         power.as_microwatts() as f64 / self.power.as_microwatts().max(1) as f64
     }
@@ -88,38 +88,38 @@ impl Bound {
 /// Why there is no bound.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Why {
-    /// Without a goal the least is to forward nothing.
+    /// The scenario has no goal. Without one the least power is that of forwarding nothing.
     #[error("the scenario has no goal")]
     NoGoal,
-    /// Arrivals follow answers.
+    /// Arrivals depend on answers.
     #[error("the traffic waits for answers, so its arrivals depend on the mode")]
     Closed,
     /// Threads share queues.
     #[error("threads share a queue (metronome), and which of them serves a packet is open")]
     Shared,
-    /// The worker is a guest.
+    /// The worker runs in a guest.
     #[error("the worker runs in a virtual machine, whose exits the bound does not count")]
     Guest,
-    /// Another task has the core when the worker rests.
+    /// Another task uses the core while the worker rests.
     #[error("a background task keeps the core awake")]
     Background,
-    /// More packets are late than may be, whatever is done.
+    /// More packets are late than the goal allows, whatever the worker does.
     #[error(
         "no mode can hold the goal: {late} packets are later even if they are served as they come, and {allowed} may be"
     )]
     Impossible {
-        /// Those that nobody can serve in time.
+        /// Number of packets that cannot be served in time.
         late: u64,
-        /// Those that may be late.
+        /// Number of packets that may be late.
         allowed: u64,
     },
-    /// No world could be so.
+    /// The scenario describes an impossible world.
     #[error(transparent)]
     Model(#[from] ModelError),
 }
 
-/// The least power with which the scenario's goal can be held, on the arrivals of its run with this seed; the
-/// scenario's own, if none is given. How the scenario waits and which frequency it asks for changes nothing.
+/// The least power with which the scenario's goal can be met, for the arrivals of its run with this seed. `None` uses
+/// the scenario's own seed. The scenario's wait and frequency policies have no influence.
 pub fn least_power(scenario: &Scenario, seed: Option<u64>) -> Result<Bound, Why> {
     let goal = scenario.goal.ok_or(Why::NoGoal)?.latency;
     match &scenario.worker {
@@ -147,7 +147,7 @@ pub fn least_power(scenario: &Scenario, seed: Option<u64>) -> Result<Bound, Why>
     Ok(Bound { goal, power, packets: arrivals.packets, may_be_late, by })
 }
 
-/// So many parts per million of `packets`, rounded down.
+/// `ppm` parts per million of `packets`, rounded down.
 fn share(packets: u64, ppm: u32) -> u64 {
     (u128::from(packets) * u128::from(ppm) / 1_000_000) as u64
 }
