@@ -154,12 +154,12 @@ impl Cause {
                 ("idle-poll", "Idle CPUs spin instead of sleeping", "Keep only the application's CPUs awake")
             }
             Self::CoreFrequency => {
-                ("core-frequency", "The core frequency follows the load", "Hold the core frequency up")
+                ("core-frequency", "The core frequency follows the load", "Keep the core frequency high")
             }
             Self::UncoreFrequency => (
                 "uncore-frequency",
                 "The uncore frequency follows the load",
-                "Hold the uncore at its highest frequency",
+                "Keep the uncore at its highest frequency",
             ),
             Self::PowerLimits => {
                 ("power-limits", "Heat or a power limit slows the CPUs down", "Find out what throttles the CPUs")
@@ -172,7 +172,7 @@ impl Cause {
                 "CPUs, memory and NIC of the application are far apart",
                 "Place CPUs, memory and NIC together",
             ),
-            Self::Housekeeping => ("housekeeping", "Housekeeping lacks CPUs", "Leave enough CPUs to housekeeping"),
+            Self::Housekeeping => ("housekeeping", "Housekeeping lacks CPUs", "Leave enough CPUs for housekeeping"),
             Self::SchedulerIsolation => (
                 "scheduler-isolation",
                 "Other threads may run on the application's CPUs",
@@ -184,7 +184,7 @@ impl Cause {
                 "Move device interrupts to the housekeeping CPUs",
             ),
             Self::TimerTick => ("timer-tick", "The timer tick disturbs the application", "Reduce the timer tick"),
-            Self::Rcu => ("rcu", "RCU works on the application's CPUs", "Move RCU callbacks to the housekeeping CPUs"),
+            Self::Rcu => ("rcu", "RCU callbacks run on the application's CPUs", "Move RCU callbacks to the housekeeping CPUs"),
             Self::KernelWork => (
                 "kernel-work",
                 "Kernel threads and work run on the application's CPUs",
@@ -197,7 +197,7 @@ impl Cause {
             ),
             Self::MachineChecks => (
                 "machine-checks",
-                "Machine checks are not handled as they should be",
+                "Machine checks are not handled correctly",
                 "Handle machine checks, and ignore only corrected errors",
             ),
             Self::Priorities => (
@@ -219,7 +219,7 @@ impl Cause {
             }
             Self::CommandLine => (
                 "command-line",
-                "The kernel command line says other things than it seems to",
+                "The kernel command line does not do what it seems to say",
                 "Clean up the kernel command line",
             ),
             Self::Iommu => (
@@ -242,14 +242,14 @@ impl Cause {
             Self::MemoryHardware => {
                 ("memory-hardware", "Memory modules run below their speed, or have errors", "Check the memory modules")
             }
-            Self::Clock => ("clock", "The clock is not a reliable TSC", "Make the TSC a reliable clock"),
+            Self::Clock => ("clock", "The clock source is not a reliable TSC", "Use a reliable TSC as the clock source"),
             Self::TimeSync => {
-                ("time-synchronisation", "Time synchronisation is not in one hand", "Let one service set the clock")
+                ("time-synchronisation", "Several services, or none, set the clock", "Let one service set the clock")
             }
             Self::Firmware => (
                 "firmware",
-                "Firmware interrupts the CPUs, or is out of date",
-                "Ask the firmware's maker for settings against interruptions",
+                "The firmware interrupts the CPUs, or is out of date",
+                "Ask the firmware's vendor for settings that avoid the interruptions",
             ),
             Self::LinkPower => ("link-power", "Links or devices sleep between packets", "Keep links and devices awake"),
             Self::PcieBandwidth => (
@@ -259,21 +259,21 @@ impl Cause {
             ),
             Self::NicDriver => (
                 "nic-driver",
-                "The NIC's driver or firmware is not as it should be",
-                "Bring the NIC's driver and firmware in order",
+                "The NIC's driver or firmware has a problem",
+                "Fix the NIC's driver and firmware",
             ),
             Self::Wire => ("wire", "The wire delays or loses frames", "Check the wire"),
             Self::Moderation => {
-                ("interrupt-moderation", "Interrupt moderation holds packets back", "Shorten interrupt moderation")
+                ("interrupt-moderation", "Interrupt moderation delays packets", "Shorten interrupt moderation")
             }
-            Self::Rings => ("rings", "Rings overflow, or hold packets too long", "Fit the rings to the rate"),
+            Self::Rings => ("rings", "Rings overflow, or hold packets too long", "Match the rings to the packet rate"),
             Self::Queues => (
                 "queues",
-                "Queues and their interrupts are spread badly over CPUs",
+                "Queues and their interrupts are badly distributed over CPUs",
                 "Give each busy queue a CPU of its own",
             ),
             Self::Offloads => ("offloads", "Offloads merge or delay frames", "Switch off offloads that delay frames"),
-            Self::Pause => ("pause-frames", "Pause frames stop the wire", "Switch off pause frames"),
+            Self::Pause => ("pause-frames", "Pause frames stop the link", "Switch off pause frames"),
             Self::NetworkStack => (
                 "network-stack",
                 "The kernel's network stack drops or delays packets",
@@ -286,12 +286,12 @@ impl Cause {
                 ("cache", "Neighbours evict the application's cache lines", "Allocate cache ways to the application")
             }
             Self::HostOfGuests => {
-                ("host-of-guests", "KVM takes guests out more often than needed", "Spare the guests needless exits")
+                ("host-of-guests", "KVM makes guests exit more often than needed", "Avoid needless exits of the guests")
             }
             Self::Hypervisor => (
                 "hypervisor",
                 "The hypervisor takes time away from this guest",
-                "Ask whoever runs the hypervisor for dedicated CPUs",
+                "Ask the hypervisor's operator for dedicated CPUs",
             ),
             Self::Services => {
                 ("services", "Services run that this host does not need", "Stop services that this host does not need")
@@ -301,8 +301,8 @@ impl Cause {
             }
             Self::Obsolete => (
                 "obsolete-settings",
-                "Settings are made that no longer do anything",
-                "Remove settings that no longer do anything",
+                "Some settings no longer have any effect",
+                "Remove settings that no longer have any effect",
             ),
             Self::Budget => (
                 "latency-budget",

@@ -94,7 +94,7 @@ pub fn audit_with(facts: &Facts, intent: &Intent, selection: &Selection) -> Repo
 pub(crate) fn judge(rule: &Rule, facts: &Facts, context: &Context) -> Vec<Judgement> {
     match rule.applies.check(facts, context).and_then(|()| (rule.judge)(facts, context)) {
         Ok(judgements) if judgements.is_empty() => {
-            vec![Judgement::skipped(Skip::not_applicable("the host has nothing of the kind"))]
+            vec![Judgement::skipped(Skip::not_applicable("the host has none of these"))]
         }
         Ok(judgements) => judgements,
         Err(skip) => vec![Judgement::skipped(skip)],

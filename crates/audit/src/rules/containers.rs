@@ -22,14 +22,14 @@ const KUBELET: &[Rule] = &[
         id: "k8s.cpu-manager",
         cause: Cause::SchedulerIsolation,
         group: Group::Containers,
-        title: "The kubelet gives guaranteed pods CPUs of their own",
+        title: "The kubelet gives guaranteed pods their own CPUs",
         applies: Applies::LINUX,
         judge: cpu_manager,
-        why: "With the policy none all pods share all CPUs by weights and quotas. With static a guaranteed pod that asks for whole \
-              CPUs gets them for itself. A state file of another policy or of other reserved CPUs keeps the kubelet from starting \
-              or is what is really in force.",
+        why: "With the policy none, all pods share all CPUs by weights and quotas. With static, a guaranteed pod that \
+         asks for whole CPUs gets them exclusively. A state file of another policy or of other reserved CPUs stops \
+         the kubelet from starting, or is what is really in force.",
         magnitude: Magnitude {
-            text: "a time slice of other pods, up to 3 ms, and the quota's stop, up to 100 ms",
+            text: "a time slice of other pods, up to 3 ms, and a stop by the quota, up to 100 ms",
             effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice; Documentation/scheduler/sched-bwc.rst",
         },
@@ -45,13 +45,13 @@ const KUBELET: &[Rule] = &[
         id: "k8s.topology-manager",
         cause: Cause::Placement,
         group: Group::Containers,
-        title: "A pod's CPUs, memory and devices are of one node",
+        title: "A pod's CPUs, memory and devices are on one node",
         applies: Applies::LINUX,
         judge: topology_manager,
-        why: "Without the topology manager the CPU manager, the device plugins and the memory manager choose each for itself: the \
-              network function can be on one socket, its CPUs and huge pages on another.",
+        why: "Without the topology manager, the CPU manager, the device plugins and the memory manager choose \
+         independently. The NIC's virtual function can be on one socket, and the CPUs and huge pages on another.",
         magnitude: Magnitude {
-            text: "60 to 100 ns more for each line of another node, some lines a packet",
+            text: "60 to 100 ns more per cache line on another node, with some lines per packet",
             effect: crate::Effect::Slower,
             source: "OpenShift node tuning operator asks for it; the size is general knowledge",
         },
@@ -71,9 +71,9 @@ const PODS: &[Rule] = &[
         title: "No quota stops pods with CPUs of their own",
         applies: Applies::LINUX,
         judge: quotas,
-        why: "A limit of CPUs becomes a CFS quota, also for a pod with CPUs of its own: as soon as it uses a little more than the \
-              limit, by threads of the runtime in its group for one, all of it stops until the period ends. The annotation \
-              cpu-quota.crio.io: disable, with its runtime class, takes the quota away.",
+        why: "A CPU limit becomes a CFS quota, even for a pod with its own CPUs. As soon as the pod uses a little more \
+         than the limit, for example through threads of the runtime in its group, the whole pod stops until the \
+         period ends. The annotation cpu-quota.crio.io: disable, with its runtime class, removes the quota.",
         magnitude: Magnitude {
             text: "the rest of the period: up to 100 ms with the default period, less the quota",
             effect: crate::Effect::Late(Nanos::from_millis(100)),
@@ -93,9 +93,9 @@ const PODS: &[Rule] = &[
         title: "The scheduler leaves CPUs of guaranteed pods alone",
         applies: Applies::LINUX,
         judge: balancing,
-        why: "CPUs that the kubelet gives to one pod are kept from other pods only. Services of the system and threads of the kernel \
-              are still put there, unless isolcpus=, a cpuset partition or cpu-load-balancing.crio.io: disable takes the CPUs out \
-              of the scheduler's domains.",
+        why: "The kubelet keeps only other pods off a pod's CPUs. The scheduler still moves system services and kernel \
+         threads there, unless isolcpus=, a cpuset partition or cpu-load-balancing.crio.io: disable removes the \
+         CPUs from the scheduler's domains.",
         magnitude: Magnitude {
             text: "a time slice of others, up to 3 ms",
             effect: crate::Effect::Late(Nanos::from_millis(3)),
@@ -104,7 +104,7 @@ const PODS: &[Rule] = &[
         fix: Fix::boot(
             "annotation of the pod: cpu-load-balancing.crio.io: \"disable\", and the RuntimeClass of the performance profile",
         ),
-        cost: "Threads of the pod must be placed one by one.",
+        cost: "Each thread of the pod must be pinned explicitly.",
         references: &[NTO, CRIO],
         conflicts: &[],
     },
@@ -115,17 +115,17 @@ const PODS: &[Rule] = &[
         title: "No device interrupt goes to CPUs of guaranteed pods",
         applies: Applies::LINUX,
         judge: interrupts,
-        why: "Interrupts are not what the kubelet manages. irq-load-balancing.crio.io: disable takes a pod's CPUs out of all \
-              interrupt masks and bans them for irqbalance while the pod runs.",
+        why: "The kubelet does not manage interrupts. irq-load-balancing.crio.io: disable removes a pod's CPUs from all \
+         interrupt masks and bans them for irqbalance while the pod runs.",
         magnitude: Magnitude {
-            text: "a few us for each interrupt, and what its softirqs do after it",
+            text: "a few us per interrupt, plus its softirqs",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Intel P-state guide (637284-001US, 2021), appendix A; the microseconds are general knowledge",
         },
         fix: Fix::boot(
             "annotation of the pod: irq-load-balancing.crio.io: \"disable\"; kubelet and CRI-O with that runtime class",
         ),
-        cost: "The other CPUs carry the interrupts.",
+        cost: "The other CPUs handle the interrupts.",
         references: &[NTO, CRIO],
         conflicts: &[],
     },
@@ -133,11 +133,11 @@ const PODS: &[Rule] = &[
         id: "k8s.exclusive-vs-iso",
         cause: Cause::SchedulerIsolation,
         group: Group::Containers,
-        title: "CPUs of guaranteed pods are isolated ones, of one node",
+        title: "CPUs of guaranteed pods are isolated and on one node",
         applies: Applies::LINUX.isolated(),
         judge: aligned,
-        why: "The kubelet gives out all CPUs that are not reserved, isolated or not, and without the topology manager of any node. A \
-              pod on a CPU that is not isolated has all of its noise.",
+        why: "The kubelet assigns any CPU that is not reserved, whether it is isolated or not; without the topology \
+         manager, from any node. A pod on a CPU that is not isolated suffers all the disturbances there.",
         magnitude: Magnitude {
             text: "a time slice of others, up to 3 ms; 60 to 100 ns for each line of another node",
             effect: crate::Effect::Late(Nanos::from_millis(3)),

@@ -24,15 +24,15 @@ const INTERRUPTS: &[Rule] = &[
         id: "smi.count",
         cause: Cause::Firmware,
         group: Group::Firmware,
-        title: "No system management interrupt happened while it was looked",
+        title: "No system management interrupt happened during the observation",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
         judge: smis,
-        why: "The firmware stops all CPUs, unseen by the kernel, to emulate devices, to look after memory or to manage power.",
+        why: "The firmware stops all CPUs, unseen by the kernel, to emulate devices, check memory or manage power.",
         magnitude: SMI,
         fix: Fix::boot(
             "firmware settings: USB legacy support, power monitoring, memory pre-failure notification and TCO watchdog disabled",
         ),
-        cost: "Keyboards in the boot menu, and early warnings of the firmware.",
+        cost: "USB keyboards may not work in the boot menu, and early warnings of the firmware are lost.",
         references: &[
             "Intel SDM volume 4, MSR_SMI_COUNT",
             "Linux Documentation/trace/hwlat_detector.rst",
@@ -47,10 +47,11 @@ const INTERRUPTS: &[Rule] = &[
         title: "Nothing asks the firmware for updates in the background",
         applies: Applies::LINUX.on_hardware(),
         judge: fwupd,
-        why: "fwupd reads firmware variables and devices by timer; on some hosts each of these reads is a system management interrupt.",
+        why: "fwupd periodically reads firmware variables and devices. On some hosts each of these reads causes a system \
+         management interrupt.",
         magnitude: SMI,
         fix: Fix::both("systemctl stop fwupd fwupd-refresh.timer", "systemctl mask fwupd fwupd-refresh.timer"),
-        cost: "Updates of firmware must be looked for by hand.",
+        cost: "Someone must check for firmware updates by hand.",
         references: &["OpenShift cluster-node-tuning-operator, performance profile"],
         conflicts: &[],
     },
@@ -58,13 +59,14 @@ const INTERRUPTS: &[Rule] = &[
         id: "smi.hwlat",
         cause: Cause::Firmware,
         group: Group::Firmware,
-        title: "The detector of hardware latency saw none",
+        title: "The hardware latency detector found nothing",
         applies: Applies::LINUX.on_hardware(),
         judge: hwlat,
-        why: "The tracer hwlat spins with interrupts off and looks for gaps in time: what it sees, no setting of the kernel can explain.",
+        why: "The tracer hwlat spins with interrupts off and looks for gaps in time. No kernel setting can explain the \
+         gaps that it finds.",
         magnitude: SMI,
         fix: Fix::look("rtla hwnoise -c {housekeeping} -d 60s # how often and how long; then smi.count"),
-        cost: "It takes one CPU half of the time while it looks.",
+        cost: "While it runs, it uses half of one CPU's time.",
         references: &["Linux Documentation/trace/hwlat_detector.rst", HARDWARE],
         conflicts: &[],
     },
@@ -79,7 +81,8 @@ const STATE: &[Rule] = &[
         title: "All CPUs run the same microcode",
         applies: Applies::LINUX.on_hardware(),
         judge: microcode,
-        why: "CPUs of different revisions differ in mitigations and in timing; the kernel trusts that they do not.",
+        why: "CPUs with different microcode revisions differ in mitigations and in timing. The kernel assumes that all \
+         CPUs are alike.",
         magnitude: Magnitude {
             text: "by revision: some mitigations change the cost of each system call by hundreds of nanoseconds",
             effect: crate::Effect::Unsized,
@@ -97,9 +100,9 @@ const STATE: &[Rule] = &[
         title: "The firmware is not years old",
         applies: Applies::LINUX.on_hardware(),
         judge: date,
-        why: "Vendors mend system management interrupts, tables of idle states and memory training in updates.",
+        why: "Vendors fix system management interrupts, idle-state tables and memory training in updates.",
         magnitude: Magnitude {
-            text: "not known beforehand: as much as what the updates mend",
+            text: "not known in advance: it depends on what the updates fix",
             effect: crate::Effect::Unsized,
             source: "the references give no size",
         },
@@ -112,13 +115,13 @@ const STATE: &[Rule] = &[
         id: "fw.memory-scrub",
         cause: Cause::MemoryHardware,
         group: Group::Firmware,
-        title: "Memory is not scrubbed by patrol",
+        title: "Patrol scrubbing of memory is off",
         applies: Applies::LINUX.on_hardware(),
         judge: scrub,
-        why: "A patrol scrub reads all memory in the background to find errors early, and takes bandwidth and turns of the banks. Where the firmware does it \
-              in software, it stops CPUs.",
+        why: "A patrol scrub reads all memory in the background to find errors early. It uses bandwidth and occupies \
+         memory banks. Where the firmware does it in software, it stops CPUs.",
         magnitude: Magnitude {
-            text: "some tens of nanoseconds for an access that meets it; much more where the firmware does it",
+            text: "some tens of nanoseconds for an access that collides with it; much more where the firmware does it",
             effect: crate::Effect::Slower,
             source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
         },
@@ -134,8 +137,8 @@ const STATE: &[Rule] = &[
         title: "Memory has no corrected errors",
         applies: Applies::LINUX.on_hardware(),
         judge: corrected,
-        why: "Each corrected error costs an interrupt, or a system management interrupt where the firmware looks first. A module that fails brings storms of \
-              them.",
+        why: "Each corrected error costs an interrupt; where the firmware handles errors first, it is a system \
+         management interrupt. A failing module causes storms of them.",
         magnitude: SMI,
         fix: Fix::boot("replace the module that is named")
             .after("grep . /sys/devices/system/edac/mc/mc*/dimm*/dimm_ce_count"),
@@ -147,16 +150,16 @@ const STATE: &[Rule] = &[
         id: "fw.thermal-events",
         cause: Cause::PowerLimits,
         group: Group::Firmware,
-        title: "The kernel's messages hold no event of heat",
+        title: "The kernel log contains no overheating event",
         applies: Applies::LINUX.on_hardware(),
         judge: heat,
-        why: "A message of a temperature above threshold is the trace of a CPU that was slowed down.",
+        why: "A message about a temperature above threshold shows that a CPU was slowed down.",
         magnitude: Magnitude {
-            text: "milliseconds at a fraction of the speed for each event",
+            text: "milliseconds at a fraction of the speed per event",
             effect: crate::Effect::Slower,
             source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
         },
-        fix: Fix::boot("mend fans and air flow").after("ipmitool sdr type Temperature; ipmitool sel list"),
+        fix: Fix::boot("fix fans and air flow").after("ipmitool sdr type Temperature; ipmitool sel list"),
         cost: "Better cooling, or a lower frequency.",
         references: &[HARDWARE, "Linux drivers/thermal/intel/therm_throt.c, the message's text"],
         conflicts: &[],
@@ -165,13 +168,13 @@ const STATE: &[Rule] = &[
         id: "fw.bugs",
         cause: Cause::Firmware,
         group: Group::Firmware,
-        title: "The kernel complains of no firmware bug",
+        title: "The kernel reports no firmware bug",
         applies: Applies::LINUX.on_hardware(),
         judge: bugs,
-        why: "What the firmware tells the kernel of clocks, idle states, interrupts and nodes is believed unless it is obviously wrong; what is obviously \
-              wrong hints at the rest.",
+        why: "The kernel believes what the firmware says about clocks, idle states, interrupts and nodes, unless it is \
+         obviously wrong. If some of it is obviously wrong, the rest is doubtful.",
         magnitude: Magnitude {
-            text: "by bug: from nothing to another clock source (1 us a time stamp)",
+            text: "depends on the bug: from nothing to another clock source (1 us per timestamp)",
             effect: crate::Effect::Unsized,
             source: "Linux include/linux/printk.h, FW_BUG; no size can be given",
         },
@@ -186,13 +189,13 @@ fn smis(facts: &Facts, _: &Context) -> Judged {
     let interval = known(&facts.interval)?;
     let counts = &interval.change.smis;
     let most = known(counts)?.values().max().copied();
-    let most = most.ok_or_else(|| Skip::unknown("MSR 0x34: it was read of no CPU"))?;
+    let most = most.ok_or_else(|| Skip::unknown("MSR 0x34 was read on no CPU"))?;
     let length = interval.length;
     let judgement = match most {
         0 => Judgement::pass(Subject::Host, format!("none during {length}")),
         n => Judgement::fail(Subject::Host, format!("{n} during {length}")),
     };
-    judgement.see_as(format!("{most} during {length}, on the CPU with most"), counts.source()).alone()
+    judgement.see_as(format!("{most} during {length}, on the CPU with the most"), counts.source()).alone()
 }
 
 fn fwupd(facts: &Facts, _: &Context) -> Judged {
@@ -205,12 +208,12 @@ fn fwupd(facts: &Facts, _: &Context) -> Judged {
     if found.is_empty() {
         known(running)?;
         known(enabled)?;
-        return Judgement::pass(Subject::Host, "fwupd neither runs nor is planned")
+        return Judgement::pass(Subject::Host, "fwupd neither runs nor is scheduled")
             .see_as("no fwupd", running.source())
             .alone();
     }
     let names: Vec<&str> = found.iter().map(|(unit, _)| *unit).collect();
-    let judgement = Judgement::warn(Subject::Host, format!("{} looks for firmware", names.join(" and ")));
+    let judgement = Judgement::warn(Subject::Host, format!("{} checks for firmware updates", names.join(" and ")));
     found.iter().fold(judgement, |judgement, (unit, source)| judgement.see_as(*unit, source)).alone()
 }
 
@@ -221,9 +224,9 @@ fn hwlat(facts: &Facts, _: &Context) -> Judged {
     let judgement = match (count, tracing) {
         (0, false) => return Err(Skip::unknown("the detector hwlat has not run; try: rtla hwnoise -d 60s")),
         (0, true) => {
-            Judgement::pass(Subject::Host, "the detector runs, and has reported nothing").see(&facts.kernel.tracer)
+            Judgement::pass(Subject::Host, "the detector runs and has reported nothing").see(&facts.kernel.tracer)
         }
-        (n, _) => Judgement::warn(Subject::Host, format!("{n} messages of the detector")),
+        (n, _) => Judgement::warn(Subject::Host, format!("the detector has reported {n} gaps")),
     };
     found.into_iter().fold(judgement, |judgement, text| judgement.see_as(text, source)).alone()
 }
@@ -270,8 +273,8 @@ fn date(facts: &Facts, _: &Context) -> Judged {
         built.ok_or_else(|| Skip::unknown(format!("{}: the kernel's build names no year", build.source())))?;
     let age = built.saturating_sub(year);
     let judgement = match age {
-        0..OLD_YEARS => Judgement::pass(Subject::Host, format!("the firmware is of {year}, the kernel of {built}")),
-        age => Judgement::warn(Subject::Host, format!("the firmware is of {year}, {age} years older than the kernel")),
+        0..OLD_YEARS => Judgement::pass(Subject::Host, format!("the firmware is from {year}, the kernel from {built}")),
+        age => Judgement::warn(Subject::Host, format!("the firmware is from {year}, {age} years older than the kernel")),
     };
     judgement.see(fact).see(&facts.dmi.bios_version).see(build).alone()
 }
@@ -281,10 +284,10 @@ fn scrub(facts: &Facts, _: &Context) -> Judged {
     let fastest = known(rates)?.iter().max().copied();
     // A controller without the file, or that answers with an error, says nothing of scrubbing by firmware.
     let fastest =
-        fastest.ok_or_else(|| Skip::unknown(format!("{}: no controller tells its scrub rate", rates.source())))?;
+        fastest.ok_or_else(|| Skip::unknown(format!("{}: no controller reports its scrub rate", rates.source())))?;
     let judgement = match fastest {
         0 => Judgement::pass(Subject::Host, "no controller scrubs"),
-        rate => Judgement::warn(Subject::Host, format!("controllers scrub up to {rate} bytes a second")),
+        rate => Judgement::warn(Subject::Host, format!("controllers scrub up to {rate} bytes per second")),
     };
     judgement.see_as(format!("{fastest} bytes a second"), rates.source()).alone()
 }
@@ -311,8 +314,8 @@ fn no_message(facts: &Facts, words: &[&str], what: &str) -> Judged {
     let (found, count) = messages(facts, words)?;
     let source = facts.kernel.messages.source();
     let judgement = match count {
-        0 => Judgement::pass(Subject::Host, format!("no {what} in the messages")).see_as("no such message", source),
-        n => Judgement::warn(Subject::Host, format!("{n} messages of {what}")),
+        0 => Judgement::pass(Subject::Host, format!("no {what} in the kernel log")).see_as("no such message", source),
+        n => Judgement::warn(Subject::Host, format!("{n} messages about {what}")),
     };
     found.into_iter().fold(judgement, |judgement, text| judgement.see_as(text, source)).alone()
 }

@@ -11,7 +11,7 @@ use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, R
 const X86: &[Vendor] = &[Vendor::Intel, Vendor::Amd, Vendor::Hygon];
 
 const READING: Magnitude = Magnitude {
-    text: "about 1 us a reading with hpet or acpi_pm, about 20 ns with the TSC",
+    text: "about 1 us per reading with hpet or acpi_pm, about 20 ns with the TSC",
     effect: crate::Effect::Slower,
     source: "general knowledge; the order of magnitude follows from an uncached device read",
 };

@@ -133,7 +133,7 @@ impl Side {
     fn mend(&self, judgement: Judgement, wanted: &CpuSet, all: &CpuSet) -> Judgement {
         let others = all.difference(wanted);
         if others.is_empty() {
-            return judgement.for_good("isolate fewer CPUs: at least one of each node must be left to housekeeping");
+            return judgement.for_good("isolate fewer CPUs: leave at least one CPU of each node to housekeeping");
         }
         match self.name {
             "isolcpus" => judgement.for_good("isolcpus=managed_irq,domain,{isolated}"),

@@ -116,7 +116,7 @@ pub const RULES: &[Rule] = &[
         why: "A clock source that the command line selects stays until somebody writes another. hpet and acpi_pm need a device access \
               for each time stamp.",
         magnitude: Magnitude {
-            text: "about 1 us a reading with hpet or acpi_pm, about 20 ns with the TSC",
+            text: "about 1 us per reading with hpet or acpi_pm, about 20 ns with the TSC",
             effect: crate::Effect::Slower,
             source: "general knowledge; the order of magnitude follows from an uncached device read",
         },

@@ -18,7 +18,7 @@ pub const RULES: &[Rule] = &[
         judge: throttles,
         why: "A core or a package that is too hot is slowed down by the hardware, in bursts of milliseconds, until it has cooled.",
         magnitude: Magnitude {
-            text: "milliseconds at a fraction of the speed for each event",
+            text: "milliseconds at a fraction of the speed per event",
             effect: crate::Effect::Slower,
             source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
         },

@@ -27,7 +27,7 @@ pub const RULES: &[Rule] = &[
         why: "The device writes descriptors and packets into memory and cache of its own node. A CPU of another node reads each \
               of those lines over the link between the sockets.",
         magnitude: Magnitude {
-            text: "60 to 100 ns more for each line of another node, some lines a packet",
+            text: "60 to 100 ns more per cache line on another node, with some lines per packet",
             effect: crate::Effect::Slower,
             source: "DPDK Getting Started Guide for Linux, nic_perf_intel_platform, names the mechanism; the size is general knowledge",
         },
