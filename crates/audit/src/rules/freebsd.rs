@@ -22,8 +22,8 @@ const POWER: &[Rule] = &[
         title: "No CPU goes below C1",
         applies: Applies::FREEBSD,
         judge: cx_lowest,
-        why: "An interrupt that finds its CPU in a deeper idle state waits until the CPU has left it. \
-              dev.cpu.0.cx_lowest changes CPU 0 alone; hw.acpi.cpu.cx_lowest is for all.",
+        why: "An interrupt for a CPU in a deeper idle state waits until the CPU has left that state. dev.cpu.0.cx_lowest \
+         changes only CPU 0; hw.acpi.cpu.cx_lowest changes all CPUs.",
         magnitude: Magnitude {
             text: "2 us from C1, 33 us from C3, 133 us from C6 on a Xeon E5 v3",
             effect: crate::Effect::Late(Nanos::from_micros(133)),
@@ -41,10 +41,10 @@ const POWER: &[Rule] = &[
         title: "powerd keeps the clock at its maximum",
         applies: Applies::FREEBSD,
         judge: powerd,
-        why: "powerd lowers the clock when the load is low and raises it again by steps, so that the first packets of \
-              a burst are worked on slowly.",
+        why: "powerd lowers the clock when the load is low and raises it again in steps, so the first packets of a burst \
+         are processed slowly.",
         magnitude: Magnitude {
-            text: "work takes up to the ratio of the frequencies longer, for the 250 ms of a polling interval",
+            text: "work takes longer, by up to the ratio of the frequencies, for a polling interval of 250 ms",
             effect: crate::Effect::Slower,
             source: "FreeBSD manual, powerd(8), option -p",
         },
@@ -63,10 +63,10 @@ const POWER: &[Rule] = &[
         title: "Hardware P-states prefer performance",
         applies: Applies::FREEBSD,
         judge: epp,
-        why: "With hardware-controlled P-states the processor chooses the clock by this preference: 0 is for \
-              performance, 100 for energy.",
+        why: "With hardware-controlled P-states, the processor chooses the clock by this preference: 0 is for \
+         performance, 100 for saving energy.",
         magnitude: Magnitude {
-            text: "the clock rises later and less far the higher the number is",
+            text: "the higher the number, the later and the less the clock rises",
             effect: crate::Effect::Slower,
             source: "FreeBSD manual, hwpstate_intel(4), dev.hwpstate_intel.%d.epp",
         },
@@ -86,11 +86,11 @@ const MODERATION: &[Rule] = &[
         id: "fbsd.rx-itr",
         cause: Cause::Moderation,
         group: Group::FreeBsd,
-        title: "Receive interrupts come at 20,000 a second or more",
+        title: "Receive interrupts may come at 20,000 per second or more",
         applies: Applies::FREEBSD,
         judge: rx_itr,
-        why: "The controller holds an interrupt back until this interval is over. hw.ixl.rx_itr counts 2 us: the \
-              default of 62 is 124 us, 8,000 interrupts a second.",
+        why: "The controller delays an interrupt until this interval is over. hw.ixl.rx_itr is in units of 2 us: the \
+         default of 62 is 124 us, or 8,000 interrupts per second.",
         magnitude: Magnitude {
             text: "116 us flood ping on an XL710 at 8,000 a second, 17 us on a 10G card in the same machines",
             effect: crate::Effect::Late(Nanos::from_micros(124)),
@@ -105,19 +105,19 @@ const MODERATION: &[Rule] = &[
         id: "fbsd.tx-reclaim",
         cause: Cause::Rings,
         group: Group::FreeBsd,
-        title: "Sent buffers come back well before the ring is full",
+        title: "Sent buffers are reclaimed well before the ring is full",
         applies: Applies::FREEBSD,
         judge: tx_reclaim,
-        why: "Sent buffers are taken back at the transmit interrupt. A ring that fills before it comes stops the \
-              sender: 4,000 interrupts a second are one each 250 us, and 1024 slots of 1500 octets last 300 us at \
-              40 Gbit/s, which the thread calls dangerously close.",
+        why: "Sent buffers are reclaimed at the transmit interrupt. If the ring fills before that, the sender stops. At \
+         4,000 interrupts per second there is one every 250 us, and 1024 slots of 1500 bytes last 300 us at 40 \
+         Gbit/s. The thread calls that dangerously close.",
         magnitude: Magnitude {
             text: "the sender stops for the rest of the interval",
             effect: crate::Effect::Late(Nanos::from_micros(244)),
             source: THREAD,
         },
         fix: Fix::boot("loader.conf: hw.ixl.tx_itr=\"10\" # 20 us: well within half of 256 slots, 39 us at 40 Gbit/s"),
-        cost: "More interrupts of transmission.",
+        cost: "More transmit interrupts.",
         references: &[THREAD, IXL],
         conflicts: &[],
     },
@@ -125,17 +125,18 @@ const MODERATION: &[Rule] = &[
         id: "fbsd.tx-latency",
         cause: Cause::Moderation,
         group: Group::FreeBsd,
-        title: "Frames are handed to the controller at once",
+        title: "Frames are passed to the controller at once",
         applies: Applies::FREEBSD,
         judge: tx_latency,
-        why: "iflib gathers frames before it tells the controller; net.iflib.min_tx_latency makes it tell each.",
+        why: "iflib collects frames before it notifies the controller. With net.iflib.min_tx_latency it notifies the \
+         controller for each frame.",
         magnitude: Magnitude {
             text: "a frame waits for the next ones of its batch",
             effect: crate::Effect::Unsized,
             source: "FreeBSD manual, iflib(4), net.iflib.min_tx_latency",
         },
         fix: Fix::both("sysctl net.iflib.min_tx_latency=1", "sysctl.conf: net.iflib.min_tx_latency=1"),
-        cost: "A write to the device for each frame: less throughput of small frames.",
+        cost: "One device write per frame: less throughput with small frames.",
         references: &[IFLIB],
         conflicts: &[],
     },
@@ -146,14 +147,15 @@ const MODERATION: &[Rule] = &[
         title: "Pause frames are off",
         applies: Applies::FREEBSD,
         judge: flow_control,
-        why: "A receiver that is behind stops the sender with pause frames, and with it all other traffic on the link.",
+        why: "A receiver that cannot keep up stops the sender with pause frames, and with it all other traffic on the \
+         link.",
         magnitude: Magnitude {
-            text: "up to 65,535 times 512 bit times a pause frame: 840 us at 40 Gbit/s",
+            text: "up to 65,535 times 512 bit times per pause frame: 840 us at 40 Gbit/s",
             effect: crate::Effect::Late(Nanos::from_micros(840)),
             source: "IEEE 802.3, Annex 31B",
         },
         fix: Fix::both("sysctl dev.ixl.0.fc=0", "sysctl.conf: dev.ixl.0.fc=0"),
-        cost: "A ring that overflows loses frames instead.",
+        cost: "Frames are lost instead when a ring overflows.",
         references: &[IXL],
         conflicts: &[],
     },
@@ -164,14 +166,15 @@ const MODERATION: &[Rule] = &[
         title: "Interrupt storm detection is off where interrupts are many",
         applies: Applies::FREEBSD,
         judge: intr_storm,
-        why: "Above this many interrupts a second from one source in a row the kernel takes it for broken and throttles it.",
+        why: "If one source raises more consecutive interrupts per second than this, the kernel considers it broken and \
+         throttles it.",
         magnitude: Magnitude {
-            text: "a throttled source is served once a clock tick: 1 ms at 1000 Hz",
+            text: "a throttled source is served once per clock tick: 1 ms at 1000 Hz",
             effect: crate::Effect::Late(Nanos::from_millis(1)),
             source: "FreeBSD manual, ixl(4), section on interrupt storms; FreeBSD sys/kern/kern_intr.c",
         },
         fix: Fix::both("sysctl hw.intr_storm_threshold=0", "sysctl.conf: hw.intr_storm_threshold=0"),
-        cost: "A device that really is broken takes a CPU.",
+        cost: "A device that really is broken occupies a CPU.",
         references: &[IXL],
         conflicts: &[],
     },
@@ -182,8 +185,8 @@ const MODERATION: &[Rule] = &[
         title: "Head write-back of the transmit ring",
         applies: Applies::FREEBSD,
         judge: head_writeback,
-        why: "With head write-back the controller writes one number instead of each descriptor when frames are sent. It \
-              saves PCIe writes, and can delay what is seen as sent.",
+        why: "With head write-back the controller writes one number instead of each descriptor when frames are sent. \
+         This saves PCIe writes, but the driver can learn later which frames were sent.",
         magnitude: Magnitude {
             text: "not published; measure both",
             effect: crate::Effect::Unsized,
@@ -205,7 +208,7 @@ const QUEUES: &[Rule] = &[
         title: "A port has 4 to 8 queues",
         applies: Applies::FREEBSD,
         judge: queues,
-        why: "One queue a CPU spreads flows over both sockets and wakes many CPUs for a little work each.",
+        why: "One queue per CPU spreads flows over both sockets and wakes many CPUs for a little work each.",
         magnitude: Magnitude {
             text: "a cache line from the other socket costs about 100 ns, each woken CPU its idle exit",
             effect: crate::Effect::Unsized,
@@ -223,8 +226,8 @@ const QUEUES: &[Rule] = &[
         title: "A full receive ring is drained in time",
         applies: Applies::FREEBSD,
         judge: ring_time,
-        why: "A frame behind a full ring waits until all before it are gone: slots times 1538 octets on the wire, over \
-              the rate. 1024 slots at 40 Gbit/s are 315 us.",
+        why: "A frame in a full ring waits until all frames before it are gone: slots times 1538 bytes on the wire, \
+         divided by the rate. 1024 slots at 40 Gbit/s are 315 us.",
         magnitude: Magnitude {
             text: "about 300 us with 1024 slots at 40 Gbit/s, a quarter of that with 256",
             effect: crate::Effect::Late(Nanos::from_micros(315)),
@@ -239,11 +242,12 @@ const QUEUES: &[Rule] = &[
         id: "fbsd.offloads",
         cause: Cause::Offloads,
         group: Group::FreeBsd,
-        title: "Offloads were tried off, and on again one at a time",
+        title: "Offloads were tested one at a time, starting with all off",
         applies: Applies::FREEBSD,
         judge: offloads,
-        why: "Segmentation and receive offloads gather frames. Drivers had faults in them that cost more than they saved, \
-              so the thread's advice is to switch all off on both sides, measure, and switch them on one at a time.",
+        why: "Segmentation and receive offloads collect frames. Some drivers had bugs in them that cost more than the \
+         offloads saved. So the thread advises to turn all off on both sides, measure, and turn them on one at a \
+         time.",
         magnitude: Magnitude {
             text: "depends on driver and traffic; measure",
             effect: crate::Effect::Unsized,
@@ -253,7 +257,7 @@ const QUEUES: &[Rule] = &[
             "ifconfig ixl0 -tso4 -tso6 -lro -rxcsum -txcsum # on both sides, then one at a time",
             "rc.conf: ifconfig_ixl0=\"... -tso4 -tso6 -lro\"",
         ),
-        cost: "More CPU time a frame for bulk transfers.",
+        cost: "More CPU time per frame in bulk transfers.",
         references: &[THREAD],
         conflicts: &["bulk throughput wants TSO and LRO on"],
     },
@@ -264,8 +268,8 @@ const QUEUES: &[Rule] = &[
         title: "No interrupt thread takes more than half a CPU",
         applies: Applies::FREEBSD,
         judge: irq_load,
-        why: "A queue whose interrupt thread is near a whole CPU is where packets wait. In the thread one queue of the 40G \
-              port was at 51 % for 3.4 Gbit/s, while the 10G port needed 8 % for 9.4 Gbit/s.",
+        why: "Packets wait in a queue whose interrupt thread uses nearly a whole CPU. In the mailing-list thread, one \
+         queue of the 40G port used 51 % for 3.4 Gbit/s, while the 10G port needed 8 % for 9.4 Gbit/s.",
         magnitude: Magnitude {
             text: "waiting grows with 1 / (1 - load): twice the work's time at 50 %",
             effect: crate::Effect::Unsized,
@@ -275,7 +279,7 @@ const QUEUES: &[Rule] = &[
             "cpuset -l 2 -x 293 # the queue's interrupt to a CPU near the card",
             "spread flows: RSS, more queues",
         ),
-        cost: "Other work on those CPUs gets less.",
+        cost: "Other work on those CPUs gets less time.",
         references: &[THREAD],
         conflicts: &[],
     },
@@ -286,8 +290,8 @@ const QUEUES: &[Rule] = &[
         title: "Each queue's interrupt has a CPU of its own",
         applies: Applies::FREEBSD,
         judge: irq_cpuset,
-        why: "A queue's interrupt thread that may run anywhere is moved by the scheduler, away from its caches and onto CPUs that others need; two on one CPU \
-              wait for each other.",
+        why: "If a queue's interrupt thread may run anywhere, the scheduler moves it away from its caches and onto CPUs \
+         that others need. Two such threads on one CPU wait for each other.",
         magnitude: Magnitude {
             text: "a cold cache after each move: some microseconds",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
@@ -297,7 +301,7 @@ const QUEUES: &[Rule] = &[
             "cpuset -l 2 -x 293 # each queue's interrupt to a CPU near the card",
             "the same at the end of the boot (rc.local), or dev.ixl.0.iflib.core_offset",
         ),
-        cost: "The scheduler no longer levels out the load.",
+        cost: "The scheduler no longer balances the load.",
         references: &[THREAD, "FreeBSD manual, cpuset(1)", IFLIB],
         conflicts: &[],
     },
@@ -305,17 +309,17 @@ const QUEUES: &[Rule] = &[
         id: "fbsd.stale-tunables",
         cause: Cause::Obsolete,
         group: Group::FreeBsd,
-        title: "No tunable that the driver no longer knows",
+        title: "No tunable is set that the driver no longer knows",
         applies: Applies::FREEBSD,
         judge: stale_tunables,
-        why: "Drivers moved to iflib in FreeBSD 12, and their own tunables for queues and rings went. The loader does not \
-              complain about a name that nobody reads: the setting looks made and is not.",
+        why: "Drivers moved to iflib in FreeBSD 12 and lost their own tunables for queues and rings. The loader does not \
+         complain about an unknown name: the setting looks effective but is not.",
         magnitude: Magnitude {
             text: "the default is in force instead: 62 x 2 us of moderation, a queue a CPU, 1024 slots",
             effect: crate::Effect::Late(Nanos::from_micros(124)),
             source: IFLIB,
         },
-        fix: Fix::boot("loader.conf: replace each by what is named here"),
+        fix: Fix::boot("loader.conf: replace each tunable as named here"),
         cost: "None.",
         references: &[IXL, IFLIB],
         conflicts: &[],
@@ -394,7 +398,7 @@ fn powerd(facts: &Facts, _: &Context) -> Judged {
     let on = rc.get("powerd_enable").is_some_and(|value| value.eq_ignore_ascii_case("yes"));
     let highest = ["-a max", "-n max"].iter().all(|flag| flags.contains(flag));
     match (on, highest) {
-        (false, _) => Judgement::pass(Subject::Host, "powerd does not run, and lowers no clock"),
+        (false, _) => Judgement::pass(Subject::Host, "powerd does not run, so it does not lower the clock"),
         (true, true) => Judgement::pass(Subject::Host, "powerd holds the clock at its maximum"),
         (true, false) => Judgement::fail(Subject::Host, "powerd lowers the clock when the load is low"),
     }
@@ -431,7 +435,7 @@ fn rx_itr(facts: &Facts, _: &Context) -> Judged {
     let interval = Nanos::from_micros(number(&fact)?.saturating_mul(ITR_UNIT_US));
     let rate = 1_000_000_000_u64.checked_div(interval.as_nanos());
     let found = match rate {
-        Some(rate) => format!("an interrupt each {interval} at most, {rate} a second"),
+        Some(rate) => format!("at most one interrupt every {interval}, {rate} per second"),
         None => "no moderation".into(),
     };
     match interval <= LONGEST_ITR {
@@ -481,7 +485,7 @@ fn tx_reclaim(facts: &Facts, _: &Context) -> Judged {
     let interval = Nanos::from_micros(number(&fact)?.saturating_mul(ITR_UNIT_US));
     let ((slots, source), rate) = (slots(host, "tx")?, gigabits(host)?);
     let ring = lasts(slots, rate);
-    let found = format!("sent buffers come back each {interval}, and {slots} slots last {ring} at {rate} Gbit/s");
+    let found = format!("sent buffers are reclaimed every {interval}, and {slots} slots last {ring} at {rate} Gbit/s");
     match interval <= ring / 2 {
         true => Judgement::pass(Subject::Host, found),
         false => Judgement::fail(Subject::Host, found).takes(interval),
@@ -494,8 +498,8 @@ fn tx_reclaim(facts: &Facts, _: &Context) -> Judged {
 fn tx_latency(facts: &Facts, _: &Context) -> Judged {
     let fact = bsd(facts)?.sysctl("net.iflib.min_tx_latency");
     match number(&fact)? {
-        0 => Judgement::warn(Subject::Host, "frames to be sent are gathered"),
-        _ => Judgement::pass(Subject::Host, "each frame is handed over at once"),
+        0 => Judgement::warn(Subject::Host, "frames to be sent are collected first"),
+        _ => Judgement::pass(Subject::Host, "each frame is passed on at once"),
     }
     .see(&fact)
     .alone()
@@ -536,7 +540,7 @@ fn intr_storm(facts: &Facts, _: &Context) -> Judged {
     let fact = bsd(facts)?.sysctl("hw.intr_storm_threshold");
     match number(&fact)? {
         0 => Judgement::pass(Subject::Host, "storm detection is off"),
-        n => Judgement::warn(Subject::Host, format!("a source is throttled above {n} interrupts a second")),
+        n => Judgement::warn(Subject::Host, format!("a source is throttled above {n} interrupts per second")),
     }
     .see(&fact)
     .alone()
@@ -607,7 +611,7 @@ fn offloads(facts: &Facts, _: &Context) -> Judged {
                 GATHER.into_iter().filter(|name| interface.options.iter().any(|option| option == name)).collect();
             let subject = Subject::Named(interface.name.clone());
             let judgement = match on.is_empty() {
-                true => Judgement::pass(subject, "frames are neither gathered nor split by the card"),
+                true => Judgement::pass(subject, "the card neither merges nor splits frames"),
                 false => {
                     Judgement::disagree(subject, format!("{} is on: good for bulk, suspect for latency", on.join(", ")))
                 }
@@ -687,12 +691,12 @@ fn stale_tunables(facts: &Facts, _: &Context) -> Judged {
         .ok_or_else(|| Skip::unknown(format!("the release {} has no number", host.release)))?;
     let stale: Vec<_> = GONE_IN_12.iter().filter(|(name, _)| major >= 12 && loader.contains_key(*name)).collect();
     if stale.is_empty() {
-        return Judgement::pass(Subject::Host, "no known tunable of the loader is without a reader")
+        return Judgement::pass(Subject::Host, "every known loader tunable that is set has an effect")
             .see(&host.release)
             .alone();
     }
     let names: Vec<&str> = stale.iter().map(|(name, _)| *name).collect();
-    let found = format!("FreeBSD {major} reads {} no longer", names.join(", "));
+    let found = format!("FreeBSD {major} no longer reads {}", names.join(", "));
     let judgement =
         Judgement::fail(Subject::Host, found).see(&host.release).see_as(names.join(", "), host.loader.source());
     stale.iter().fold(judgement, |judgement, (name, instead)| judgement.for_good(format!("{name}: {instead}"))).alone()

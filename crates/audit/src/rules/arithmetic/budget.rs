@@ -13,22 +13,24 @@ pub const RULES: &[Rule] = &[Rule {
     id: "math.latency-budget",
     cause: Cause::Budget,
     group: Group::Arithmetic,
-    title: "The worst case of the settings keeps the goal",
+    title: "The worst case of the settings meets the goal",
     applies: Applies::LINUX,
     judge: budget,
-    why: "A packet's delay is the sum of what it waits for: moderation of the device, deferred interrupts, the idle state, the \
-          change of frequency, the interrupt's thread. Each setting can look small and their sum be above the goal. Queueing, the \
-          work itself, transmission and the way out of a package's sleep come on top, and are not here; nor are the 500 us for which a request for a higher \
-          frequency can wait (GPSS), for the core works meanwhile, only slower.",
+    why: "A packet's delay is a sum: moderation of the device, deferred interrupts, the idle state, the change of \
+     frequency, the interrupt's thread. Each term can be small while the sum exceeds the goal. The sum does not \
+     include queueing, the processing itself, transmission and the exit from a package's idle state. It also \
+     excludes the 500 us for which a request for a higher frequency can wait (GPSS), because the core works \
+     meanwhile, only more slowly.",
     magnitude: Magnitude {
-        text: "host in interrupt mode 105 us mean and 418 us at most before its settings were mended, 14 and 21 after",
+        text: "a host in interrupt mode: 105 us mean and 418 us maximum before its settings were fixed, 14 and 21 us after",
         effect: crate::Effect::Unsized,
         source: "Interrupt-mode DPDK slides (2017)",
     },
     fix: Fix::look(
-        "apus audit --fix found.toml; apus tune plan found.toml # what the other findings change, which shortens the terms",
+        "apus audit --fix found.toml; apus tune plan found.toml # shows the fixes of the other findings, which \
+         shorten the terms",
     ),
-    cost: "Less moderation costs interrupts, shallower idle states cost power.",
+    cost: "Less moderation causes more interrupts; shallower idle states use more power.",
     references: &["Interrupt-mode DPDK slides (2017)", "Intel P-state guide (637284-001US, 2021)"],
     conflicts: &[],
 }];
@@ -39,7 +41,7 @@ const POLLING: &str = "nothing that this rule adds up delays a thread that polls
 const WAITING: &str = "nothing that this rule adds up delays a packet (moderation, deferral, idle state, change of frequency, \
                        interrupt thread; system management interrupts, where they were counted)";
 /// Why no idle state is among the parts of a thread that polls.
-const IDLE: &str = "idle states, for a thread that polls without a pause enters none";
+const IDLE: &str = "idle states, because a thread that polls without a pause enters none";
 
 fn budget(facts: &Facts, context: &Context) -> Judged {
     let Some(goal) = context.goal else {
@@ -80,7 +82,7 @@ fn budget(facts: &Facts, context: &Context) -> Judged {
             }
             // What is left is for queueing, work and transmission.
             false if is_half => {
-                Judgement::warn(subject, format!("{found}; less than half is left for work")).takes(sum)
+                Judgement::warn(subject, format!("{found}; less than half of the goal is left for processing")).takes(sum)
             }
             false => Judgement::pass(subject, found),
         };

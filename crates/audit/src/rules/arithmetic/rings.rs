@@ -24,17 +24,18 @@ pub const RULES: &[Rule] = &[
         title: "The receive ring lasts longer than its reader can be away",
         applies: Applies::LINUX.with_nic(),
         judge: receive,
-        why: "A ring of N slots overflows N x (octets + 20) x 8 / rate after its reader stopped reading. Until it reads again \
-              pass the moderation of the device, the deferral of the kernel, the idle state, the change of frequency and the \
-              scheduling of the interrupt's thread: their sum must be shorter, for the largest frames in any case, and for \
-              the smallest if they come at line rate.",
+        why: "A ring of N slots overflows N x (bytes + 20) x 8 / rate after its reader stopped reading. The reader's \
+         absence is the sum of the device's moderation, the kernel's deferral, the idle state, the change of \
+         frequency and the scheduling of the interrupt's thread. This sum must be shorter than the ring's time: for \
+         the largest frames in any case, and for the smallest if they come at line rate.",
         magnitude: Magnitude {
-            text: "1024 slots last 307 us with 1500 octets at 40 Gbit/s, and 17 us with 64; what comes later is lost",
+            text: "1024 slots last 307 us with frames of 1500 bytes at 40 Gbit/s, and 17 us with frames of 64 bytes; \
+             later frames are lost",
             effect: crate::Effect::Unsized,
             source: "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015); IEEE 802.3 for the octets around a frame",
         },
         fix: Fix::runtime("ethtool -G {nic} rx 4096"),
-        cost: "A longer ring uses more cache and, when it is full, holds packets longer: its time is delay then.",
+        cost: "A longer ring uses more cache and, when it is full, delays packets for longer.",
         references: &[THREAD, ETHTOOL, "Interrupt-mode DPDK slides (2017)"],
         conflicts: &[
             "a short ring keeps delay short: the FreeBSD thread advises 256 slots, the DPDK hns3 guide 1024 to 2048",
@@ -44,19 +45,20 @@ pub const RULES: &[Rule] = &[
         id: "math.tx-reclaim",
         cause: Cause::Rings,
         group: Group::Arithmetic,
-        title: "Sent buffers come back in half the time of the transmit ring",
+        title: "Sent buffers are reclaimed within half the time that the transmit ring lasts",
         applies: Applies::LINUX.with_nic(),
         judge: transmit,
-        why: "Slots of the transmit ring come back at its interrupt, which waits tx-usecs or tx-frames, whichever is first. A \
-              ring that fills before stops the sender: 4,000 interrupts a second are one each 250 us, and 1024 slots of 1500 \
-              octets last 300 us at 40 Gbit/s, which the thread calls dangerously close.",
+        why: "Slots of the transmit ring are reclaimed at its interrupt, which waits for tx-usecs or tx-frames, \
+         whichever comes first. If the ring fills before that, the sender stops. At 4,000 interrupts per second \
+         there is one every 250 us, and 1024 slots of 1500 bytes last 300 us at 40 Gbit/s. The thread calls that \
+         dangerously close.",
         magnitude: Magnitude {
             text: "the sender stops for the rest of the interval",
             effect: crate::Effect::Unsized,
             source: THREAD,
         },
         fix: Fix::runtime("ethtool -C {nic} tx-usecs 50"),
-        cost: "More interrupts of transmission.",
+        cost: "More transmit interrupts.",
         references: &[THREAD, ETHTOOL],
         conflicts: &[],
     },
@@ -64,12 +66,12 @@ pub const RULES: &[Rule] = &[
         id: "math.itr-units",
         cause: Cause::Moderation,
         group: Group::Arithmetic,
-        title: "The interval of moderation is one that the device can hold",
+        title: "The device supports the moderation interval exactly",
         applies: Applies::LINUX.with_nic().driven_by(&["i40e", "iavf", "ice"]),
         judge: units_of_moderation,
-        why: "These controllers count moderation in units of 2 us. An odd number is none that they can hold: ice rounds it down, \
-              i40e and iavf down or up, by their version. 1 us can be no moderation at all, and what was measured at 5 us was \
-              measured at 4 or 6.",
+        why: "These controllers count moderation in units of 2 us, so they cannot store an odd number. ice rounds it \
+         down; i40e and iavf round down or up, depending on the version. A setting of 1 us can mean no moderation \
+         at all, and a measurement at 5 us was really made at 4 or 6.",
         magnitude: Magnitude {
             text: "1 us more or less than was set",
             effect: crate::Effect::Late(Nanos::from_micros(1)),
@@ -84,13 +86,14 @@ pub const RULES: &[Rule] = &[
         id: "math.deferral-ring",
         cause: Cause::Moderation,
         group: Group::Arithmetic,
-        title: "Deferred interrupts come back before the ring is full",
+        title: "Deferred interrupts return before the ring is full",
         applies: Applies::LINUX.with_nic(),
         judge: deferred,
-        why: "With napi_defer_hard_irqs the kernel leaves the interrupt off and polls each gro_flush_timeout. For so long nobody \
-              looks at the ring, and so long a packet can wait.",
+        why: "With napi_defer_hard_irqs the kernel leaves the interrupt off and polls every gro_flush_timeout. For that \
+         long nobody reads the ring, and a packet can wait that long.",
         magnitude: Magnitude {
-            text: "each packet up to gro_flush_timeout; a ring of 512 slots is full after 34 us of the smallest frames at 10 Gbit/s",
+            text: "up to gro_flush_timeout per packet; a ring of 512 slots is full after 34 us of the smallest frames at \
+             10 Gbit/s",
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/networking/napi.rst, \"IRQ mitigation\"; IEEE 802.3 for the octets around a frame",
         },
@@ -106,16 +109,17 @@ pub const RULES: &[Rule] = &[
         title: "A socket's buffer lasts until its thread is awake",
         applies: Applies::LINUX.to(&[Workload::Interrupt]).with_nic(),
         judge: socket_buffer,
-        why: "Datagrams that come while the thread still sleeps are kept up to the receive buffer of the socket, each charged with \
-              its buffer and the kernel's record of it, 2304 octets for a driver that uses half pages. A burst longer than that \
-              is dropped, counted as RcvbufErrors. It concerns sockets that did not ask for more with SO_RCVBUF.",
+        why: "Datagrams that arrive while the thread still sleeps are kept in the socket's receive buffer. Each one is \
+         charged with its buffer and the kernel's record of it: 2304 bytes for a driver that uses half pages. The \
+         rest of a longer burst is dropped and counted as RcvbufErrors. This concerns sockets that did not ask for \
+         more with SO_RCVBUF.",
         magnitude: Magnitude {
-            text: "212,992 octets, the default, hold 92 datagrams: 6 us of the smallest frames at 10 Gbit/s",
+            text: "212,992 bytes, the default, hold 92 datagrams: 6 us of the smallest frames at 10 Gbit/s",
             effect: crate::Effect::Unsized,
             source: "Linux include/linux/skbuff.h, SKB_TRUESIZE; net/core/sock.c, sysctl_rmem_default",
         },
         fix: Fix::runtime("sysctl -w net.core.rmem_default=4194304 net.core.rmem_max=4194304"),
-        cost: "Memory, and delay: what waits in a longer buffer is older.",
+        cost: "More memory, and more delay: datagrams can wait for longer in a longer buffer.",
         references: &["socket(7), SO_RCVBUF", "Linux Documentation/admin-guide/sysctl/net.rst"],
         conflicts: &[],
     },
@@ -161,8 +165,8 @@ fn receive(facts: &Facts, context: &Context) -> Judged {
         let sum = away.sum();
         let subject = Subject::Link(link.name.clone());
         let bounds = format!(
-            "{slots} slots at {} last {long} with frames of {largest} octets and {short} with the smallest; its reader can be \
-             away for {sum}",
+            "{slots} slots at {} last {long} with frames of {largest} bytes and {short} with the smallest; the \
+             reader can be away for {sum}",
             gigabits(rate)
         );
         let judgement = match (sum > long, sum > short) {
@@ -201,17 +205,18 @@ fn transmit(facts: &Facts, context: &Context) -> Judged {
             return Err(Skip::not_applicable("the driver has no transmit ring of a length"));
         };
         if coalesce.adaptive_tx == Some(true) {
-            return Err(Skip::unknown("the interval of transmission is adaptive: its length is not known"));
+            return Err(Skip::unknown("transmit moderation is adaptive, so its interval is not known"));
         }
         let Some(usecs) = coalesce.tx_usecs else {
-            return Err(Skip::not_applicable("the driver has no moderation of transmission"));
+            return Err(Skip::not_applicable("the driver has no transmit moderation"));
         };
         let ring = ring_time(slots.into(), largest, rate);
         let back = reclaim(usecs, coalesce.tx_frames.unwrap_or(0), largest, rate);
         let subject = Subject::Link(link.name.clone());
-        let rate_of = interrupts_a_second(back).map_or("at once".into(), |n| format!("{n} times a second"));
+        let rate_of = interrupts_a_second(back).map_or("at once".into(), |n| format!("{n} times per second"));
         let found = format!(
-            "sent buffers come back after {back} ({rate_of}), and {slots} slots of {largest} octets last {ring} at {}",
+            "sent buffers are reclaimed after {back} ({rate_of}), and {slots} slots of {largest} bytes last {ring} \
+             at {}",
             gigabits(rate)
         );
         let judgement = match back {
@@ -237,7 +242,7 @@ fn units_of_moderation(facts: &Facts, context: &Context) -> Judged {
         let told = |(name, usecs): &(&str, u32)| match multiples(*usecs, UNIT) {
             (same, other) if same == other => {
                 let rate = interrupts_a_second(Nanos::from_micros(same.into()));
-                let rate = rate.map_or("no bound".to_owned(), |rate| format!("{rate} interrupts a second"));
+                let rate = rate.map_or("no bound".to_owned(), |rate| format!("{rate} interrupts per second"));
                 format!("{name} {usecs} us: {rate}")
             }
             (below, above) => format!("{name} {usecs} is {below} or {above} us"),
@@ -272,8 +277,8 @@ fn deferred(facts: &Facts, context: &Context) -> Judged {
         let (long, short) = (ring_time(slots.into(), largest, rate), ring_time(slots.into(), SMALLEST, rate));
         let subject = Subject::Link(link.name.clone());
         let found = format!(
-            "interrupts stay off for up to {timeout}, and {slots} slots last {long} with frames of {largest} octets and {short} \
-             with the smallest"
+            "interrupts stay off for up to {timeout}, and {slots} slots last {long} with frames of {largest} bytes \
+             and {short} with the smallest"
         );
         let late = context.goal.is_some_and(|goal| timeout > goal.latency);
         let judgement = match (timeout > long || late, timeout > short) {
@@ -299,7 +304,8 @@ fn socket_buffer(facts: &Facts, context: &Context) -> Judged {
         let sum = wake.sum();
         let subject = Subject::Link(link.name.clone());
         let found = format!(
-            "{octets} octets hold {datagrams} datagrams: {lasts} of the smallest frames at {}, and a wake-up takes {sum} ({})",
+            "{octets} bytes hold {datagrams} datagrams: {lasts} of the smallest frames at {}, but a wake-up takes \
+             {sum} ({})",
             gigabits(rate),
             wake.text()
         );

@@ -25,10 +25,10 @@ pub const RULES: &[Rule] = &[
         title: "The TSC is invariant",
         applies: Applies::LINUX.made_by(X86),
         judge: flags,
-        why: "A TSC that changes its rate with the frequency, or stops in idle states, is no clock. The kernel then reads another, and full dynamic ticks are \
-              off.",
+        why: "A TSC that changes its rate with the frequency, or stops in idle states, cannot serve as a clock. The \
+         kernel then reads another clock, and full dynamic ticks are off.",
         magnitude: READING,
-        fix: Fix::boot("take hardware with an invariant TSC"),
+        fix: Fix::boot("use hardware with an invariant TSC"),
         cost: "Other hardware.",
         references: &[
             "Intel SDM volume 3, section 18.17, Time-Stamp Counter",
@@ -40,15 +40,15 @@ pub const RULES: &[Rule] = &[
         id: "clk.tsc-unstable",
         cause: Cause::Clock,
         group: Group::Clock,
-        title: "The kernel did not give up the TSC",
+        title: "The kernel still uses the TSC",
         applies: Applies::LINUX.made_by(X86),
         judge: unstable,
-        why: "A TSC that the watchdog found wrong is dropped for good, and all time stamps are read from a device from then on. Often the watchdog was held up, \
-              by the firmware or a hypervisor, and the TSC was right.",
+        why: "If the watchdog finds the TSC wrong, the kernel drops it until the next boot and reads all timestamps from \
+         a device. Often the firmware or a hypervisor delayed the watchdog, and the TSC was right.",
         magnitude: READING,
         fix: Fix::boot("tsc=reliable if the TSC is invariant; else look for system management interrupts")
             .after("dmesg | grep -i tsc"),
-        cost: "A TSC that is really wrong is not noticed.",
+        cost: "A TSC that is really wrong goes unnoticed.",
         references: &[
             "Linux kernel/time/clocksource.c, clocksource_watchdog",
             "Linux Documentation/admin-guide/kernel-parameters.txt, tsc",
@@ -62,10 +62,11 @@ pub const RULES: &[Rule] = &[
         title: "The guest reads the TSC",
         applies: Applies::LINUX.in_guest(),
         judge: guest,
-        why: "kvm-clock scales the TSC by a page that the host writes. When the host updates it all virtual CPUs are interrupted, and full dynamic ticks do not \
-              trust it.",
+        why: "kvm-clock scales the TSC by values in a page that the host writes. Each update by the host interrupts all \
+         virtual CPUs. Full dynamic ticks do not work with kvm-clock, because the kernel does not trust it.",
         magnitude: Magnitude {
-            text: "some ten nanoseconds a reading more than the TSC, and an exit of each virtual CPU for an update every 5 minutes",
+            text: "some ten nanoseconds more per reading than the TSC, and an exit of each virtual CPU for an update \
+             every 5 minutes",
             effect: crate::Effect::Slower,
             source: "Linux arch/x86/kvm/x86.c, KVMCLOCK_SYNC_PERIOD (300 s); the cost of a reading is general knowledge",
         },
@@ -84,19 +85,19 @@ pub const RULES: &[Rule] = &[
         id: "clk.ptp",
         cause: Cause::TimeSync,
         group: Group::Clock,
-        title: "The interface stamps packets in hardware",
+        title: "The interface timestamps packets in hardware",
         applies: Applies::LINUX.with_nic(),
         judge: stamping,
-        why: "One-way delays between two hosts are as good as their clocks. A stamp that the kernel takes contains the delay that is to be measured: moderation, \
-              wake-up and queueing.",
+        why: "One-way delays between two hosts are only as accurate as their clocks. A timestamp by the kernel includes \
+         the very delay to be measured: moderation, wake-up and queueing.",
         magnitude: Magnitude {
-            text: "an error of tens of microseconds with stamps of the kernel, below 1 us with those of hardware",
+            text: "an error of tens of microseconds with kernel timestamps, below 1 us with hardware timestamps",
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/networking/timestamping.rst describes both; the sizes are general knowledge",
         },
         fix: Fix::for_good("keep ptp4l -i {nic} and phc2sys -s {nic} -w running as services")
             .after("ethtool -T {nic} # what the card can stamp"),
-        cost: "An interface with a hardware clock, and a master of time.",
+        cost: "Needs an interface with a hardware clock, and a time master.",
         references: &["Linux Documentation/networking/timestamping.rst", "OpenShift vDU reference configuration, PTP"],
         conflicts: &[],
     },
@@ -104,10 +105,11 @@ pub const RULES: &[Rule] = &[
         id: "clk.ptp-daemon",
         cause: Cause::TimeSync,
         group: Group::Clock,
-        title: "One service alone sets the clock",
+        title: "Only one service sets the clock",
         applies: Applies::LINUX,
         judge: services,
-        why: "Two services that set the same clock pull it back and forth: time stamps jump, and timers fire early or late.",
+        why: "Two services that set the same clock pull it back and forth. Timestamps jump, and timers fire early or \
+         late.",
         magnitude: Magnitude {
             text: "jumps of microseconds to milliseconds in time stamps",
             effect: crate::Effect::Unsized,
@@ -117,7 +119,7 @@ pub const RULES: &[Rule] = &[
             "systemctl stop chronyd systemd-timesyncd # where phc2sys sets the clock",
             "systemctl disable chronyd systemd-timesyncd",
         ),
-        cost: "None if the one that stays has a good source.",
+        cost: "None if the remaining service has a good time source.",
         references: &["chronyd(8)", "phc2sys(8)"],
         conflicts: &[],
     },
@@ -178,7 +180,7 @@ fn guest(facts: &Facts, _: &Context) -> Judged {
         .for_good(INVTSC)
         .for_good("then, in the guest, clocksource=tsc"),
         (other, _) => {
-            Judgement::fail(Subject::Host, format!("the clock source is {other}: each reading leaves the guest"))
+            Judgement::fail(Subject::Host, format!("the clock source is {other}: each reading causes a VM exit"))
                 .takes(Nanos::from_micros(2))
         }
     };
@@ -196,8 +198,8 @@ fn stamping(facts: &Facts, context: &Context) -> Judged {
             Ok(stamping) => {
                 let (rx, tx) = (stamping.hardware_rx, stamping.hardware_tx);
                 let judgement = match (rx, tx) {
-                    (true, true) => Judgement::pass(subject, "its hardware stamps packets in both directions"),
-                    _ => Judgement::warn(subject, "its hardware does not stamp packets in both directions"),
+                    (true, true) => Judgement::pass(subject, "its hardware timestamps packets in both directions"),
+                    _ => Judgement::warn(subject, "its hardware does not timestamp packets in both directions"),
                 };
                 let clock = stamping.phc.map_or("no clock".to_owned(), |n| format!("/dev/ptp{n}"));
                 judgements.push(
@@ -224,7 +226,7 @@ fn services(facts: &Facts, context: &Context) -> Judged {
     let setters: Vec<&str> = setters.map(String::as_str).collect();
     let guest = context.is(Workload::Guest);
     let judgement = match setters.as_slice() {
-        [] if guest => Judgement::pass(Subject::Host, "no known service sets the clock: the hypervisor may"),
+        [] if guest => Judgement::pass(Subject::Host, "no known service sets the clock; the hypervisor may do it"),
         [] => Judgement::pass(Subject::Host, "no known service sets the clock"),
         [one] => Judgement::pass(Subject::Host, format!("{one} sets the clock")),
         many => Judgement::warn(Subject::Host, format!("{} set the clock", many.join(" and "))),

@@ -115,7 +115,7 @@ pub const RULES: &[Rule] = &[
         why: "RCU frees memory in callbacks that run in the softirq of the CPU that queued them. Offloaded, they run in rcuo \
               threads, which can be kept elsewhere; nohz_full= implies the offloading.",
         magnitude: Magnitude {
-            text: "tens of microseconds a batch of callbacks",
+            text: "tens of microseconds per batch of callbacks",
             effect: crate::Effect::Late(Nanos::from_micros(20)),
             source: "Linux Documentation/admin-guide/kernel-per-CPU-kthreads.rst names the mechanism; the size is general knowledge",
         },

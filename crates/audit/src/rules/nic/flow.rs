@@ -45,7 +45,7 @@ pub const RULES: &[Rule] = &[
         fix: Fix::runtime("ethtool -A {nic} autoneg off rx off tx off")
             .after("ethtool -S {nic} # who pauses whom")
             .decided(),
-        cost: "A ring that overflows loses frames instead.",
+        cost: "Frames are lost instead when a ring overflows.",
         references: &["IEEE 802.3, Annex 31B", I40E],
         conflicts: &[],
     },

@@ -74,7 +74,7 @@ pub const RULES: &[Rule] = &[
             source: "Intel SDM volume 3, chapter on VMX support for address translation (4 x 4 + 8 accesses); the time of a fault is general knowledge",
         },
         fix: Fix::boot("libvirt: <memoryBacking><hugepages/><locked/><nosharepages/></memoryBacking>"),
-        cost: "Memory that nothing else can use.",
+        cost: "Nothing else can use this memory.",
         references: &[FLEXRAN],
         conflicts: &[],
     },
