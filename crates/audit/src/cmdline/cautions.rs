@@ -40,14 +40,16 @@ pub(super) const CAUTIONS: &[Caution] = &[
     Caution {
         name: "mce",
         of: |parameter, _| has(parameter, "off"),
-        why: "it switches machine checks off: the kernel handles none, uncorrected memory errors included, and logs no error from the processors' banks",
+        why: "it disables machine checks: the kernel handles none, not even uncorrected memory errors, and logs no error \
+         from the processors' banks",
         instead: Some("mce=ignore_ce"),
         source: "Linux Documentation/arch/x86/x86_64/boot-options.rst, Machine check (newer kernels: kernel-parameters.txt, mce)",
     },
     Caution {
         name: "nomce",
         of: |_, _| true,
-        why: "it switches machine checks off: the kernel handles none, uncorrected memory errors included, and logs no error from the processors' banks",
+        why: "it disables machine checks: the kernel handles none, not even uncorrected memory errors, and logs no error \
+         from the processors' banks",
         instead: Some("mce=ignore_ce"),
         source: "Linux Documentation/arch/x86/x86_64/boot-options.rst, Machine check (newer kernels: kernel-parameters.txt, mce)",
     },

@@ -99,8 +99,8 @@ pub fn suggest(intent: &Context, cpus: &CpuSet) -> Suggestion {
 fn isolation(suggestion: &mut Suggestion, intent: &Context, isolated: &CpuSet, cpus: &CpuSet) {
     suggestion.add(
         format!("isolcpus=managed_irq,domain,{isolated}"),
-        "the scheduler moves no threads onto these CPUs, and interrupts that the kernel manages avoid them; cannot \
-         be undone before the next boot",
+        "the scheduler moves no threads onto these CPUs, and interrupts that the kernel manages avoid them; stays \
+         in force until the next boot",
     );
     let interrupts_only = intent.workloads.value.as_slice() == [Workload::Interrupt];
     if interrupts_only {

@@ -17,9 +17,10 @@ pub const RULES: &[Rule] = &[
         title: "System calls are not audited",
         applies: Applies::LINUX,
         judge: audit,
-        why: "With auditing each system call takes the slow way in and out of the kernel, and a full backlog makes callers wait for the daemon.",
+        why: "With auditing, each system call takes the slow path into and out of the kernel. When the backlog is full, \
+         callers wait for the daemon.",
         magnitude: Magnitude {
-            text: "some hundred nanoseconds a system call; up to a minute where the backlog is full (backlog_wait_time)",
+            text: "some hundred nanoseconds per system call; up to a minute when the backlog is full (backlog_wait_time)",
             effect: crate::Effect::Slower,
             source: "Linux kernel/audit.c, AUDIT_BACKLOG_WAIT_TIME (60 s); the cost of a call is general knowledge",
         },
@@ -32,20 +33,21 @@ pub const RULES: &[Rule] = &[
         id: "cmd.mitigations",
         cause: Cause::Mitigations,
         group: Group::CommandLine,
-        title: "What mitigations of CPU vulnerabilities cost is known and accepted",
+        title: "The cost of mitigations of CPU vulnerabilities is known and accepted",
         applies: Applies::LINUX,
         judge: mitigations,
-        why: "Mitigations act on each way into the kernel, each switch of tasks and each entry into a guest. Whether they may be switched off is \
-              a question of who runs code on this host, not of latency.",
+        why: "Mitigations act on each entry into the kernel, each context switch and each entry into a guest. Whether \
+         they may be disabled depends on who runs code on this host, not on latency.",
         magnitude: Magnitude {
-            text: "about 100 ns to 1 us a system call, interrupt or entry into a guest, by vulnerability and CPU",
+            text: "about 100 ns to 1 us per system call, interrupt or entry into a guest, depending on vulnerability and \
+             CPU",
             effect: crate::Effect::Slower,
             source: "general knowledge; Linux Documentation/admin-guide/hw-vuln names the mechanism of each",
         },
         fix: Fix::boot("mitigations=auto, or mitigations=off on a closed host with one tenant"),
         cost: "With mitigations=off code on this host can read memory that is not its own.",
         references: &["Linux Documentation/admin-guide/hw-vuln/index.rst", "rigtorp.se, Low latency tuning guide"],
-        conflicts: &["Low latency guides ask for mitigations=off, the vulnerabilities' documents for the opposite"],
+        conflicts: &["low-latency guides ask for mitigations=off, the documents about the vulnerabilities for the opposite"],
     },
     Rule {
         id: "cmd.cgroup-disable-memory",
@@ -54,15 +56,15 @@ pub const RULES: &[Rule] = &[
         title: "The memory controller is on where containers need it",
         applies: Applies::LINUX,
         judge: cgroup_memory,
-        why: "cgroup_disable=memory saves the accounting of each page. Containers cannot be limited in memory without the controller, and \
-              Kubernetes does not start.",
+        why: "cgroup_disable=memory saves the accounting of each page. But without the controller, containers have no \
+         memory limits and Kubernetes does not start.",
         magnitude: Magnitude {
-            text: "tens of nanoseconds a page that is charged",
+            text: "tens of nanoseconds per page that is charged",
             effect: crate::Effect::Slower,
             source: "general knowledge; the FlexRAN real-time platform slides (2018) set it without a number",
         },
         fix: Fix::boot("remove cgroup_disable=memory"),
-        cost: "Each page is accounted for.",
+        cost: "The kernel accounts for each page.",
         references: &[FLEXRAN, "Linux Documentation/admin-guide/cgroup-v2.rst, Memory"],
         conflicts: &["FlexRAN real-time platform slides (2018) ask for cgroup_disable=memory"],
     },
@@ -73,14 +75,15 @@ pub const RULES: &[Rule] = &[
         title: "Pressure stall accounting is off on real-time hosts",
         applies: Applies::LINUX.to(&[Workload::Rt]),
         judge: psi,
-        why: "Pressure stall information is brought up to date at each switch of tasks, and its averages by a worker every 2 s.",
+        why: "The kernel updates pressure stall information at each context switch, and a worker updates its averages \
+         every 2 s.",
         magnitude: Magnitude {
-            text: "some ten nanoseconds a switch of tasks",
+            text: "some ten nanoseconds per context switch",
             effect: crate::Effect::Slower,
             source: "Linux kernel/sched/psi.c names the places and the period; the size is general knowledge",
         },
         fix: Fix::boot("psi=0"),
-        cost: "systemd-oomd and others that look at /proc/pressure see nothing.",
+        cost: "systemd-oomd and other readers of /proc/pressure get no data.",
         references: &[
             "Linux Documentation/accounting/psi.rst",
             "Linux Documentation/admin-guide/kernel-parameters.txt, psi",
@@ -94,15 +97,15 @@ pub const RULES: &[Rule] = &[
         title: "The guest takes no asynchronous page faults",
         applies: Applies::LINUX.in_guest(),
         judge: async_faults,
-        why: "KVM tells a guest that a page of its memory is not there, and the guest lets the task wait for an arbitrary time. With memory that the \
-              host locks it never happens; no-kvmapf makes sure.",
+        why: "When a page of guest memory is missing, KVM tells the guest, and the guest lets the task wait for an \
+         arbitrary time. This never happens if the host locks the guest's memory; no-kvmapf makes sure.",
         magnitude: Magnitude {
-            text: "arbitrary delays: as long as the host takes to bring the page in",
+            text: "arbitrary delays: as long as the host takes to load the page",
             effect: crate::Effect::Unsized,
             source: "FlexRAN real-time platform slides (2018), Kernel and Operating System Level Optimization",
         },
         fix: Fix::boot("no-kvmapf"),
-        cost: "A virtual CPU stands still while the host brings a page in.",
+        cost: "A virtual CPU stands still while the host loads a page.",
         references: &[
             "FlexRAN real-time platform slides (2018), Kernel and Operating System Level Optimization",
             PARAMETERS,
@@ -125,7 +128,7 @@ fn audit(facts: &Facts, _: &Context) -> Judged {
         Some(_) => Judgement::warn(subject, "auditing is on from boot"),
         // Without the parameter auditing starts with its daemon.
         None => match running(facts, &["auditd"])?.first() {
-            Some(unit) => Judgement::warn(subject, format!("{unit} runs, and has switched auditing on"))
+            Some(unit) => Judgement::warn(subject, format!("{unit} runs and has enabled auditing"))
                 .see_as(unit.as_str(), facts.services.running.source()),
             None => Judgement::pass(subject, "auditd does not run")
                 .see_as("no auditd.service", facts.services.running.source()),
@@ -142,7 +145,7 @@ fn mitigations(facts: &Facts, _: &Context) -> Judged {
     let judgement = match (off, open) {
         (true, _) => Judgement::disagree(
             Subject::Host,
-            format!("mitigations are off, {open} vulnerabilities are open: fast, and unsafe with other tenants"),
+            format!("mitigations are off, {open} vulnerabilities are open: fast, but unsafe with other tenants"),
         ),
         (false, 0) => {
             Judgement::pass(Subject::Host, format!("{mitigated} vulnerabilities are mitigated, none is open"))
@@ -196,7 +199,7 @@ fn psi(facts: &Facts, _: &Context) -> Judged {
         }
     };
     let judgement = match on {
-        true => Judgement::warn(subject, "pressure stalls are accounted for at each switch of tasks"),
+        true => Judgement::warn(subject, "pressure stalls are accounted for at each context switch"),
         false => Judgement::pass(subject, "pressure stalls are not accounted for"),
     };
     see_parameter(judgement, facts, "psi").alone()
@@ -212,11 +215,11 @@ fn async_faults(facts: &Facts, context: &Context) -> Judged {
     let judgement = match line.has("no-kvmapf") {
         true => Judgement::pass(subject, "asynchronous page faults are off"),
         false if !context.has_intent() => {
-            return Err(Skip::not_applicable("for guests with isolated CPUs, a goal, polling or real-time threads"));
+            return Err(Skip::not_applicable("only for guests with isolated CPUs, a goal, polling or real-time threads"));
         }
         false => Judgement::warn(
             subject,
-            "asynchronous page faults are not switched off: memory that the host does not lock can stall a task",
+            "asynchronous page faults are on: if the host does not lock the memory, a task can stall",
         ),
     };
     see_parameter(judgement, facts, "no-kvmapf").see(hypervisor).alone()

@@ -18,10 +18,10 @@ pub const RULES: &[Rule] = &[
         title: "All settings describe the same isolated CPUs",
         applies: Applies::LINUX.isolated(),
         judge: sets_agree,
-        why: "Isolation is spread over a dozen settings, each with its own list or mask. A CPU that one of them forgets gets \
-              the housekeeping of all others, and nothing says so.",
+        why: "Isolation is spread over a dozen settings, each with its own list or mask. If one of them omits a CPU, \
+         that CPU receives the housekeeping of all others, and no message says so.",
         magnitude: Magnitude {
-            text: "as much as the setting that forgets the CPU: a tick, an interrupt, a time slice",
+            text: "depends on the setting that omits the CPU: a tick, an interrupt, a time slice",
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/cpu-isolation.rst, which asks for all of them together",
         },
@@ -35,18 +35,18 @@ pub const RULES: &[Rule] = &[
         id: "cmd.smt-siblings-split",
         cause: Cause::Siblings,
         group: Group::CommandLine,
-        title: "Both threads of a core are on the same side",
+        title: "Both threads of each core are isolated, or neither is",
         applies: Applies::LINUX.isolated(),
         judge: siblings,
-        why: "The two threads of a core share its execution ports and its first two cache levels. Housekeeping on one of them \
-              slows the application on the other, and its interrupts wake the core from idle states.",
+        why: "The two threads of a core share its execution ports and its first two cache levels. Housekeeping on one \
+         thread slows the application on the other, and its interrupts wake the core from idle states.",
         magnitude: Magnitude {
             text: "up to half of the core's throughput while the sibling is busy",
             effect: crate::Effect::Slower,
             source: "FlexRAN real-time platform slides (2018), Processor Optimizations, Hyper-Threading; the size is general knowledge",
         },
         fix: Fix::boot("isolate both threads of a core or none"),
-        cost: "The application gives up a CPU of each core that is split, or housekeeping does.",
+        cost: "The application or housekeeping loses one CPU of each split core.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
             "DPDK guide, older editions, Getting Started for Linux, How to get best performance with NICs on Intel platforms",
@@ -57,13 +57,14 @@ pub const RULES: &[Rule] = &[
         id: "cmd.hk-per-node",
         cause: Cause::Housekeeping,
         group: Group::CommandLine,
-        title: "CPU 0 and a CPU of each NUMA node are left to housekeeping",
+        title: "CPU 0 and one CPU of each NUMA node are left to housekeeping",
         applies: Applies::LINUX.isolated(),
         judge: per_node,
-        why: "CPU 0 boots the host and keeps the time where it can; some interrupts and kernel work stay with it. On a node without a \
-              housekeeping CPU, timers, RCU and reclaim of that node's memory run across the sockets.",
+        why: "CPU 0 boots the host and normally keeps the time; some interrupts and kernel work stay on it. On a node \
+         without a housekeeping CPU, timers, RCU and the reclaim of that node's memory run on CPUs of another \
+         socket.",
         magnitude: Magnitude {
-            text: "100 to 200 ns more for each access to the other socket; what cannot leave CPU 0 takes microseconds",
+            text: "100 to 200 ns more per access to the other socket; work that cannot leave CPU 0 takes microseconds",
             effect: crate::Effect::Slower,
             source: "Linux Documentation/admin-guide/cpu-isolation.rst; the size of a remote access is general knowledge",
         },
@@ -114,7 +115,7 @@ impl Side {
     fn cost(&self) -> Option<&'static str> {
         match self.name {
             DEFAULT | "irqaffinity" => Some(QUEUES_STAY),
-            WORKQUEUES => Some("Unbound kernel work runs on the housekeeping CPUs alone."),
+            WORKQUEUES => Some("Unbound kernel work runs only on the housekeeping CPUs."),
             _ => None,
         }
     }
@@ -150,7 +151,7 @@ impl Side {
 }
 
 /// Of words whose own rules say what they cost.
-const COST: &str = "What each setting costs on the CPUs that it gains, its own rule says (cmd.isolcpus, cmd.nohz-full, cmd.rcu-nocbs).";
+const COST: &str = "Each setting costs on the added CPUs what its own rule says (cmd.isolcpus, cmd.nohz-full, cmd.rcu-nocbs).";
 const DEFAULT: &str = "default interrupt affinity";
 const WORKQUEUES: &str = "workqueue cpumask";
 
@@ -239,7 +240,7 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
     let source = source.ok_or_else(|| Skip::unknown("the isolated CPUs are not among those that are known"))?;
     // Threads that a hypervisor shows are mostly threads of a core; CPUs that it shows as cores need not be cores.
     if split.is_empty() && facts.virtualisation.guest.value() == Some(&true) {
-        return Err(Skip::not_applicable("this is a guest: whose core a CPU shares, the hypervisor decides"));
+        return Err(Skip::not_applicable("this is a guest: the hypervisor decides which CPUs share a core"));
     }
     let judgement = match split.as_slice() {
         [] => Judgement::pass(isolated, "no core is split between the application and housekeeping")
@@ -255,7 +256,7 @@ fn siblings(facts: &Facts, context: &Context) -> Judged {
                     let idle = if spare { format!(", or keep CPUs {others} idle") } else { String::new() };
                     match cores(facts, split, context) {
                         cores if cores.is_empty() => {
-                            format!("isolate whole cores, and not the boot CPU's: this host has no other{idle}")
+                            format!("isolate whole cores, but not the boot CPU's: this host has no other core{idle}")
                         }
                         cores => format!("isolate whole cores: rerun with --isolated {cores}{idle}"),
                     }
@@ -341,7 +342,7 @@ fn per_node(facts: &Facts, context: &Context) -> Judged {
     if isolated.contains(0) {
         return Judgement::warn(
             0,
-            "CPU 0 is among the application's CPUs, but boots the host, and some kernel work stays on it",
+            "CPU 0 is among the application's CPUs, but it boots the host, and some kernel work stays on it",
         )
         .see_as(format!("isolated {isolated}"), source_of(context))
         .alone();

@@ -16,13 +16,13 @@ pub const RULES: &[Rule] = &[
         id: "cmd.hugepages",
         cause: Cause::HugePages,
         group: Group::CommandLine,
-        title: "Huge pages that the command line reserves are there",
+        title: "The huge pages that the command line reserves exist",
         applies: Applies::LINUX.to(&[Workload::Poll, Workload::KvmHost]),
         judge: hugepages,
-        why: "Pages of 1 GB need contiguous memory, which is there at boot only. Without huge pages each buffer of a packet costs misses in the \
-              TLB; with fewer than asked for the application does not start.",
+        why: "Pages of 1 GB need contiguous memory, which exists only at boot. Without huge pages, each packet buffer \
+         costs TLB misses. With fewer pages than it asks for, the application does not start.",
         magnitude: Magnitude {
-            text: "a page walk of tens of nanoseconds up to some hundred for each buffer that is not in the TLB",
+            text: "a page walk of tens to some hundred nanoseconds per buffer that is not in the TLB",
             effect: crate::Effect::Slower,
             source: "general knowledge of page walks; DPDK asks for 1 GB pages (Getting Started for Linux)",
         },
@@ -43,15 +43,16 @@ pub const RULES: &[Rule] = &[
         title: "The kernel's own devices bypass the IOMMU",
         applies: Applies::LINUX.with_nic().on_hardware(),
         judge: iommu,
-        why: "With translation each packet buffer is mapped before and unmapped after its transfer, and the IOMMU's own cache must be flushed. \
-              In pass-through mode the kernel's drivers use an identity mapping, while vfio-pci still gets its own.",
+        why: "With translation, each packet buffer is mapped before its transfer and unmapped after it, and the IOMMU's \
+         own cache must be flushed. In pass-through mode the kernel's drivers use an identity mapping, while \
+         vfio-pci still gets its own mapping.",
         magnitude: Magnitude {
-            text: "some hundred nanoseconds a packet for the mapping, more for each flush",
+            text: "some hundred nanoseconds per packet for the mapping, more for each flush",
             effect: crate::Effect::Slower,
             source: "Linux Documentation/admin-guide/kernel-parameters.txt, iommu.passthrough, names the mechanism; the size is general knowledge",
         },
         fix: Fix::boot("iommu=pt"),
-        cost: "A device of the kernel's can reach all memory.",
+        cost: "Devices of the kernel's drivers can access all memory.",
         references: &[
             "DPDK guide Getting Started for Linux, Linux Drivers, VFIO",
             "Intel Ethernet 700 Series Linux Performance Tuning Guide (334019)",
@@ -65,8 +66,8 @@ pub const RULES: &[Rule] = &[
         title: "transparent_hugepage= is never or madvise, and still in force",
         applies: Applies::LINUX,
         judge: transparent,
-        why: "With always, page faults may compact memory, and khugepaged moves pages of running applications: each move interrupts all CPUs that \
-              use them.",
+        why: "With always, page faults may compact memory, and khugepaged moves pages of running applications. Each move \
+         interrupts all CPUs that use the pages.",
         magnitude: Magnitude {
             text: "compaction takes milliseconds; each collapsed page flushes TLBs by inter-processor interrupts",
             effect: crate::Effect::Late(Nanos::from_millis(1)),
@@ -76,7 +77,7 @@ pub const RULES: &[Rule] = &[
             "echo never > /sys/kernel/mm/transparent_hugepage/enabled",
             "transparent_hugepage=never",
         ),
-        cost: "Applications without huge pages of their own miss the TLB more.",
+        cost: "Applications without their own huge pages have more TLB misses.",
         references: &["Linux Documentation/admin-guide/mm/transhuge.rst", "tuned profile network-latency"],
         conflicts: &[],
     },
@@ -87,8 +88,8 @@ pub const RULES: &[Rule] = &[
         title: "USB devices are not suspended and resumed",
         applies: Applies::LINUX.to(&[Workload::Rt]).on_hardware(),
         judge: usb,
-        why: "A hub that is suspended and resumed makes work for the kernel and, with legacy support in the firmware, system management \
-              interrupts.",
+        why: "A USB hub that is suspended and resumed causes work in the kernel. With legacy support in the firmware, it \
+         also causes system management interrupts.",
         magnitude: Magnitude {
             text: "tens of milliseconds of work in a worker thread for each resume",
             effect: crate::Effect::Unsized,
@@ -109,9 +110,10 @@ pub const RULES: &[Rule] = &[
         title: "Unused vfio devices do not sleep",
         applies: Applies::LINUX.to(&[Workload::Poll, Workload::KvmHost]),
         judge: vfio,
-        why: "vfio-pci puts a device that nobody uses into D3hot. To open it takes the way back to D0, with a reset of many devices.",
+        why: "vfio-pci puts an unused device into D3hot. Opening the device takes the transition back to D0, which \
+         resets many devices.",
         magnitude: Magnitude {
-            text: "10 ms and more for the way from D3hot to D0, when the device is opened",
+            text: "10 ms and more for the transition from D3hot to D0, when the device is opened",
             effect: crate::Effect::Unsized,
             source: "PCI Express Base Specification, section 5.9, PCI Function Power State Transitions: 10 ms from D3hot",
         },
@@ -127,10 +129,10 @@ pub const RULES: &[Rule] = &[
         title: "PCI Express links do not sleep",
         applies: Applies::LINUX.on_hardware(),
         judge: aspm,
-        why: "A link in L1 must be trained awake before the next packet's descriptor can cross it. pcie_aspm=off does not switch this off: it makes \
-              the kernel leave what the firmware chose.",
+        why: "A link in L1 must wake up before the next packet's descriptor can cross it. pcie_aspm=off does not disable \
+         this: it makes the kernel keep the firmware's choice.",
         magnitude: Magnitude {
-            text: "the exit latency of the link, which each device states in its Link Capabilities (lspci -vv, LnkCap)",
+            text: "the link's exit latency, which each device reports in its Link Capabilities (lspci -vv, LnkCap)",
             effect: crate::Effect::Unsized,
             source: "PCI Express Base Specification, 7.5.3.6, L0s and L1 Exit Latency fields",
         },
@@ -138,7 +140,7 @@ pub const RULES: &[Rule] = &[
             "echo performance > /sys/module/pcie_aspm/parameters/policy",
             "pcie_aspm.policy=performance",
         ),
-        cost: "Some watts for each device.",
+        cost: "Some watts per device.",
         references: &[
             "Linux Documentation/admin-guide/kernel-parameters.txt, pcie_aspm",
             "Linux Documentation/core-api/real-time/hardware.rst",
@@ -153,10 +155,11 @@ pub const RULES: &[Rule] = &[
         title: "Calls of EFI services stay on housekeeping CPUs",
         applies: Applies::LINUX.to(&[Workload::Rt]).isolated(),
         judge: efi,
-        why: "A call into the firmware runs with preemption off for as long as the firmware likes, and some firmware stops all CPUs. Real-time \
-              kernels leave these services off by default, others on; efi=runtime and efi=noruntime say which.",
+        why: "A call into the firmware runs with preemption off for as long as the firmware takes, and some firmware \
+         stops all CPUs. EFI runtime services are off by default on real-time kernels and on by default on others; \
+         efi=runtime and efi=noruntime override the default.",
         magnitude: Magnitude {
-            text: "hundreds of microseconds and more for a write of a variable",
+            text: "hundreds of microseconds and more to write a variable",
             effect: crate::Effect::Late(Nanos::from_micros(500)),
             source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
         },
@@ -195,21 +198,21 @@ fn hugepages(facts: &Facts, context: &Context) -> Judged {
             return Err(Skip::unknown("/sys/kernel/mm/hugepages/hugepages-1048576kB: not recorded"));
         }
         (Some(asked), Some(pool)) if asked > 0 => match *known(&pool)? {
-            total if total >= asked => Judgement::pass(subject, format!("{total} pages of 1 GB are there")).see(&pool),
+            total if total >= asked => Judgement::pass(subject, format!("the host has {total} pages of 1 GB")).see(&pool),
             total => Judgement::fail(
                 subject,
-                format!("the command line reserves {asked} pages of 1 GB, and {total} are there"),
+                format!("the command line reserves {asked} pages of 1 GB, but the host has {total}"),
             )
             .look("dmesg | grep -i hugetlb")
             .now(format!(
                 "echo {asked} > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages # finds what is free in one piece"
             ))
-            .for_good("reserve no more than the memory of each node holds in one piece at boot")
+            .for_good("reserve no more than each node has in contiguous memory at boot")
             .see(&pool),
         },
         (_, pool) => match pool.as_ref().and_then(host::Fact::get) {
             Some(0) => propose(Judgement::warn(subject, "no pages of 1 GB are reserved")),
-            Some(total) => Judgement::pass(subject, format!("{total} pages of 1 GB are there, reserved after boot")),
+            Some(total) => Judgement::pass(subject, format!("the host has {total} pages of 1 GB, reserved after boot")),
             None => propose(Judgement::warn(
                 subject,
                 "the command line reserves no pages of 1 GB; whether a service does is not recorded",
@@ -266,7 +269,7 @@ fn transparent(facts: &Facts, _: &Context) -> Judged {
     let subject = Subject::Parameter("transparent_hugepage".into());
     let judgement = match known(now)?.as_str() {
         "always" if asked != "always" => {
-            Judgement::warn(subject, format!("the command line sets {asked}, but something has set always since"))
+            Judgement::warn(subject, format!("the command line sets {asked}, but something has set always since boot"))
         }
         "always" => Judgement::warn(subject, "the command line sets always"),
         now => Judgement::pass(subject, format!("{now} is in force")),
@@ -307,7 +310,7 @@ fn aspm(facts: &Facts, _: &Context) -> Judged {
 
 fn as_the_firmware_chose(policy: &host::Fact<String>, by: &str) -> Skip {
     let source = policy.source();
-    Skip::unknown(format!("{source}: {by} leaves links as the firmware set them; pci.aspm looks at each device"))
+    Skip::unknown(format!("{source}: {by} leaves links as the firmware set them; pci.aspm checks each device"))
 }
 
 fn efi(facts: &Facts, context: &Context) -> Judged {
@@ -324,7 +327,8 @@ fn efi(facts: &Facts, context: &Context) -> Judged {
         let judgement = match mounted.get() {
             Some(_) => Judgement::pass(
                 subject,
-                "EFI runtime services are off: no efivarfs is mounted, and a real-time kernel has them off by default",
+                "EFI runtime services are off: no efivarfs is mounted, and they are off by default on a real-time \
+                 kernel",
             )
             .see_whether(&mounted, "efivarfs", "no efivarfs"),
             None => {

@@ -22,17 +22,18 @@ pub const RULES: &[Rule] = &[
         title: "idle=poll does not keep every CPU awake",
         applies: Applies::LINUX,
         judge: idle_poll,
-        why: "With idle=poll an idle CPU spins. No wake-up is needed, but the CPU is never cool: turbo headroom goes, the sibling thread \
-              gets half a core, and throttling may follow. In a guest it takes a physical CPU from the others for nothing.",
+        why: "With idle=poll, an idle CPU spins. It needs no wake-up, but it never cools down: turbo headroom is lost, \
+         the sibling thread gets half a core, and throttling may follow. In a guest, it needlessly takes a physical \
+         CPU away from others.",
         magnitude: Magnitude {
-            text: "saves 2 us (C1) to 133 us (C6) a wake-up on Xeon E5 v3, costs all power saving of all CPUs",
+            text: "saves 2 us (C1) to 133 us (C6) per wake-up on Xeon E5 v3, but costs all power saving of all CPUs",
             effect: crate::Effect::Unsized,
             source: SLIDES,
         },
         fix: Fix::boot(
             "remove idle=poll # after the reboot apus audit limits the idle states of the application's CPUs alone (idle.states)",
         ),
-        cost: "Idle CPUs sleep, and take as long to wake up as their idle states allow.",
+        cost: "Idle CPUs sleep, and waking up takes the exit latency of their idle states.",
         references: &[
             CPUIDLE,
             "Linux Documentation/timers/no_hz.rst",
@@ -44,11 +45,11 @@ pub const RULES: &[Rule] = &[
         id: "cmd.intel-idle-max-cstate",
         cause: Cause::IdleStates,
         group: Group::CommandLine,
-        title: "intel_idle.max_cstate= leaves shallow states only",
+        title: "intel_idle.max_cstate= allows only shallow states",
         applies: Applies::LINUX.made_by(&[Vendor::Intel]),
         judge: intel_idle,
-        why: "The parameter discards deeper states of the driver intel_idle. 0 does not mean none: it switches the driver off, and acpi_idle \
-              takes over with all states that the firmware offers.",
+        why: "The parameter removes deeper states of the driver intel_idle. The value 0 does not mean no states: it \
+         disables the driver, and acpi_idle takes over with all states that the firmware offers.",
         magnitude: Magnitude {
             text: "C6 takes 133 us to leave on Xeon E5 v3 and 170 us on Ice Lake, C1 about 2 us; idle.states has this host's figures",
             effect: crate::Effect::Unsized,
@@ -63,10 +64,10 @@ pub const RULES: &[Rule] = &[
         id: "cmd.processor-max-cstate",
         cause: Cause::IdleStates,
         group: Group::CommandLine,
-        title: "processor.max_cstate= acts, and leaves shallow states only",
+        title: "processor.max_cstate= is in force and allows only shallow states",
         applies: Applies::LINUX.made_by(X86),
         judge: processor,
-        why: "The parameter belongs to the driver acpi_idle. With intel_idle it discards nothing.",
+        why: "The parameter belongs to the driver acpi_idle. It has no effect on intel_idle.",
         magnitude: Magnitude {
             text: "end to end on Xeon E5 v3: 14.9 us with C1, 60.9 us with C3, 87.7 us with C6; idle.states has this host's figures",
             effect: crate::Effect::Unsized,
@@ -84,13 +85,15 @@ pub const RULES: &[Rule] = &[
         title: "No timer checks the TSC on application CPUs",
         applies: Applies::LINUX.made_by(X86).on_hardware(),
         judge: tsc,
-        why: "A kernel that does not trust the TSC compares it twice a second with another clock, from a timer that goes round all CPUs, \
-              isolated ones too. Since 5.16 (and 5.15.7, 5.10.84, 5.4.164) it trusts an invariant, adjustable TSC on machines of few \
-              sockets, and checks the register TSC_ADJUST instead: by another timer, which visits a CPU every 10 minutes. Kernels of \
-              distributions took both over: RHEL 9.4 (5.14.0-427) has them. tsc=nowatchdog \
-              ends the first; tsc=reliable ends both, and the comparison of the CPUs' TSCs at boot.",
+        why: "A kernel that does not trust the TSC compares it twice per second with another clock. The timer for this \
+         visits all CPUs in turn, including isolated ones. Since 5.16 (and 5.15.7, 5.10.84, 5.4.164) the kernel \
+         trusts an invariant, adjustable TSC on machines with few sockets. It then checks the register TSC_ADJUST \
+         instead, with another timer that visits a CPU every 10 minutes. Distribution kernels adopted both: RHEL \
+         9.4 (5.14.0-427) has them. tsc=nowatchdog stops the first timer. tsc=reliable stops both, and the \
+         comparison of the CPUs' TSCs at boot.",
         magnitude: Magnitude {
-            text: "two timer interrupts a second with the watchdog, one in 10 minutes for TSC_ADJUST, on one CPU after the other; some microseconds each",
+            text: "two timer interrupts per second with the watchdog, one every 10 minutes for TSC_ADJUST, on one CPU \
+             after the other; some microseconds each",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux kernel/time/clocksource.c, WATCHDOG_INTERVAL; arch/x86/kernel/tsc_sync.c, SYNC_CHECK_INTERVAL; the length of one is general knowledge",
         },
@@ -113,8 +116,8 @@ pub const RULES: &[Rule] = &[
         title: "clocksource= selects the TSC, and the kernel reads it",
         applies: Applies::LINUX.made_by(X86),
         judge: clocksource,
-        why: "A clock source that the command line selects stays until somebody writes another. hpet and acpi_pm need a device access \
-              for each time stamp.",
+        why: "A clock source that the command line selects stays until somebody selects another. hpet and acpi_pm need a \
+         device access per timestamp.",
         magnitude: Magnitude {
             text: "about 1 us per reading with hpet or acpi_pm, about 20 ns with the TSC",
             effect: crate::Effect::Slower,
@@ -135,10 +138,10 @@ pub const RULES: &[Rule] = &[
         id: "cmd.skew-tick",
         cause: Cause::TimerTick,
         group: Group::CommandLine,
-        title: "The ticks of many CPUs do not coincide",
+        title: "The CPUs' ticks do not coincide",
         applies: Applies::LINUX,
         judge: skew_tick,
-        why: "Without skew_tick=1 all CPUs tick at the same moment and queue at the same locks of timekeeping and RCU.",
+        why: "Without skew_tick=1 all CPUs tick at the same moment and wait for the same locks of timekeeping and RCU.",
         magnitude: Magnitude {
             text: "grows with the number of CPUs that tick",
             effect: crate::Effect::Unsized,
@@ -167,9 +170,9 @@ fn idle_poll(facts: &Facts, _: &Context) -> Judged {
     let judgement = match *known(guest)? {
         true => Judgement::fail(
             subject,
-            "this guest never idles: it keeps its physical CPUs busy, where others want them too",
+            "this guest never idles: it keeps its physical CPUs busy even if other guests need them",
         ),
-        false => Judgement::warn(subject, "no CPU of this host ever sleeps, housekeeping included"),
+        false => Judgement::warn(subject, "no CPU of this host ever sleeps, including housekeeping CPUs"),
     };
     see_parameter(judgement, facts, "idle").see_whether(guest, "a guest", "no guest").alone()
 }
@@ -185,16 +188,16 @@ fn intel_idle(facts: &Facts, _: &Context) -> Judged {
     let subject = Subject::Parameter("intel_idle.max_cstate".into());
     let driver = &facts.idle.driver;
     let judgement = match limit {
-        0 if line(facts)?.has_value("idle", "poll") => Judgement::pass(subject, "idle=poll makes it moot"),
+        0 if line(facts)?.has_value("idle", "poll") => Judgement::pass(subject, "idle=poll makes this parameter irrelevant"),
         0 => match known(driver)?.as_str() {
             "acpi_idle" if !line(facts)?.has("processor.max_cstate") => {
-                Judgement::fail(subject, "acpi_idle has taken over, with all states of the firmware")
+                Judgement::fail(subject, "acpi_idle has taken over, with all idle states of the firmware")
                     .for_good("processor.max_cstate=1")
             }
             driver => Judgement::pass(subject, format!("intel_idle is off; the driver is {driver}")),
         },
         1 => Judgement::pass(subject, "the deepest state is C1"),
-        n => Judgement::warn(subject, format!("states up to number {n} are left")),
+        n => Judgement::warn(subject, format!("states up to number {n} are allowed")),
     };
     see_parameter(judgement, facts, "intel_idle.max_cstate").see(driver).alone()
 }
@@ -204,9 +207,9 @@ fn processor(facts: &Facts, _: &Context) -> Judged {
     let subject = Subject::Parameter("processor.max_cstate".into());
     let driver = &facts.idle.driver;
     let judgement = match (known(driver)?.as_str(), limit) {
-        ("intel_idle", _) => Judgement::warn(subject, "the driver is intel_idle, which it does not limit"),
+        ("intel_idle", _) => Judgement::warn(subject, "the driver is intel_idle, which this parameter does not limit"),
         (_, 0 | 1) => Judgement::pass(subject, "the deepest state is C1"),
-        (_, n) => Judgement::warn(subject, format!("states up to number {n} are left")),
+        (_, n) => Judgement::warn(subject, format!("states up to number {n} are allowed")),
     };
     see_parameter(judgement, facts, "processor.max_cstate").see(driver).alone()
 }
@@ -217,7 +220,8 @@ const NEEDED: [&str; 3] = ["constant_tsc", "nonstop_tsc", "tsc_adjust"];
 /// What the kernel no longer sees with `tsc=reliable` (kernel-parameters.txt: "as well as the stability checks done at
 /// bootup"), and with `tsc=nowatchdog`.
 const RELIABLE_COST: &str =
-    "A TSC that goes wrong after boot is not noticed; nor is it at boot that the TSCs of two sockets differ.";
+    "A TSC that goes wrong after boot is not noticed. At boot, a difference between the TSCs of two sockets is not \
+     noticed either.";
 const UNWATCHED_COST: &str = "A TSC that goes wrong after boot is not noticed.";
 /// From here on `tsc=nowatchdog` holds for both of the TSC's clock sources (commit 63ec58b44fcc), and is sure to be known.
 const NOWATCHDOG: KernelVersion = KernelVersion::new(5, 4);
@@ -233,10 +237,10 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
     let asked = |value: &str| line.all("tsc").any(|parameter| parameter.value.as_deref() == Some(value));
     let subject = Subject::Parameter("tsc".into());
     if asked("unstable") {
-        let text = "the TSC is declared unstable: another clock is read, and full dynamic ticks are off";
+        let text = "the TSC is declared unstable: the kernel reads another clock, and full dynamic ticks are off";
         return see_parameter(Judgement::fail(subject, text), facts, "tsc")
             .for_good("remove tsc=unstable # only if its TSC is invariant and in step")
-            .costs("Where the TSC is out of step after all, time jumps.")
+            .costs("If the TSCs are out of step after all, time jumps.")
             .alone();
     }
     if asked("reliable") {
@@ -264,15 +268,16 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
         Trust::No(reason) if !unwatched => {
             let how = match since(PINNED) {
                 true => {
-                    "the boot CPU checks the TSC twice a second, and interrupts one further CPU each time, all in turn"
+                    "the boot CPU checks the TSC twice per second, and each time interrupts one other CPU, all of \
+                     them in turn"
                 }
-                false => "a timer checks the TSC twice a second, on all CPUs in turn",
+                false => "a timer checks the TSC twice per second, on all CPUs in turn",
             };
             let text = format!("{how}: {reason}");
             let judgement = Judgement::warn(subject, text);
             match missing.iter().any(|flag| *flag != "tsc_adjust") {
                 true => judgement
-                    .for_good("a TSC that is not invariant must be watched: take other hardware for low latency"),
+                    .for_good("a TSC that is not invariant must be watched: use other hardware for low latency"),
                 // The mildest that is enough.
                 false if !checked && since(NOWATCHDOG) => judgement.for_good("tsc=nowatchdog").costs(UNWATCHED_COST),
                 false => judgement,
@@ -280,18 +285,19 @@ fn tsc(facts: &Facts, context: &Context) -> Judged {
         }
         // The TSC is then the watchdog of the others (tsc.c, tsc_clocksource_watchdog_disabled).
         Trust::Yes(..) if !unwatched && asked("watchdog") && since(WATCHDOG) => {
-            let text = "tsc=watchdog: a timer checks HPET and the ACPI PM timer against the TSC twice a second, on all CPUs in turn";
+            let text = "tsc=watchdog: a timer checks HPET and the ACPI PM timer against the TSC twice per second, on all CPUs \
+             in turn";
             Judgement::warn(subject, text)
                 .for_good("remove tsc=watchdog")
                 .costs("Nothing compares the TSC with HPET and the ACPI PM timer.")
         }
         _ if checked && context.isolated.value.is_empty() => {
-            let text = "no watchdog checks the TSC; TSC_ADJUST is checked on one CPU after the other, 10 minutes apart";
+            let text = "no watchdog checks the TSC; TSC_ADJUST is checked on one CPU every 10 minutes";
             Judgement::pass(subject, text)
         }
         _ if checked => Judgement::warn(
             subject,
-            "no watchdog, but a timer checks TSC_ADJUST on one CPU after the other, 10 minutes apart, isolated ones too",
+            "no watchdog runs, but a timer checks TSC_ADJUST on one CPU every 10 minutes, including isolated ones",
         ),
         _ => Judgement::pass(subject, "tsc=nowatchdog: the watchdog does not run"),
     };
@@ -415,7 +421,7 @@ fn skew_tick(facts: &Facts, _: &Context) -> Judged {
         (true, false) => Judgement::pass(subject, format!("only {ticking} CPUs keep their tick while they are busy")),
         (false, _) => {
             let when = if kept.is_some() { "" } else { " while they are busy" };
-            Judgement::warn(subject, format!("the ticks of {ticking} CPUs fall together{when}"))
+            Judgement::warn(subject, format!("{ticking} CPUs tick at the same moment{when}"))
         }
     };
     let judgement = count(judgement);

@@ -222,7 +222,7 @@ fn tick_since_boot(facts: &Facts, context: &Context) -> Judged {
     let judgement = match polls {
         true => Judgement::warn(isolated, format!("{found}; idle=poll keeps the tick of idle CPUs"))
             .for_good("remove idle=poll")
-            .costs("Idle CPUs sleep, and take as long to wake up as their idle states allow.")
+            .costs("Idle CPUs sleep, and waking up takes the exit latency of their idle states.")
             .see_as("idle=poll", facts.cmdline.source()),
         false => Judgement::warn(isolated, found),
     }

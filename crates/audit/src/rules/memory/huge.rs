@@ -73,7 +73,7 @@ pub const RULES: &[Rule] = &[
             "echo never > /sys/kernel/mm/transparent_hugepage/enabled",
             "transparent_hugepage=never",
         ),
-        cost: "Applications without huge pages of their own miss the TLB more.",
+        cost: "Applications without their own huge pages have more TLB misses.",
         references: &[TRANSPARENT, "tuned profile network-latency", "rigtorp.se, Low latency tuning guide"],
         conflicts: &[],
     },

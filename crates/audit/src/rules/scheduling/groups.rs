@@ -29,7 +29,7 @@ pub const RULES: &[Rule] = &[
         fix: Fix::for_good(
             "take away the reason that cpuset.cpus.partition of the group names, then write isolated to it again",
         ),
-        cost: "Nothing is balanced onto these CPUs any more: each thread must be placed there by hand.",
+        cost: "The scheduler moves no threads onto these CPUs any more: each thread must be pinned there explicitly.",
         references: &[CGROUP, "Linux Documentation/admin-guide/cpu-isolation.rst"],
         conflicts: &[],
     },

@@ -69,7 +69,7 @@ pub const RULES: &[Rule] = &[
         fix: Fix::boot(
             "isolcpus=managed_irq,domain,{isolated} # leave the knobs as they are, and isolate CPUs instead",
         ),
-        cost: "Nothing is balanced onto these CPUs any more: each thread must be placed there by hand.",
+        cost: "The scheduler moves no threads onto these CPUs any more: each thread must be pinned there explicitly.",
         references: &[
             "Linux commit 8a99b6833c88 (sched: Move SCHED_DEBUG sysctl to debugfs)",
             "clr-power-tweaks issue 24",
