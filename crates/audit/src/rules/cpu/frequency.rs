@@ -26,10 +26,10 @@ pub const RULES: &[Rule] = &[
         title: "Application CPUs have the governor performance",
         applies: Applies::LINUX.on_hardware(),
         judge: governor,
-        why: "Other governors lower the frequency while there is little to do, and raise it after the packet that needs it has come. A thread that \
-              polls looks fully busy to them, one that sleeps looks idle.",
+        why: "Other governors lower the frequency at low load, and raise it only after the packet that needs it has \
+         arrived. To them, a polling thread looks fully busy and a sleeping thread looks idle.",
         magnitude: Magnitude {
-            text: "until the clock has risen, work takes up to the ratio of the highest to the lowest frequency longer",
+            text: "until the clock has risen, work takes longer, by up to the ratio of the highest to the lowest frequency",
             effect: crate::Effect::Slower,
             source: "Linux Documentation/admin-guide/pm/cpufreq.rst, Generic Scaling Governors; intel_pstate.rst, Active Mode, of its own powersave; the ratio is arithmetic",
         },
@@ -51,11 +51,12 @@ pub const RULES: &[Rule] = &[
         title: "The frequency of application CPUs does not fall",
         applies: Applies::LINUX.on_hardware().isolated(),
         judge: span,
-        why: "Between two bounds the clock varies with the load, and the time for the same work with it. On the 2nd generation of Xeon Scalable \
-              (Cascade Lake) each change also stops the core; there, and on a real-time host, one frequency is best, for all threads of \
-              the core: it runs at the higher request of its threads. Elsewhere a floor is enough.",
+        why: "Between two bounds the clock varies with the load, and so does the time for the same work. On the 2nd \
+         generation of Xeon Scalable (Cascade Lake) each change also stops the core. There, and on a real-time \
+         host, one fixed frequency is best. Set it for all threads of the core, because the core runs at the \
+         highest request of its threads. Elsewhere a floor is enough.",
         magnitude: Magnitude {
-            text: "work takes up to the ratio of the bounds longer",
+            text: "work takes longer, by up to the ratio of the bounds",
             effect: crate::Effect::Slower,
             source: "arithmetic",
         },
@@ -90,10 +91,10 @@ pub const RULES: &[Rule] = &[
         title: "The energy preference of application CPUs is performance",
         applies: Applies::LINUX.on_hardware(),
         judge: epp,
-        why: "With hardware-controlled states the preference decides how fast the hardware raises the frequency, and how deep it lets it fall. It biases \
-              the uncore's frequency too.",
+        why: "With hardware-controlled P-states, the preference decides how fast the hardware raises the frequency, and \
+         how far it lowers it. It also influences the uncore's frequency.",
         magnitude: Magnitude {
-            text: "the clock rises later and less, and until then work takes longer; the sources give no size",
+            text: "the clock rises later and less, and until then work takes longer; the sources give no numbers",
             effect: crate::Effect::Slower,
             source: "Linux Documentation/admin-guide/pm/intel_pstate.rst, Energy vs Performance Hints; amd-pstate.rst, energy_performance_preference",
         },
@@ -112,7 +113,8 @@ pub const RULES: &[Rule] = &[
         title: "The energy bias of application CPUs is performance",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
         judge: epb,
-        why: "The bias, 0 for performance to 15 for saving, steers turbo and the uncore's frequency where no energy preference does.",
+        why: "The bias, from 0 for performance to 15 for power saving, controls turbo and the uncore's frequency where \
+         no energy preference exists.",
         magnitude: Magnitude {
             text: "slower ramps of the uncore and of turbo",
             effect: crate::Effect::Slower,
@@ -137,15 +139,15 @@ pub const RULES: &[Rule] = &[
         title: "Turbo is a choice: steady or fast",
         applies: Applies::LINUX.on_hardware(),
         judge: turbo,
-        why: "Turbo gives the lowest mean. How much of it there is changes with temperature, power and with what the other cores do, so the latency \
-              varies with the neighbours.",
+        why: "Turbo gives the lowest mean latency. But its frequency depends on temperature, power and the load of the \
+         other cores, so the latency varies with the neighbours.",
         magnitude: Magnitude {
-            text: "10 to 40 % of speed, which comes and goes",
+            text: "10 to 40 % of speed, which varies over time",
             effect: crate::Effect::Slower,
             source: "general knowledge of turbo tables",
         },
         fix: Fix::runtime("echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo # steady; 0 is fast").decided(),
-        cost: "Without turbo everything takes longer on the average, with it the spread is wider.",
+        cost: "Without turbo everything takes longer on average; with turbo the latency varies more.",
         references: &[
             "FlexRAN real-time platform slides (2018), Processor Optimizations",
             "OpenShift vDU reference configuration, host firmware",
@@ -164,10 +166,11 @@ pub const RULES: &[Rule] = &[
         title: "The driver does not boost by itself after waits for I/O",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
         judge: dynamic_boost,
-        why: "With hwp_dynamic_boost the driver raises the lowest frequency for a moment after a task has waited for I/O, and lowers it again: two changes \
-              for each burst. Where a change stops the core for long (Cascade Lake), both are late packets.",
+        why: "With hwp_dynamic_boost, the driver briefly raises the lowest frequency after a task has waited for I/O, \
+         and then lowers it again: two changes per burst. Where a change stops the core for long (Cascade Lake), \
+         both make packets late.",
         magnitude: Magnitude {
-            text: "two changes of frequency a burst, about 12 us each on Cascade Lake servers",
+            text: "two changes of frequency per burst, about 12 us each on Cascade Lake servers",
             effect: crate::Effect::Late(STOP),
             source: "Linux Documentation/admin-guide/pm/intel_pstate.rst, hwp_dynamic_boost; Intel P-state guide 637284-001US for the stop",
         },
@@ -183,16 +186,17 @@ pub const RULES: &[Rule] = &[
         title: "Application CPUs run at their frequency when they are busy",
         applies: Applies::LINUX.on_hardware().isolated(),
         judge: observed,
-        why: "A CPU that should run at its highest frequency and does not is throttled, capped in power, or set by the firmware.",
+        why: "If a CPU should run at its highest frequency and does not, it is throttled, limited in power, or limited \
+         by the firmware.",
         magnitude: Magnitude {
-            text: "in proportion: half the frequency takes twice the time for each packet",
+            text: "in proportion: at half the frequency each packet takes twice the time",
             effect: crate::Effect::Slower,
             source: "Mellanox mlnx-tools, mlnx_tune, which warns below the maximum less 100 MHz",
         },
         fix: Fix::runtime(
             "turbostat --cpu {cpu} --show Core,CPU,Avg_MHz,Bzy_MHz,PkgWatt,PkgTmp # interrupts these CPUs",
         ),
-        cost: "To look closer disturbs the CPUs.",
+        cost: "Reading the frequency disturbs the CPUs.",
         references: &[
             "Mellanox mlnx-tools, mlnx_tune",
             "Linux Documentation/admin-guide/pm/cpufreq.rst, scaling_cur_freq",
@@ -202,18 +206,19 @@ pub const RULES: &[Rule] = &[
 ];
 
 /// What it costs where the clock stays up.
-pub(super) const POWER: &str = "More power while there is little to do; how much depends on the processor.";
+pub(super) const POWER: &str = "More power at low load; how much depends on the processor.";
 const FLOOR: &str = "Saves less power at low load (idle states still save).";
 const TURBO_STAYS: &str = "Turbo above the floor stays.";
 const FIXED: &str = "Saves less power at low load (idle states still save). No turbo above the fixed frequency.";
 /// Of a floor without a ceiling.
-const SPAN: &str = "Saves less power at low load (idle states still save). Turbo above the floor stays, but where one frequency is wanted.";
+const SPAN: &str = "Saves less power at low load (idle states still save). Turbo above the floor stays, except where one fixed \
+ frequency is wanted.";
 /// What a ceiling takes.
 const NO_TURBO: &str = "No turbo above the fixed frequency.";
 /// acpi-cpufreq knows the frequencies of the firmware's table, and the highest of them boosts as long as boost is on
 /// (Documentation/admin-guide/pm/cpufreq.rst, The File cpufreq/boost).
 const BOOSTED: &str =
-    "Boost stays on: at its highest state the hardware goes above the bound until boost is off (cpu.turbo).";
+    "Boost stays on: in its highest state the hardware exceeds the bound until boost is off (cpu.turbo).";
 
 /// What a fix with `{bounds}` costs on this CPU: what its floor costs, and what the ceiling does that it holds where one
 /// frequency is wanted.
@@ -264,7 +269,7 @@ fn governor(facts: &Facts, context: &Context) -> Judged {
         let judgement = match known(governor)?.as_str() {
             "performance" => Judgement::pass(Subject::Host, "the governor is performance"),
             other if is_fixed(cpu) == Some(true) => {
-                Judgement::pass(Subject::Host, format!("the frequency is fixed: the governor {other} has no choice"))
+                Judgement::pass(Subject::Host, format!("the frequency is fixed, so the governor {other} has no effect"))
             }
             other => {
                 let found = format!("the governor is {other}{}", may_fall(cpu));
@@ -428,7 +433,7 @@ fn epp(facts: &Facts, context: &Context) -> Judged {
             "performance" | "0" => Judgement::pass(Subject::Host, "the energy preference is performance"),
             other if is_fixed(cpu) == Some(true) => Judgement::pass(
                 Subject::Host,
-                format!("the frequency is fixed: the energy preference {other} has no choice"),
+                format!("the frequency is fixed, so the energy preference {other} has no effect"),
             ),
             other => Judgement::warn(Subject::Host, format!("the energy preference is {other}, not performance")),
         };
@@ -441,13 +446,13 @@ fn epb(facts: &Facts, context: &Context) -> Judged {
     let judged = by_cpu(facts, &context.critical(facts), |cpu| {
         if let Some(epp) = cpu.frequency.epp.value() {
             return Err(Skip::not_applicable(format!(
-                "the energy preference ({epp}) decides where there is one: cpu.epp judges it"
+                "the energy preference ({epp}) overrides the bias: cpu.epp judges it"
             )));
         }
         let bias = &cpu.energy_perf_bias;
         let judgement = match *known(bias)? {
             0 => Judgement::pass(Subject::Host, "the energy bias is 0, performance"),
-            n => Judgement::warn(Subject::Host, format!("the energy bias is {n}, and 0 is performance (of 0 to 15)")),
+            n => Judgement::warn(Subject::Host, format!("the energy bias is {n} (0 to 15, where 0 is performance)")),
         };
         Ok(judgement.see(bias))
     });
@@ -472,7 +477,7 @@ fn turbo(facts: &Facts, context: &Context) -> Judged {
     let fact = facts.scaling.turbo();
     let judgement = match *known(&fact)? {
         true => choose(context, [&OFF, &ON], 1),
-        false => Judgement::pass(Subject::Host, "turbo is off: steady, and slower than it could be"),
+        false => Judgement::pass(Subject::Host, "turbo is off: steady, but slower than it could be"),
     };
     let text = if fact.get() == Some(true) { "turbo on" } else { "turbo off" };
     // The file that shows it is the one that switches it: intel_pstate's own, or cpufreq's for the other drivers.
@@ -507,15 +512,15 @@ fn dynamic_boost(facts: &Facts, context: &Context) -> Judged {
         true => Judgement::warn(
             Subject::Host,
             format!(
-                "the driver raises the lowest frequency for a moment after waits for I/O, and each change stops the core for about \
-                 {STOP} ({name})"
+                "the driver briefly raises the lowest frequency after waits for I/O, and each change stops the core \
+                 for about {STOP} ({name})"
             ),
         ),
         false => Judgement::pass(
             Subject::Host,
             format!(
-                "the driver raises the lowest frequency for a moment after waits for I/O; a change stops a core of {name} for \
-                 less than 1 us"
+                "the driver briefly raises the lowest frequency after waits for I/O; a change stops a core of \
+                 {name} for less than 1 us"
             ),
         ),
     };

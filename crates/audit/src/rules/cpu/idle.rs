@@ -9,12 +9,13 @@ use crate::{Applies, Cause, Context, Effect, Fix, Group, Judged, Judgement, Magn
 
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency";
 /// What a wake-up takes: the host's own figures.
-const EXIT: &str = "the exit latency that the host states for its deepest state: on recorded hosts 1 to 2 us for the shallowest, 33 to 800 us for the deepest";
+const EXIT: &str = "the exit latency that the host reports for its deepest state: on recorded hosts 1 to 2 us for the shallowest, 33 \
+ to 800 us for the deepest";
 const EXIT_SOURCE: &str = "cpuidle/state*/latency of the host; Linux Documentation/admin-guide/pm/cpuidle.rst";
 const CPUIDLE: &str = "Linux Documentation/admin-guide/pm/cpuidle.rst";
 
 /// What a limit costs.
-const IDLE: &str = "The application's CPUs use more power when idle, and leave less of it for the turbo of the others.";
+const IDLE: &str = "The application's CPUs use more power when idle, which leaves less turbo for the other CPUs.";
 
 /// The same where none are known to be the application's.
 fn cost(context: &Context, cpus: &CpuSet) -> String {
@@ -34,11 +35,11 @@ pub const RULES: &[Rule] = &[
         id: "idle.states",
         cause: Cause::IdleStates,
         group: Group::Cpu,
-        title: "No idle state of application CPUs takes longer to leave than the budget",
+        title: "The exit latency of every idle state of application CPUs is within the budget",
         applies: Applies::LINUX,
         judge: states,
-        why: "A CPU that sleeps when a packet comes must first wake up. How long that takes is the exit latency of its idle state; deep states lose the \
-              caches too.",
+        why: "If a CPU sleeps when a packet arrives, it must first wake up. That takes the exit latency of its idle \
+         state. Deep states also lose the contents of the caches.",
         magnitude: Magnitude { text: EXIT, effect: crate::Effect::Unsized, source: EXIT_SOURCE },
         fix: Fix::runtime(PER_CPU),
         cost: IDLE,
@@ -54,12 +55,13 @@ pub const RULES: &[Rule] = &[
         id: "idle.usage-delta",
         cause: Cause::IdleStates,
         group: Group::Cpu,
-        title: "Deep idle states were not entered while it was looked",
+        title: "No deep idle state was entered during the observation",
         applies: Applies::LINUX,
         judge: usage,
-        why: "Settings say what may happen, counters what did: a limit that is not in force shows as entries into states that it forbids.",
+        why: "Settings say what may happen; counters say what did happen. If a limit is not in force, the CPU still \
+         enters the states that it forbids.",
         magnitude: Magnitude {
-            text: "for each entry the exit latency that the host states for that state",
+            text: "per entry, the exit latency that the host reports for that state",
             effect: crate::Effect::Unsized,
             source: EXIT_SOURCE,
         },
@@ -72,13 +74,14 @@ pub const RULES: &[Rule] = &[
         id: "idle.driver-governor",
         cause: Cause::IdleStates,
         group: Group::Cpu,
-        title: "The driver of idle states is one that knows the hardware",
+        title: "The idle-state driver knows the hardware",
         applies: Applies::LINUX.on_hardware(),
         judge: driver,
-        why: "intel_idle knows each part's states and their latencies; acpi_idle believes the firmware's table, which often lacks states or holds wrong \
-              latencies. Which driver is there decides which parameter acts.",
+        why: "intel_idle knows the idle states of each processor and their latencies. acpi_idle relies on the firmware's \
+         table, which often lacks states or holds wrong latencies. The driver also determines which kernel \
+         parameter has an effect.",
         magnitude: Magnitude {
-            text: "as much as the firmware's table is wrong",
+            text: "depends on how wrong the firmware's table is",
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/admin-guide/pm/intel_idle.rst; no size can be given",
         },
@@ -93,10 +96,11 @@ pub const RULES: &[Rule] = &[
         id: "idle.pmqos-global",
         cause: Cause::IdleStates,
         group: Group::Cpu,
-        title: "A limit on wake-up times has a living holder",
+        title: "A running process holds the limit on wake-up times",
         applies: Applies::LINUX.on_hardware(),
         judge: global,
-        why: "A process that holds /dev/cpu_dma_latency open limits the idle states of all CPUs; the limit ends with the process.",
+        why: "A process that keeps /dev/cpu_dma_latency open limits the idle states of all CPUs. The limit ends with the \
+         process.",
         magnitude: Magnitude { text: EXIT, effect: crate::Effect::Unsized, source: EXIT_SOURCE },
         fix: Fix::runtime(PER_CPU),
         cost: IDLE,
@@ -107,11 +111,11 @@ pub const RULES: &[Rule] = &[
         id: "idle.pmqos-percpu",
         cause: Cause::IdleStates,
         group: Group::Cpu,
-        title: "Application CPUs have a limit of their own on wake-up times",
+        title: "Application CPUs have their own limit on wake-up times",
         applies: Applies::LINUX.on_hardware().isolated(),
         judge: per_cpu,
-        why: "pm_qos_resume_latency_us limits one CPU's idle states and lets the others sleep. Its value 0 means no limit, not zero latency; n/a means \
-              that the CPU may only poll.",
+        why: "pm_qos_resume_latency_us limits the idle states of one CPU and lets the others sleep. The value 0 means no \
+         limit, not zero latency; n/a means that the CPU may only poll.",
         magnitude: Magnitude { text: EXIT, effect: crate::Effect::Unsized, source: EXIT_SOURCE },
         fix: Fix::runtime(PER_CPU),
         cost: IDLE,
@@ -158,7 +162,7 @@ fn states(facts: &Facts, context: &Context) -> Judged {
     let (budget, critical) = (context.budget(), context.critical(facts));
     by_cpu(facts, &critical, |cpu| {
         if polls {
-            return Ok(Judgement::pass(Subject::Host, "idle=poll: they never sleep")
+            return Ok(Judgement::pass(Subject::Host, "idle=poll: these CPUs never sleep")
                 .see_as("idle=poll", facts.cmdline.source()));
         }
         let Some(state) = deepest(facts, cpu)? else {
@@ -247,13 +251,13 @@ fn usage(facts: &Facts, context: &Context) -> Judged {
         let length = interval.length;
         Ok(match worst {
             Some((state, exit, entered)) => {
-                let text = format!("{} was entered, which takes {exit} to leave", name(state));
+                let text = format!("{} was entered; leaving it takes {exit}", name(state));
                 Judgement::warn(Subject::Host, text)
                     .takes(exit)
                     .costs(cost(context, &critical))
                     .see_as(format!("{entered} times during {length}"), cpu.idle_states.source())
             }
-            None => Judgement::pass(Subject::Host, format!("no state above {budget} was entered during {length}"))
+            None => Judgement::pass(Subject::Host, format!("no idle state with an exit latency above {budget} was entered during {length}"))
                 .see_as("0 entries", cpu.idle_states.source()),
         })
     })
@@ -264,13 +268,13 @@ fn driver(facts: &Facts, _: &Context) -> Judged {
     let intel = facts.cpus.vendor.get() == Some(host::facts::Vendor::Intel);
     let judgement = match known(driver)?.as_str() {
         "acpi_idle" if intel => {
-            Judgement::warn(Subject::Host, "the driver is acpi_idle: states and latencies are the firmware's")
+            Judgement::warn(Subject::Host, "the driver is acpi_idle: states and latencies come from the firmware")
         }
         "acpi_idle" if facts.cpus.vendor.get() == Some(host::facts::Vendor::Amd) => Judgement::pass(
             Subject::Host,
-            "the driver is acpi_idle, as usual on AMD: states and latencies are the firmware's word",
+            "the driver is acpi_idle, as usual on AMD: states and latencies come from the firmware",
         ),
-        "none" => Judgement::pass(Subject::Host, "there is no driver: idle CPUs halt or poll"),
+        "none" => Judgement::pass(Subject::Host, "there is no idle-state driver: idle CPUs halt or poll"),
         driver => Judgement::pass(Subject::Host, format!("the driver is {driver}")),
     };
     judgement.see(driver).see(&facts.idle.governor).alone()
@@ -308,7 +312,7 @@ fn global(facts: &Facts, context: &Context) -> Judged {
             Ok(Some((state, exit))) => Judgement::warn(
                 Subject::Host,
                 format!(
-                    "no limit on wake-up times holds for all CPUs: the deepest state, {}, takes {exit}; {}",
+                    "no limit on wake-up times applies to all CPUs: the deepest state, {}, takes {exit} to leave; {}",
                     name(state),
                     bound(context)
                 ),
@@ -317,7 +321,7 @@ fn global(facts: &Facts, context: &Context) -> Judged {
             .see(&state.exit_latency),
             Err(Skip::Unknown { .. }) => Judgement::warn(
                 Subject::Host,
-                format!("no limit on wake-up times holds for all CPUs; {}", bound(context)),
+                format!("no limit on wake-up times applies to all CPUs; {}", bound(context)),
             ),
         }
     };
@@ -346,7 +350,7 @@ fn per_cpu(facts: &Facts, context: &Context) -> Judged {
                 limit.to_string(),
             ),
             ResumeLatency::NoLimit if facts.idle.dma_latency.is(|limit| *limit <= budget) == Some(true) => (
-                Judgement::pass(Subject::Host, "they have no limit of their own, but the host has"),
+                Judgement::pass(Subject::Host, "they have no limit of their own, but the host has one"),
                 "0, which means no limit".to_owned(),
             ),
             ResumeLatency::NoLimit => (unlimited(facts, context, cpu), "0, which means no limit".to_owned()),

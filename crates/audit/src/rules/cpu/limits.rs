@@ -22,7 +22,7 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Slower,
             source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
         },
-        fix: Fix::for_good("lower the highest frequency until the count stands still, or mend fans and air flow")
+        fix: Fix::for_good("lower the highest frequency until the count stops rising, or fix fans and air flow")
             .after("ipmitool sdr type Temperature"),
         cost: "Better cooling, or a lower frequency.",
         references: &[
@@ -35,19 +35,19 @@ pub const RULES: &[Rule] = &[
         id: "cpu.power-limit",
         cause: Cause::PowerLimits,
         group: Group::Cpu,
-        title: "The power limit of a socket is what the part is made for",
+        title: "The power limit of a socket is the processor's rated power",
         applies: Applies::LINUX.on_hardware(),
         judge: power,
-        why: "Above its long-term limit a socket is slowed down until the average is below it again. A limit under the part's own rating does that under \
-              ordinary load.",
+        why: "A socket above its long-term power limit is slowed down until the average is below the limit again. If the \
+         limit is below the processor's rating, this happens under ordinary load.",
         magnitude: Magnitude {
-            text: "a lower frequency, and a change of it at each crossing",
+            text: "a lower frequency, and a change of frequency at each crossing of the limit",
             effect: crate::Effect::Slower,
             source: "Intel SDM volume 3, section 15.10 (RAPL)",
         },
         fix: Fix::boot("firmware settings of PL1 and PL2, or power capping of the management controller")
             .after("grep . /sys/class/powercap/intel-rapl:*/constraint_*_power_limit_uw"),
-        cost: "More heat; a limit of the rack's may stand behind it.",
+        cost: "More heat; the limit may have been set because of the rack's power limit.",
         references: &["Linux Documentation/power/powercap/powercap.rst", "intel/PerfSpect"],
         conflicts: &[],
     },
@@ -58,7 +58,7 @@ pub const RULES: &[Rule] = &[
         title: "The platform's profile is performance",
         applies: Applies::LINUX.on_hardware(),
         judge: profile,
-        why: "The firmware has a policy of its own for power and fans, above all settings of the kernel.",
+        why: "The firmware has its own policy for power and fans, which overrides the kernel's settings.",
         magnitude: Magnitude {
             text: "as much as a power limit or an energy preference",
             effect: crate::Effect::Slower,
@@ -76,10 +76,11 @@ pub const RULES: &[Rule] = &[
         id: "idle.umwait",
         cause: Cause::IdleStates,
         group: Group::Cpu,
-        title: "Waiting instructions do not sleep deeply",
+        title: "The wait instructions do not sleep deeply",
         applies: Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]),
         judge: umwait,
-        why: "UMWAIT and TPAUSE wait in C0.1 or, where allowed, in the deeper C0.2, whose way out is longer. DPDK's power library uses them in empty polls.",
+        why: "UMWAIT and TPAUSE wait in C0.1 or, if allowed, in the deeper C0.2, which takes longer to leave. DPDK's \
+         power library uses them in empty polls.",
         magnitude: Magnitude {
             text: "about 0.5 us to leave C0.2, less for C0.1",
             effect: crate::Effect::Late(Nanos::from_nanos(500)),
@@ -144,7 +145,7 @@ fn power(facts: &Facts, _: &Context) -> Judged {
             }
         };
         if max == 0 {
-            skip = Some(Skip::unknown(format!("{}: the part does not say its rating", long.max.source())));
+            skip = Some(Skip::unknown(format!("{}: the processor does not report its rated power", long.max.source())));
             continue;
         }
         let subject = Subject::Named(zone.name.value().cloned().unwrap_or_else(|| zone.id.clone()));
@@ -156,7 +157,7 @@ fn power(facts: &Facts, _: &Context) -> Judged {
         judgements.push(judgement.see_as(watts(limit), long.limit.source()).see_as(watts(max), long.max.source()));
     }
     match judgements.is_empty() {
-        true => Err(skip.unwrap_or_else(|| Skip::not_applicable("no zone of a package is there"))),
+        true => Err(skip.unwrap_or_else(|| Skip::not_applicable("there is no power zone for a package"))),
         false => Ok(judgements),
     }
 }

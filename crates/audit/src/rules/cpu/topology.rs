@@ -31,7 +31,8 @@ pub const RULES: &[Rule] = &[
         )
         .decided()
         .traded(),
-        cost: "The second thread of each core that has two, and up to a third of the throughput where they share the core well.",
+        cost: "The second thread of each core is lost, and with it up to a third of the throughput if the threads share \
+         the core well.",
         references: &[
             "Linux Documentation/admin-guide/cpu-isolation.rst",
             "FlexRAN real-time platform slides (2018), Processor Optimizations",
@@ -45,18 +46,19 @@ pub const RULES: &[Rule] = &[
         id: "topo.snc",
         cause: Cause::Placement,
         group: Group::Cpu,
-        title: "Sockets are divided into nodes only where placement knows it",
+        title: "Sockets are split into nodes only if the application is placed accordingly",
         applies: Applies::LINUX.on_hardware().isolated(),
         judge: clusters,
-        why: "With sub-NUMA clusters (or NPS2 and NPS4) a socket has several nodes. Memory and cache of the own node are nearer, those of the other are \
-              further: CPUs of the application on several nodes of a socket pay for it.",
+        why: "With sub-NUMA clusters (or NPS2 and NPS4) a socket has several nodes. Memory and cache of a CPU's own node \
+         are nearer, those of the other nodes are farther away. This costs time if the application's CPUs are on \
+         several nodes of a socket.",
         magnitude: Magnitude {
             text: "10 to 20 ns between the nodes of a socket, 60 to 100 ns to another socket",
             effect: crate::Effect::Slower,
             source: "general knowledge; FlexRAN real-time platform slides (2018) ask to disable clusters that are not needed",
         },
         fix: Fix::boot("firmware setting Sub-NUMA Clustering: disabled (AMD: NPS1), or isolate CPUs of one node"),
-        cost: "Without clusters the nearest memory is a little further away.",
+        cost: "Without clusters the nearest memory is slightly slower.",
         references: &[
             "FlexRAN real-time platform slides (2018), Memory Optimizations",
             "OpenShift vDU reference configuration, host firmware",
@@ -70,10 +72,10 @@ pub const RULES: &[Rule] = &[
         title: "Threads that share packets share a last-level cache",
         applies: Applies::LINUX.on_hardware().isolated(),
         judge: caches,
-        why: "Threads that hand packets to each other do it through the last-level cache they share. Where there are several (one for each CCX on EPYC), \
-              the packet crosses the fabric.",
+        why: "Threads pass packets to each other through the last-level cache that they share. If there are several such \
+         caches (one per CCX on EPYC), the packet crosses the fabric.",
         magnitude: Magnitude {
-            text: "about 100 ns more for each line that crosses between caches of a socket",
+            text: "about 100 ns more per cache line that crosses between caches of a socket",
             effect: crate::Effect::Slower,
             source: "Linux Documentation/core-api/real-time/hardware.rst names the mechanism; the size is general knowledge",
         },
@@ -100,7 +102,7 @@ fn smt(facts: &Facts, context: &Context) -> Judged {
         }
     }
     let judgement = match shared.is_empty() {
-        true => Judgement::pass(Subject::Host, "cores run two threads, but none of the application's does"),
+        true => Judgement::pass(Subject::Host, "some cores run two threads, but none of the application's cores does"),
         false => {
             const OFF: Side = Side {
                 is: "each core runs one thread",
@@ -195,7 +197,7 @@ fn clusters(facts: &Facts, context: &Context) -> Judged {
     let spread = packages.iter().find(|(_, nodes)| nodes.len() > 1);
     let judgement = match spread {
         None => {
-            let each = if clusters == 0 { "each socket is one node" } else { "on each socket one node is used" };
+            let each = if clusters == 0 { "each socket is one node" } else { "on each socket only one node is used" };
             // Lists that nobody reads are counted; the evidence has them.
             let long = places.iter().any(|(cpus, _)| cpus.to_string().len() > 24);
             let place = |(cpus, node): &(CpuSet, u32)| match long {

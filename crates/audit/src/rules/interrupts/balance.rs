@@ -24,8 +24,8 @@ pub const RULES: &[Rule] = &[
         title: "irqbalance does not move the interrupts of the application",
         applies: Applies::LINUX,
         judge: running,
-        why: "irqbalance looks at the load of all CPUs every 10 s and moves interrupts by it. A queue that moves takes its \
-              packets to a cold cache, and undoes what somebody placed by hand.",
+        why: "Every 10 s irqbalance checks the load of all CPUs and moves interrupts accordingly. A moved queue brings \
+         its packets to a cold cache. The move also undoes manual placement.",
         magnitude: ONE_INTERRUPT,
         fix: Fix::both("systemctl stop irqbalance", "systemctl disable irqbalance"),
         cost: "Interrupts stay where they are, whatever the load.",
@@ -39,14 +39,15 @@ pub const RULES: &[Rule] = &[
         id: "irq.irqbalance-banned",
         cause: Cause::DeviceInterrupts,
         group: Group::Interrupts,
-        title: "irqbalance keeps off the isolated CPUs",
+        title: "irqbalance does not use the isolated CPUs",
         applies: Applies::LINUX.isolated(),
         judge: banned,
-        why: "irqbalance bans the CPUs of isolcpus= and nohz_full= by itself, and no others: cpuset partitions it does not know. \
-              IRQBALANCE_BANNED_CPUS and IRQBALANCE_BANNED_CPULIST take the place of that; an empty list bans nothing.",
+        why: "By default irqbalance bans the CPUs of isolcpus= and nohz_full=, and no others: it does not know cpuset \
+         partitions. IRQBALANCE_BANNED_CPUS and IRQBALANCE_BANNED_CPULIST replace this default; an empty list bans \
+         nothing.",
         magnitude: ONE_INTERRUPT,
         fix: Fix::runtime("echo IRQBALANCE_BANNED_CPULIST={isolated} >> /etc/default/irqbalance"),
-        cost: "The housekeeping CPUs carry all interrupts.",
+        cost: "The housekeeping CPUs handle all interrupts.",
         references: &[IRQBALANCE],
         conflicts: &[],
     },
@@ -57,12 +58,13 @@ pub const RULES: &[Rule] = &[
         title: "No managed interrupt fires on an application CPU",
         applies: Applies::LINUX.isolated(),
         judge: unmovable,
-        why: "Interrupts of nvme, virtio-blk and RAID queues are managed: the kernel spreads them over all CPUs and no one can \
-              move them. isolcpus=managed_irq keeps one off an isolated CPU only if its mask holds another CPU that is online; \
-              a queue whose mask is isolated CPUs alone comes there as soon as one of them does I/O.",
+        why: "Interrupts of nvme, virtio-blk and RAID queues are managed: the kernel spreads them over all CPUs, and \
+         they cannot be moved. isolcpus=managed_irq keeps such an interrupt off an isolated CPU only if its mask \
+         contains another CPU that is online. If the mask contains only isolated CPUs, the interrupt fires there as \
+         soon as one of them does I/O.",
         magnitude: ONE_INTERRUPT,
         fix: Fix::for_good("let threads on CPUs {housekeeping} do the I/O, and none on CPUs {isolated}"),
-        cost: "Threads on those CPUs hand their I/O to others.",
+        cost: "Threads on those CPUs must pass their I/O to others.",
         references: &[
             "Linux commit 11ea68f553e2 (genirq, sched/isolation: Isolate from handling managed interrupts)",
             ISOLATION,
@@ -103,10 +105,10 @@ fn running(facts: &Facts, context: &Context) -> Judged {
             choose(context, [&STOP, &KEEP], 1)
         }
         (true, true) if context.is(Workload::Interrupt) => {
-            Judgement::warn(Subject::Host, "irqbalance runs, and may move the interrupts of the interfaces")
+            Judgement::warn(Subject::Host, "irqbalance runs and may move the interrupts of the interfaces")
         }
         (true, true) => {
-            Judgement::pass(Subject::Host, "irqbalance runs, and no interrupt was placed by hand as far as is known")
+            Judgement::pass(Subject::Host, "irqbalance runs, and no manually placed interrupt is known")
         }
     }
     .see_as(if runs { "irqbalance" } else { "no irqbalance" }, source)
@@ -133,7 +135,7 @@ fn banned(facts: &Facts, context: &Context) -> Judged {
         return match left.is_empty() {
             true => Judgement::pass(isolated, format!("its settings ban CPUs {cpus}")),
             false => {
-                Judgement::fail(left, "its settings do not ban them, and so it no longer finds isolated CPUs by itself")
+                Judgement::fail(left, "its settings do not ban them, and these settings disable its own detection of isolated CPUs")
             }
         }
         .see_as(text, settings.source())

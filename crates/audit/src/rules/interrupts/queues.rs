@@ -24,8 +24,8 @@ pub const RULES: &[Rule] = &[
         title: "Interrupts of an interface are served on its NUMA node",
         applies: Applies::LINUX.with_nic(),
         judge: nodes,
-        why: "The device writes descriptors and packets into memory and cache of its own node. A CPU of another node reads each \
-              of those lines over the link between the sockets.",
+        why: "The device writes descriptors and packets into memory and cache of its own node. A CPU of another node \
+         reads each of these cache lines over the link between the sockets.",
         magnitude: Magnitude {
             text: "60 to 100 ns more per cache line on another node, with some lines per packet",
             effect: crate::Effect::Slower,
@@ -33,7 +33,7 @@ pub const RULES: &[Rule] = &[
         },
         fix: Fix::for_good("send the queues' interrupts to housekeeping CPUs of the card's node (smp_affinity_list)")
             .after("cat /sys/class/net/{nic}/device/local_cpulist"),
-        cost: "The CPUs of that node carry the load.",
+        cost: "The CPUs of that node handle the load.",
         references: &[
             "DPDK Getting Started Guide for Linux, nic_perf_intel_platform",
             "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst",
@@ -48,10 +48,10 @@ pub const RULES: &[Rule] = &[
         title: "Busy queues do not share a CPU",
         applies: Applies::LINUX.with_nic(),
         judge: collisions,
-        why: "Two busy queues on one CPU wait for each other: a packet of one is late by the work for those of the other, up to \
-              the budget of a softirq, while other CPUs have none.",
+        why: "Two busy queues on one CPU wait for each other. A packet of one queue waits for the processing of the \
+         other queue's packets, up to the budget of a softirq, while other CPUs have nothing to do.",
         magnitude: Magnitude {
-            text: "up to 64 packets of the other queue for each poll of the own: 30 to 60 us at 0.5 to 1 us a packet",
+            text: "up to 64 packets of the other queue per poll of its own: 30 to 60 us at 0.5 to 1 us per packet",
             effect: crate::Effect::Late(Nanos::from_micros(50)),
             source: "Linux include/linux/netdevice.h, NAPI_POLL_WEIGHT; FreeBSD thread \"ixl 40G bad performance\" (2015); the time a packet is an estimate",
         },
@@ -68,8 +68,8 @@ pub const RULES: &[Rule] = &[
         title: "Interfaces without a role have no interrupts on isolated CPUs",
         applies: Applies::LINUX.isolated().with_nic(),
         judge: unused,
-        why: "Drivers with many queues place one interrupt on each CPU. An interface that nobody needs, but that is up, brings \
-              broadcasts, its link timer and its statistics there.",
+        why: "Drivers with many queues place one interrupt on each CPU. An interface that is up but unused brings its \
+         broadcasts, its link timer and its statistics there.",
         magnitude: ONE_INTERRUPT,
         fix: Fix::runtime("ethtool -L {nic} combined 1 # or, if nobody needs it, leave it down").decided(),
         cost: "The interface is gone, or slower.",
@@ -83,8 +83,9 @@ pub const RULES: &[Rule] = &[
         title: "Interrupt threads come before the threads that wait for them",
         applies: Applies::LINUX.to(&[Workload::Rt]).with_nic(),
         judge: thread_priorities,
-        why: "On a real-time kernel an interrupt only wakes a thread (irq/N-name, SCHED_FIFO 50), which then does the work. If \
-              the application has a higher priority on the same CPU and waits for that work by spinning, neither goes on.",
+        why: "On a real-time kernel an interrupt only wakes a thread (irq/N-name, SCHED_FIFO 50), which then does the \
+         work. If the application has a higher priority on the same CPU and spins until that work is done, neither \
+         makes progress.",
         magnitude: Magnitude {
             text: "up to the application's whole run; without the inversion about 5 us for the thread to be scheduled",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
@@ -105,11 +106,11 @@ pub const RULES: &[Rule] = &[
         title: "Interrupts for user space are not threaded",
         applies: Applies::LINUX,
         judge: user_space,
-        why: "A DPDK application that sleeps is woken through vfio-pci or igb_uio. Where their handler runs in a thread (a \
-              real-time kernel, threadirqs), the wake-up is one more scheduling of a thread away. The slides name the patches: \
-              DPDK 19855 for igb_uio, patchwork 7493081 of the kernel for vfio-pci.",
+        why: "A sleeping DPDK application is woken through vfio-pci or igb_uio. If their handler runs in a thread (a \
+         real-time kernel, threadirqs), the wake-up needs an additional thread switch. The slides name the patches: \
+         DPDK 19855 for igb_uio, patchwork 7493081 of the kernel for vfio-pci.",
         magnitude: Magnitude {
-            text: "part of the way from 105 us to 14 us in the mean, with other changes",
+            text: "part of the reduction of the mean from 105 us to 14 us, together with other changes",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Interrupt-mode DPDK slides (2017): DPDK patch 19855; the typical value is an estimate",
         },
@@ -210,7 +211,7 @@ fn collisions(facts: &Facts, context: &Context) -> Judged {
             };
             return Ok(vec![Judgement::pass(subject, found).see_as(format!("{} interrupts", irqs.len()), source)]);
         }
-        let judgement = Judgement::warn(subject, format!("on {} CPUs busy queues wait for each other", shared.len()));
+        let judgement = Judgement::warn(subject, format!("busy queues share {} CPUs and wait for each other", shared.len()));
         let line = |(cpu, irqs): &(u32, Vec<&Irq>)| {
             let names: Vec<String> = irqs.iter().map(|irq| format!("{} {}", irq.name(), here(irq, *cpu))).collect();
             format!("CPU {cpu}: {}", names.join(", "))

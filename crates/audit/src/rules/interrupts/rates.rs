@@ -38,8 +38,9 @@ pub const RULES: &[Rule] = &[
         title: "Softirqs of timers, RCU and the scheduler are rare on isolated CPUs",
         applies: Applies::LINUX.isolated(),
         judge: softirqs,
-        why: "TIMER and HRTIMER come from timers that were started there, RCU from callbacks that were not offloaded, SCHED from \
-              balancing, TASKLET from drivers. kernel-per-CPU-kthreads.rst has a remedy for each.",
+        why: "TIMER and HRTIMER come from timers that were started on these CPUs, RCU from callbacks that were not \
+         offloaded, SCHED from load balancing, TASKLET from drivers. kernel-per-CPU-kthreads.rst has a remedy for \
+         each.",
         magnitude: Magnitude {
             text: "1 to 10 us each",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
@@ -58,8 +59,9 @@ pub const RULES: &[Rule] = &[
         title: "No CPU spends more than half of its time in interrupts",
         applies: Applies::LINUX,
         judge: load,
-        why: "Packets wait for a CPU that is busy with interrupts and softirqs of others: at half of its time the wait is as long \
-              as the work, and grows without bound towards the whole. One queue that carries all flows shows so.",
+        why: "Packets wait for a CPU that is busy with other interrupts and softirqs. If it is busy for half of its \
+         time, the wait is as long as the work; towards full load the wait grows without bound. A typical cause is \
+         one queue that carries all flows.",
         magnitude: Magnitude {
             text: "waiting grows with 1 / (1 - load): twice the work's time at 50 %",
             effect: crate::Effect::Unsized,
@@ -78,13 +80,13 @@ pub const RULES: &[Rule] = &[
         id: "irq.storm",
         cause: Cause::Queues,
         group: Group::Interrupts,
-        title: "The kernel has switched no interrupt off",
+        title: "The kernel has disabled no interrupt",
         applies: Applies::LINUX,
         judge: storm,
-        why: "An interrupt that nobody answers 99,900 times of 100,000 is switched off (\"nobody cared\"), and what shares its line \
-              is looked at by a timer from then on.",
+        why: "If no handler claims 99,900 of 100,000 occurrences of an interrupt, the kernel disables it (\"nobody \
+         cared\"). From then on a timer polls the devices that share its line.",
         magnitude: Magnitude {
-            text: "up to 100 ms for each packet of that device",
+            text: "up to 100 ms per packet of that device",
             effect: crate::Effect::Late(Nanos::from_millis(100)),
             source: "Linux kernel/irq/spurious.c, POLL_SPURIOUS_IRQ_INTERVAL and note_interrupt",
         },
@@ -173,7 +175,7 @@ fn own(facts: &Facts, context: &Context) -> Judged {
         return Err(Skip::unknown("the table of interrupts has no row of the CPUs' own interrupts"));
     }
     if judgements.is_empty() {
-        let found = format!("{} are as rare as they can be", quiet.join(", "));
+        let found = format!("{} are as rare as possible", quiet.join(", "));
         judgements.push(Judgement::pass(isolated, found).see_as(format!("in {}", interval.length), source));
     }
     Ok(judgements)
@@ -197,7 +199,7 @@ fn tick_since_boot(facts: &Facts, context: &Context) -> Judged {
             "timers of isolated and other CPUs cannot be compared: name the CPUs with --isolated",
         ));
     };
-    let seen = format!("LOC since boot: {inside} a CPU on isolated ones, {outside} on the others");
+    let seen = format!("LOC since boot: {inside} per isolated CPU, {outside} per other CPU");
     // A stopped tick leaves a hundredth: 1 a second of 100 or more. Half of it and more is no stopped tick.
     if inside == 0 || inside <= outside / 2 {
         return Err(Skip::unknown(format!("{seen}; rates are not known from one reading (--interval 5s)")));
@@ -273,7 +275,7 @@ fn load(facts: &Facts, _: &Context) -> Judged {
         return Err(Skip::unknown("no CPU has counted any time"));
     };
     let span = interval.map_or("since boot".to_owned(), |interval| format!("in {}", interval.length));
-    let found = format!("CPU {cpu} spent the most, {most} % of its time {span}");
+    let found = format!("CPU {cpu} spent the most time in interrupts: {most} % {span}");
     match most <= MOST_LOAD {
         true => Judgement::pass(Subject::Host, found),
         false => Judgement::warn(cpu, found),
@@ -286,11 +288,11 @@ fn storm(facts: &Facts, _: &Context) -> Judged {
     let (found, count) = messages(facts, &["nobody cared", "disabling irq #"])?;
     let source = facts.kernel.messages.source();
     if count == 0 {
-        return Judgement::pass(Subject::Host, "no message says that the kernel has switched an interrupt off")
+        return Judgement::pass(Subject::Host, "no message says that the kernel has disabled an interrupt")
             .see_as("no message", source)
             .alone();
     }
-    let judgement = Judgement::fail(Subject::Host, format!("{count} messages say that an interrupt was switched off"));
+    let judgement = Judgement::fail(Subject::Host, format!("{count} messages say that an interrupt was disabled"));
     found.into_iter().fold(judgement, |judgement, line| judgement.see_as(line, source)).alone()
 }
 

@@ -21,8 +21,8 @@ pub const RULES: &[Rule] = &[
         title: "The interface's NUMA node has huge pages",
         applies: RESERVED.with_nic(),
         judge: on_node,
-        why: "Buffers on another node than the interface's cross the sockets twice for each packet; without pages on the own node DPDK takes them from \
-              the other, or does not start.",
+        why: "If buffers are on another node than the interface, each packet crosses the link between the sockets twice. \
+         Without huge pages on the interface's node, DPDK takes them from another node or does not start.",
         magnitude: Magnitude {
             text: "60 to 100 ns more for each access to the other socket's memory",
             effect: crate::Effect::Slower,
@@ -38,12 +38,14 @@ pub const RULES: &[Rule] = &[
         id: "mem.hugetlbfs",
         cause: Cause::HugePages,
         group: Group::Memory,
-        title: "Huge pages can be mapped by files",
+        title: "Huge pages can be mapped as files",
         applies: RESERVED,
         judge: mounted,
-        why: "DPDK and QEMU map their huge pages by files of hugetlbfs; of a size that is not mounted nothing can be mapped this way.",
+        why: "DPDK and QEMU map their huge pages as files of hugetlbfs. Pages of a size for which hugetlbfs is not \
+         mounted cannot be mapped this way.",
         magnitude: Magnitude {
-            text: "the application does not start, or falls back to small pages and their TLB misses (some hundred nanoseconds a buffer)",
+            text: "the application does not start, or falls back to small pages and their TLB misses (some hundred \
+             nanoseconds per buffer)",
             effect: crate::Effect::Slower,
             source: DPDK,
         },
@@ -59,7 +61,7 @@ pub const RULES: &[Rule] = &[
         id: "mem.thp",
         cause: Cause::MemoryManagement,
         group: Group::Memory,
-        title: "Transparent huge pages are for those who ask",
+        title: "Only applications that ask get transparent huge pages",
         applies: Applies::LINUX,
         judge: transparent,
         why: "With always, page faults may wait for compaction, and khugepaged moves pages of running applications: each move interrupts all CPUs that \
@@ -84,9 +86,10 @@ pub const RULES: &[Rule] = &[
         title: "Page faults do not wait for compaction",
         applies: Applies::LINUX,
         judge: defrag,
-        why: "With defrag always, a page fault reclaims and compacts memory itself until it has a huge page; with madvise only for memory that asks for it.",
+        why: "With defrag set to always, a page fault itself reclaims and compacts memory until it gets a huge page. \
+         With madvise this happens only for memory that asks for it.",
         magnitude: Magnitude {
-            text: "milliseconds for a fault that compacts",
+            text: "milliseconds for a page fault that compacts memory",
             effect: crate::Effect::Late(Nanos::from_millis(1)),
             source: "Linux Documentation/admin-guide/mm/transhuge.rst names the stalls; the size is general knowledge",
         },
@@ -102,14 +105,15 @@ pub const RULES: &[Rule] = &[
         title: "Memory is not compacted in advance",
         applies: Applies::LINUX,
         judge: compaction,
-        why: "With a proactiveness above 0 kcompactd looks twice a second whether memory is fragmented, and moves pages of running applications if it is.",
+        why: "With a proactiveness above 0, kcompactd checks twice per second whether memory is fragmented. If it is, it \
+         moves pages of running applications.",
         magnitude: Magnitude {
-            text: "a TLB flush by inter-processor interrupts for each page that moves, 1 to 5 us each",
+            text: "a TLB flush by inter-processor interrupts per moved page, 1 to 5 us each",
             effect: crate::Effect::Late(Nanos::from_micros(3)),
             source: "Linux Documentation/admin-guide/sysctl/vm.rst, compaction_proactiveness, warns of latency spikes; the size is general knowledge",
         },
         fix: Fix::runtime("sysctl -w vm.compaction_proactiveness=0"),
-        cost: "Huge pages at run time are found less often.",
+        cost: "Fewer huge pages are available at run time.",
         references: &["Linux Documentation/admin-guide/sysctl/vm.rst, compaction_proactiveness"],
         conflicts: &[],
     },
