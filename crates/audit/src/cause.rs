@@ -184,7 +184,9 @@ impl Cause {
                 "Move device interrupts to the housekeeping CPUs",
             ),
             Self::TimerTick => ("timer-tick", "The timer tick disturbs the application", "Reduce the timer tick"),
-            Self::Rcu => ("rcu", "RCU callbacks run on the application's CPUs", "Move RCU callbacks to the housekeeping CPUs"),
+            Self::Rcu => {
+                ("rcu", "RCU callbacks run on the application's CPUs", "Move RCU callbacks to the housekeeping CPUs")
+            }
             Self::KernelWork => (
                 "kernel-work",
                 "Kernel threads and work run on the application's CPUs",
@@ -242,7 +244,9 @@ impl Cause {
             Self::MemoryHardware => {
                 ("memory-hardware", "Memory modules run below their speed, or have errors", "Check the memory modules")
             }
-            Self::Clock => ("clock", "The clock source is not a reliable TSC", "Use a reliable TSC as the clock source"),
+            Self::Clock => {
+                ("clock", "The clock source is not a reliable TSC", "Use a reliable TSC as the clock source")
+            }
             Self::TimeSync => {
                 ("time-synchronisation", "Several services, or none, set the clock", "Let one service set the clock")
             }
@@ -257,11 +261,9 @@ impl Cause {
                 "The card's PCI Express link carries less than it could",
                 "Give the card a full PCI Express link",
             ),
-            Self::NicDriver => (
-                "nic-driver",
-                "The NIC's driver or firmware has a problem",
-                "Fix the NIC's driver and firmware",
-            ),
+            Self::NicDriver => {
+                ("nic-driver", "The NIC's driver or firmware has a problem", "Fix the NIC's driver and firmware")
+            }
             Self::Wire => ("wire", "The wire delays or loses frames", "Check the wire"),
             Self::Moderation => {
                 ("interrupt-moderation", "Interrupt moderation delays packets", "Shorten interrupt moderation")

@@ -105,8 +105,10 @@ fn isolation(suggestion: &mut Suggestion, intent: &Context, isolated: &CpuSet, c
     let interrupts_only = intent.workloads.value.as_slice() == [Workload::Interrupt];
     if interrupts_only {
         suggestion.add(format!("rcu_nocbs={isolated}"), "RCU callbacks run elsewhere");
-        suggestion.note("nohz_full is left out: it makes each system call and each interrupt more expensive, and an application \
-         that sleeps gains little");
+        suggestion.note(
+            "nohz_full is left out: it makes each system call and each interrupt more expensive, and an application \
+         that sleeps gains little",
+        );
     } else {
         suggestion.add(
             format!("nohz_full={isolated}"),
@@ -131,8 +133,10 @@ fn isolation(suggestion: &mut Suggestion, intent: &Context, isolated: &CpuSet, c
         suggestion.add("mce=ignore_ce", "corrected errors are not polled for; uncorrected ones are still handled");
     }
     if intent.is(Workload::Rt) {
-        suggestion
-            .add("rcutree.kthread_prio=11", "RCU's threads run before the application's, if those have priorities up to 10");
+        suggestion.add(
+            "rcutree.kthread_prio=11",
+            "RCU's threads run before the application's, if those have priorities up to 10",
+        );
     }
 }
 

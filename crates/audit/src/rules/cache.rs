@@ -208,7 +208,9 @@ fn partition(facts: &Facts, context: &Context) -> Judged {
             })
         });
         let judgement = match (group.name.as_str(), shared) {
-            ("/", _) => Judgement::warn(&cpus, format!("CPUs {cpus} are in the default group, together with all other CPUs")),
+            ("/", _) => {
+                Judgement::warn(&cpus, format!("CPUs {cpus} are in the default group, together with all other CPUs"))
+            }
             (name, Some(other)) => {
                 Judgement::warn(&cpus, format!("group {name} shares ways with group {}", other.name))
             }

@@ -274,7 +274,9 @@ fn date(facts: &Facts, _: &Context) -> Judged {
     let age = built.saturating_sub(year);
     let judgement = match age {
         0..OLD_YEARS => Judgement::pass(Subject::Host, format!("the firmware is from {year}, the kernel from {built}")),
-        age => Judgement::warn(Subject::Host, format!("the firmware is from {year}, {age} years older than the kernel")),
+        age => {
+            Judgement::warn(Subject::Host, format!("the firmware is from {year}, {age} years older than the kernel"))
+        }
     };
     judgement.see(fact).see(&facts.dmi.bios_version).see(build).alone()
 }

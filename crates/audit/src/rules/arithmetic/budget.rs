@@ -82,7 +82,8 @@ fn budget(facts: &Facts, context: &Context) -> Judged {
             }
             // What is left is for queueing, work and transmission.
             false if is_half => {
-                Judgement::warn(subject, format!("{found}; less than half of the goal is left for processing")).takes(sum)
+                Judgement::warn(subject, format!("{found}; less than half of the goal is left for processing"))
+                    .takes(sum)
             }
             false => Judgement::pass(subject, found),
         };

@@ -224,7 +224,11 @@ fn huge_pages(facts: &Facts, context: &Context) -> Judged {
         ),
         (far, free) => Judgement::warn(
             Subject::Host,
-            format!("{} MiB are in use on other nodes, while {} MiB are free on the interfaces' nodes", mib(far), mib(free)),
+            format!(
+                "{} MiB are in use on other nodes, while {} MiB are free on the interfaces' nodes",
+                mib(far),
+                mib(free)
+            ),
         ),
     };
     seen.into_iter()

@@ -47,7 +47,9 @@ pub const RULES: &[Rule] = &[
         fix: Fix::boot("mitigations=auto, or mitigations=off on a closed host with one tenant"),
         cost: "With mitigations=off code on this host can read memory that is not its own.",
         references: &["Linux Documentation/admin-guide/hw-vuln/index.rst", "rigtorp.se, Low latency tuning guide"],
-        conflicts: &["low-latency guides ask for mitigations=off, the documents about the vulnerabilities for the opposite"],
+        conflicts: &[
+            "low-latency guides ask for mitigations=off, the documents about the vulnerabilities for the opposite",
+        ],
     },
     Rule {
         id: "cmd.cgroup-disable-memory",
@@ -215,7 +217,9 @@ fn async_faults(facts: &Facts, context: &Context) -> Judged {
     let judgement = match line.has("no-kvmapf") {
         true => Judgement::pass(subject, "asynchronous page faults are off"),
         false if !context.has_intent() => {
-            return Err(Skip::not_applicable("only for guests with isolated CPUs, a goal, polling or real-time threads"));
+            return Err(Skip::not_applicable(
+                "only for guests with isolated CPUs, a goal, polling or real-time threads",
+            ));
         }
         false => Judgement::warn(
             subject,

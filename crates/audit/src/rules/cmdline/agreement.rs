@@ -151,7 +151,8 @@ impl Side {
 }
 
 /// Of words whose own rules say what they cost.
-const COST: &str = "Each setting costs on the added CPUs what its own rule says (cmd.isolcpus, cmd.nohz-full, cmd.rcu-nocbs).";
+const COST: &str =
+    "Each setting costs on the added CPUs what its own rule says (cmd.isolcpus, cmd.nohz-full, cmd.rcu-nocbs).";
 const DEFAULT: &str = "default interrupt affinity";
 const WORKQUEUES: &str = "workqueue cpumask";
 

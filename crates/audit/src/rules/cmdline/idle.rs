@@ -188,7 +188,9 @@ fn intel_idle(facts: &Facts, _: &Context) -> Judged {
     let subject = Subject::Parameter("intel_idle.max_cstate".into());
     let driver = &facts.idle.driver;
     let judgement = match limit {
-        0 if line(facts)?.has_value("idle", "poll") => Judgement::pass(subject, "idle=poll makes this parameter irrelevant"),
+        0 if line(facts)?.has_value("idle", "poll") => {
+            Judgement::pass(subject, "idle=poll makes this parameter irrelevant")
+        }
         0 => match known(driver)?.as_str() {
             "acpi_idle" if !line(facts)?.has("processor.max_cstate") => {
                 Judgement::fail(subject, "acpi_idle has taken over, with all idle states of the firmware")
@@ -219,8 +221,7 @@ const NEEDED: [&str; 3] = ["constant_tsc", "nonstop_tsc", "tsc_adjust"];
 
 /// What the kernel no longer sees with `tsc=reliable` (kernel-parameters.txt: "as well as the stability checks done at
 /// bootup"), and with `tsc=nowatchdog`.
-const RELIABLE_COST: &str =
-    "A TSC that goes wrong after boot is not noticed. At boot, a difference between the TSCs of two sockets is not \
+const RELIABLE_COST: &str = "A TSC that goes wrong after boot is not noticed. At boot, a difference between the TSCs of two sockets is not \
      noticed either.";
 const UNWATCHED_COST: &str = "A TSC that goes wrong after boot is not noticed.";
 /// From here on `tsc=nowatchdog` holds for both of the TSC's clock sources (commit 63ec58b44fcc), and is sure to be known.

@@ -215,11 +215,8 @@ fn isolcpus(facts: &Facts, context: &Context) -> Judged {
             Some(false) => format!("there is no isolcpus=: the scheduler moves threads onto CPUs {missing}"),
             _ => format!("isolcpus= does not stop the scheduler from moving threads onto CPUs {missing}"),
         };
-        Judgement::warn(
-            &missing,
-            format!("{balances}, unless a cpuset partition, which is not recorded, prevents it"),
-        )
-        .with_effect(crate::Effect::Unsized)
+        Judgement::warn(&missing, format!("{balances}, unless a cpuset partition, which is not recorded, prevents it"))
+            .with_effect(crate::Effect::Unsized)
     } else if !stray.is_empty() {
         Judgement::warn(
             &stray,

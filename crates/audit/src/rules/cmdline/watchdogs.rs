@@ -226,10 +226,7 @@ fn patience(facts: &Facts, _: &Context) -> Judged {
     let milliseconds: u64 =
         known(&delay)?.trim().parse().map_err(|_| Skip::unknown("rcutree.nohz_full_patience_delay is no number"))?;
     let judgement = match milliseconds {
-        0 => Judgement::warn(
-            Subject::Host,
-            "RCU restarts a CPU's tick as soon as a grace period waits for that CPU",
-        ),
+        0 => Judgement::warn(Subject::Host, "RCU restarts a CPU's tick as soon as a grace period waits for that CPU"),
         n => Judgement::pass(Subject::Host, format!("RCU waits {n} ms before it restarts a CPU's tick")),
     };
     judgement.see(&delay).alone()

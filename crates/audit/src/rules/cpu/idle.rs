@@ -257,8 +257,11 @@ fn usage(facts: &Facts, context: &Context) -> Judged {
                     .costs(cost(context, &critical))
                     .see_as(format!("{entered} times during {length}"), cpu.idle_states.source())
             }
-            None => Judgement::pass(Subject::Host, format!("no idle state with an exit latency above {budget} was entered during {length}"))
-                .see_as("0 entries", cpu.idle_states.source()),
+            None => Judgement::pass(
+                Subject::Host,
+                format!("no idle state with an exit latency above {budget} was entered during {length}"),
+            )
+            .see_as("0 entries", cpu.idle_states.source()),
         })
     })
 }

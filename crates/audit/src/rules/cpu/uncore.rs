@@ -9,8 +9,7 @@ use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, R
 const INTEL: Applies = Applies::LINUX.on_hardware().made_by(&[Vendor::Intel]);
 const KERNEL: &str = "Linux Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst";
 
-const WATTS: &str =
-    "The uncore saves no power at low traffic and leaves less of the power budget for turbo.";
+const WATTS: &str = "The uncore saves no power at low traffic and leaves less of the power budget for turbo.";
 
 const RAMP: Magnitude = Magnitude {
     text: "at a third of the frequency, each miss of the core's caches takes some tens of nanoseconds more; raising the \

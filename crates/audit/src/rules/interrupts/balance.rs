@@ -107,9 +107,7 @@ fn running(facts: &Facts, context: &Context) -> Judged {
         (true, true) if context.is(Workload::Interrupt) => {
             Judgement::warn(Subject::Host, "irqbalance runs and may move the interrupts of the interfaces")
         }
-        (true, true) => {
-            Judgement::pass(Subject::Host, "irqbalance runs, and no manually placed interrupt is known")
-        }
+        (true, true) => Judgement::pass(Subject::Host, "irqbalance runs, and no manually placed interrupt is known"),
     }
     .see_as(if runs { "irqbalance" } else { "no irqbalance" }, source)
     .alone()
@@ -134,9 +132,10 @@ fn banned(facts: &Facts, context: &Context) -> Judged {
         let left = isolated.difference(&cpus);
         return match left.is_empty() {
             true => Judgement::pass(isolated, format!("its settings ban CPUs {cpus}")),
-            false => {
-                Judgement::fail(left, "its settings do not ban them, and these settings disable its own detection of isolated CPUs")
-            }
+            false => Judgement::fail(
+                left,
+                "its settings do not ban them, and these settings disable its own detection of isolated CPUs",
+            ),
         }
         .see_as(text, settings.source())
         .alone();

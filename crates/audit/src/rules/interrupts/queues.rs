@@ -211,7 +211,8 @@ fn collisions(facts: &Facts, context: &Context) -> Judged {
             };
             return Ok(vec![Judgement::pass(subject, found).see_as(format!("{} interrupts", irqs.len()), source)]);
         }
-        let judgement = Judgement::warn(subject, format!("busy queues share {} CPUs and wait for each other", shared.len()));
+        let judgement =
+            Judgement::warn(subject, format!("busy queues share {} CPUs and wait for each other", shared.len()));
         let line = |(cpu, irqs): &(u32, Vec<&Irq>)| {
             let names: Vec<String> = irqs.iter().map(|irq| format!("{} {}", irq.name(), here(irq, *cpu))).collect();
             format!("CPU {cpu}: {}", names.join(", "))

@@ -186,7 +186,10 @@ pub const RULES: &[Rule] = &[
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/admin-guide/sysctl/kernel.rst, numa_balancing, names the overhead; the size is general knowledge",
         },
-        fix: Fix::both("sysctl -w kernel.numa_balancing=0", "stop numad if it runs, because it writes the setting again"),
+        fix: Fix::both(
+            "sysctl -w kernel.numa_balancing=0",
+            "stop numad if it runs, because it writes the setting again",
+        ),
         cost: "Applications that were not placed explicitly stay on the wrong node.",
         references: &["Linux Documentation/admin-guide/kernel-parameters.txt, numa_balancing"],
         conflicts: &[],

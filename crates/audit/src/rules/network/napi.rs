@@ -18,14 +18,15 @@ pub const RULES: &[Rule] = &[
         title: "A thread that waits for a packet polls the card first",
         applies: Applies::LINUX.to(&[Workload::Interrupt]),
         judge: busy_poll,
-        why: "A socket call that would block can poll the card's queue for some microseconds: a packet that comes in that time needs no interrupt, no softirq, no wake-up.",
+        why: "A socket call that would block can poll the card's queue for some microseconds. A packet that arrives in \
+         that time needs no interrupt, no softirq and no wake-up.",
         magnitude: Magnitude {
             text: "an interrupt, a softirq and a wake-up: some microseconds, and the exit from idle",
             effect: crate::Effect::Late(Nanos::from_micros(10)),
             source: "Linux Documentation/networking/napi.rst, Busy polling; the size is an estimate",
         },
         fix: Fix::runtime("sysctl -w net.core.busy_read=50 net.core.busy_poll=50"),
-        cost: "Waiting threads use CPU time for up to 50 us each. It can be asked for by socket instead (SO_BUSY_POLL).",
+        cost: "Each waiting thread uses up to 50 us of CPU time. It can be enabled per socket instead (SO_BUSY_POLL).",
         references: &[
             NAPI,
             "Linux Documentation/admin-guide/sysctl/net.rst, busy_poll",
@@ -40,10 +41,11 @@ pub const RULES: &[Rule] = &[
         title: "Interrupts are not deferred longer than the budget",
         applies: Applies::LINUX.with_nic(),
         judge: deferred,
-        why: "napi_defer_hard_irqs leaves the card's interrupt off after a poll, and a timer of gro_flush_timeout looks again. It is made for applications that poll \
-              themselves; without one, packets wait for the timer. Each of the two settings alone is a mistake: the first then does nothing, the second holds back merged segments.",
+        why: "napi_defer_hard_irqs leaves the card's interrupt off after a poll, and a timer of gro_flush_timeout polls \
+         again. It is meant for applications that poll themselves; without one, packets wait for the timer. Each of \
+         the two settings alone is a mistake: the first then has no effect, the second delays merged segments.",
         magnitude: Magnitude {
-            text: "up to gro_flush_timeout for each packet; 20 us to 2 ms are usual",
+            text: "up to gro_flush_timeout per packet; 20 us to 2 ms are usual",
             effect: crate::Effect::Late(Nanos::from_micros(20)),
             source: "Linux Documentation/networking/napi.rst, Software IRQ coalescing",
         },
@@ -58,11 +60,12 @@ pub const RULES: &[Rule] = &[
         id: "net.threaded-napi",
         cause: Cause::Queues,
         group: Group::Network,
-        title: "Threads of NAPI have their place",
+        title: "NAPI threads have a CPU and a priority",
         applies: Applies::LINUX.with_nic(),
         judge: threaded,
-        why: "With threaded NAPI a kernel thread polls the card instead of a softirq. The scheduler then decides when and where it runs: at normal priority behind everything else, \
-              and on any CPU that its mask allows.",
+        why: "With threaded NAPI a kernel thread polls the card instead of a softirq. The scheduler then decides when \
+         and where the thread runs: at normal priority it competes with all other threads, on any CPU that its mask \
+         allows.",
         magnitude: Magnitude {
             text: "a scheduling delay: up to a time slice of milliseconds at normal priority",
             effect: crate::Effect::Late(Nanos::from_millis(1)),
@@ -82,7 +85,7 @@ fn busy_poll(facts: &Facts, _: &Context) -> Judged {
     let judgement = match (*known(&read)?, poll.get().unwrap_or(0)) {
         (0, 0) => Judgement::warn(Subject::Host, "waiting threads sleep until an interrupt"),
         (0, n) => {
-            Judgement::warn(Subject::Host, format!("poll and select poll the card for {n} us, reading sleeps at once"))
+            Judgement::warn(Subject::Host, format!("poll and select poll the card for {n} us; reading sleeps at once"))
         }
         (n, _) => Judgement::pass(Subject::Host, format!("reading polls the card for {n} us before it sleeps")),
     };
@@ -109,21 +112,18 @@ fn deferred(facts: &Facts, context: &Context) -> Judged {
             (0, 0) => Judgement::pass(Subject::Host, "interrupts come as the card sends them"),
             (_, 0) => Judgement::warn(
                 Subject::Host,
-                "interrupts are to be deferred, but no timer is set: nothing is deferred",
+                "interrupts should be deferred, but no timer is set, so nothing is deferred",
             ),
             (0, _) => Judgement::warn(
                 Subject::Host,
-                format!("merged segments wait up to {timeout}, interrupts are not deferred"),
+                format!("merged segments wait up to {timeout}, but interrupts are not deferred"),
             )
             .takes(timeout),
             _ if timeout <= context.budget() => {
-                Judgement::pass(Subject::Host, format!("the card is looked at each {timeout} at least"))
+                Judgement::pass(Subject::Host, format!("the kernel polls the card at least every {timeout}"))
             }
-            _ => Judgement::warn(
-                Subject::Host,
-                format!("without an application that polls, packets wait up to {timeout}"),
-            )
-            .takes(timeout),
+            _ => Judgement::warn(Subject::Host, format!("packets wait up to {timeout} if no application polls"))
+                .takes(timeout),
         };
         let text = format!("napi_defer_hard_irqs {defer}, gro_flush_timeout {flush} ns");
         Ok(judgement.see_as(text, link.defer_hard_irqs.source()))
@@ -156,11 +156,11 @@ fn threaded(facts: &Facts, context: &Context) -> Judged {
         let judgement = match (loose, normal) {
             (0, 0) => Judgement::pass(
                 Subject::Host,
-                format!("{} threads have a place and a real-time priority", threads.len()),
+                format!("{} threads are pinned and have a real-time priority", threads.len()),
             ),
             (loose, normal) => {
                 let found =
-                    format!("of {} threads {loose} may run anywhere, {normal} have normal priority", threads.len());
+                    format!("of {} threads, {loose} may run anywhere and {normal} have normal priority", threads.len());
                 Judgement::warn(Subject::Host, found)
             }
         };

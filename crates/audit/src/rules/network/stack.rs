@@ -18,7 +18,8 @@ pub const RULES: &[Rule] = &[
         title: "No packet was dropped from a CPU's backlog",
         applies: Applies::LINUX,
         judge: dropped,
-        why: "Packets that another CPU or a virtual interface hands over wait in a backlog of netdev_max_backlog; what does not fit is dropped.",
+        why: "Packets from another CPU or a virtual interface wait in a backlog of at most netdev_max_backlog packets. \
+         Packets that do not fit are dropped.",
         magnitude: Magnitude {
             text: "a lost packet; with TCP a round trip or more until it is sent again",
             effect: crate::Effect::Unsized,
@@ -33,12 +34,13 @@ pub const RULES: &[Rule] = &[
         id: "net.softnet-squeezed",
         cause: Cause::NetworkStack,
         group: Group::Network,
-        title: "Softirqs of the network finished their work in time",
+        title: "Network softirqs finished their work in time",
         applies: Applies::LINUX,
         judge: squeezed,
-        why: "A softirq stops after netdev_budget packets or netdev_budget_usecs, with packets left. They wait until ksoftirqd gets the CPU, or the next round.",
+        why: "A softirq stops after netdev_budget packets or netdev_budget_usecs, even if packets remain. These wait \
+         until ksoftirqd gets the CPU, or until the next round.",
         magnitude: Magnitude {
-            text: "until ksoftirqd runs: a scheduling delay, up to milliseconds beside a busy thread",
+            text: "until ksoftirqd runs: a scheduling delay, up to milliseconds if another thread is busy on that CPU",
             effect: crate::Effect::Late(Nanos::from_millis(1)),
             source: "Linux net/core/dev.c, net_rx_action; Documentation/admin-guide/sysctl/net.rst, netdev_budget; the size is an estimate",
         },
@@ -56,15 +58,16 @@ pub const RULES: &[Rule] = &[
         title: "Connections are not tracked",
         applies: Applies::LINUX.to(&[Workload::Interrupt, Workload::Rt, Workload::KvmHost]),
         judge: tracking,
-        why: "Connection tracking looks each packet up in a table with locks, and makes an entry for each new flow; a full table drops packets.",
+        why: "Connection tracking looks up each packet in a table with locks and creates an entry for each new flow. \
+         When the table is full, packets are dropped.",
         magnitude: Magnitude {
-            text: "about 0.1 to 1 us a packet, and drops when the table is full",
+            text: "about 0.1 to 1 us per packet, and drops when the table is full",
             effect: crate::Effect::Slower,
             source: "Linux Documentation/networking/nf_conntrack-sysctl.rst names the table; the size is an estimate",
         },
         fix: Fix::both(
             "nft add rule raw prerouting iifname {nic} notrack",
-            "stateless rules, or none; blacklist nf_conntrack where nobody needs it",
+            "stateless rules, or none; blacklist nf_conntrack if nothing needs it",
         ),
         cost: "Stateful rules, address translation and Kubernetes services need it.",
         references: &["Linux Documentation/networking/nf_conntrack-sysctl.rst", "Mellanox mlnx-tools, mlnx_tune"],
@@ -74,12 +77,13 @@ pub const RULES: &[Rule] = &[
         id: "net.irdma",
         cause: Cause::Rdma,
         group: Group::Network,
-        title: "RDMA of the card is loaded only where it is used",
+        title: "The card's RDMA driver is loaded only if it is used",
         applies: Applies::LINUX,
         judge: rdma,
-        why: "The module irdma comes along with ice and i40e, and takes an interrupt on each CPU for completions, isolated ones too.",
+        why: "The module irdma is loaded together with ice and i40e. It uses a completion interrupt on every CPU, \
+         including isolated ones.",
         magnitude: Magnitude {
-            text: "452 more interrupts on a host of 112 CPUs; each that comes takes some microseconds",
+            text: "452 more interrupt vectors on a host with 112 CPUs; each interrupt that fires takes some microseconds",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "counted on a recorded host (test data of OpenShift cluster-node-tuning-operator); the microseconds are general knowledge",
         },
@@ -140,7 +144,7 @@ fn dropped(facts: &Facts, _: &Context) -> Judged {
         0 => Judgement::pass(Subject::Host, format!("no backlog overflowed {span}"))
             .see_as("all 0", facts.counters.softnet.source()),
         n => named(
-            Judgement::warn(Subject::Host, format!("{n} packets did not fit into a backlog {span}")),
+            Judgement::warn(Subject::Host, format!("{n} packets were dropped because a backlog was full {span}")),
             &found,
             facts,
         ),
@@ -162,7 +166,10 @@ fn squeezed(facts: &Facts, _: &Context) -> Judged {
         0 => Judgement::pass(Subject::Host, format!("no softirq ran out of budget {span}"))
             .see_as("all 0", facts.counters.softnet.source()),
         n => named(
-            Judgement::warn(Subject::Host, format!("{n} times a softirq left packets behind {span}")),
+            Judgement::warn(
+                Subject::Host,
+                format!("softirqs ran out of budget {n} times and left packets behind {span}"),
+            ),
             &found,
             facts,
         ),
@@ -184,7 +191,7 @@ fn tracking(facts: &Facts, _: &Context) -> Judged {
     let max = facts.sysctl_number("net.netfilter.nf_conntrack_max");
     let judgement = match (module || count.is_known(), count.get(), max.get()) {
         (false, ..) => Judgement::pass(Subject::Host, "the module nf_conntrack is not loaded"),
-        (true, Some(0), _) => Judgement::pass(Subject::Host, "connection tracking is loaded, and tracks nothing"),
+        (true, Some(0), _) => Judgement::pass(Subject::Host, "connection tracking is loaded but tracks nothing"),
         (true, Some(n), Some(max)) if n * 10 >= max * 9 => {
             Judgement::fail(Subject::Host, format!("{n} of {max} connections: the table is nearly full"))
         }

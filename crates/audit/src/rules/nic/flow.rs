@@ -12,7 +12,7 @@ use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, R
 const I40E: &str = "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst";
 
 const PAUSE: Magnitude = Magnitude {
-    text: "up to 65,535 times 512 bit times a pause frame: 3.4 ms at 10 Gbit/s, 336 us at 100",
+    text: "up to 65,535 times 512 bit times per pause frame: 3.4 ms at 10 Gbit/s, 336 us at 100",
     effect: crate::Effect::Late(Nanos::from_micros(336)),
     source: "IEEE 802.3, Annex 31B",
 };
@@ -26,10 +26,11 @@ pub const RULES: &[Rule] = &[
         title: "Pause frames are off",
         applies: Applies::LINUX.with_nic(),
         judge: pause,
-        why: "A receiver that is behind stops its sender by pause frames, and with it every flow on that link, also those whose receiver is idle.",
+        why: "A receiver that cannot keep up stops its sender with pause frames, and with it every flow on that link, \
+         even those whose receiver is idle.",
         magnitude: PAUSE,
         fix: Fix::runtime("ethtool -A {nic} autoneg off rx off tx off"),
-        cost: "A ring that overflows loses frames instead; RDMA over Ethernet needs priority flow control.",
+        cost: "Frames are lost instead when a ring overflows; RDMA over Ethernet needs priority flow control.",
         references: &["DPDK guide, nics/mlx4 and mlx5, Performance tuning", I40E, "FreeBSD manual, ixl(4)"],
         conflicts: &["storage and RDMA over converged Ethernet need a link without loss"],
     },
@@ -37,13 +38,13 @@ pub const RULES: &[Rule] = &[
         id: "nic.pause-frames",
         cause: Cause::Pause,
         group: Group::Nic,
-        title: "No pause frame came or went",
+        title: "No pause frame was received or sent",
         applies: Applies::LINUX.with_nic(),
         judge: paused,
-        why: "Counters show whether anybody was stopped, whatever the settings say.",
+        why: "Counters show whether a sender was stopped, whatever the settings say.",
         magnitude: PAUSE,
         fix: Fix::runtime("ethtool -A {nic} autoneg off rx off tx off")
-            .after("ethtool -S {nic} # who pauses whom")
+            .after("ethtool -S {nic} # shows who pauses whom")
             .decided(),
         cost: "Frames are lost instead when a ring overflows.",
         references: &["IEEE 802.3, Annex 31B", I40E],
@@ -53,18 +54,21 @@ pub const RULES: &[Rule] = &[
         id: "nic.drops",
         cause: Cause::Rings,
         group: Group::Nic,
-        title: "The card dropped nothing for want of buffers",
+        title: "The card dropped no frame for lack of buffers",
         applies: Applies::LINUX.with_nic(),
         judge: drops,
-        why: "A frame that finds no free slot is lost: the CPU was away for longer than the ring lasts, or the link to memory was too slow.",
+        why: "A frame is lost if no slot is free: the CPU was away for longer than the ring lasts, or the link to memory \
+         was too slow.",
         magnitude: Magnitude {
             text: "a lost packet; with TCP a round trip or more until it is sent again",
             effect: crate::Effect::Unsized,
             source: "Linux include/uapi/linux/if_link.h, rtnl_link_stats64, rx_missed_errors (shown in Documentation/networking/statistics.rst)",
         },
-        fix: Fix::for_good("a longer ring (ethtool -G), or take away what keeps the queue's CPU busy (apus irqs)")
-            .after("ethtool -S {nic} | grep -iE 'miss|drop|no_buf'"),
-        cost: "A longer ring queues longer.",
+        fix: Fix::for_good(
+            "use a longer ring (ethtool -G), or remove the load that keeps the queue's CPU busy (apus irqs)",
+        )
+        .after("ethtool -S {nic} | grep -iE 'miss|drop|no_buf'"),
+        cost: "A longer ring adds queueing delay.",
         references: &[
             "Linux Documentation/networking/statistics.rst",
             "Intel Ethernet 700 Series Linux performance tuning guide (334019)",
@@ -78,9 +82,10 @@ pub const RULES: &[Rule] = &[
         title: "The card's firmware leaves LLDP to the host",
         applies: Applies::LINUX.with_nic().driven_by(&["i40e", "ice"]),
         judge: lldp,
-        why: "The firmware's own agent takes LLDP frames before the host sees them, and may switch on priority flow control as the switch asks.",
+        why: "The firmware's own agent takes LLDP frames before the host sees them, and may enable priority flow control \
+         at the request of the switch.",
         magnitude: Magnitude {
-            text: "flow control that nobody set: up to 336 us a pause at 100 Gbit/s",
+            text: "flow control that nobody configured: up to 336 us per pause at 100 Gbit/s",
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/networking/device_drivers/ethernet/intel/i40e.rst and ice.rst, LLDP; IEEE 802.3, Annex 31B",
         },
@@ -93,12 +98,12 @@ pub const RULES: &[Rule] = &[
         id: "nic.priv-flags",
         cause: Cause::NicDriver,
         group: Group::Nic,
-        title: "No private flag of the driver asks for the slow way",
+        title: "No private flag of the driver selects a slow path",
         applies: Applies::LINUX.with_nic(),
         judge: flags,
-        why: "legacy-rx of Intel's drivers copies each frame as older versions did; it is for finding faults.",
+        why: "legacy-rx of Intel's drivers copies each frame as older versions did. It is meant for debugging.",
         magnitude: Magnitude {
-            text: "a copy of each frame and an allocation: about 0.1 to 0.5 us",
+            text: "a copy and an allocation per frame: about 0.1 to 0.5 us",
             effect: crate::Effect::Slower,
             source: "Linux drivers/net/ethernet/intel (private flag legacy-rx); the size is an estimate",
         },
@@ -189,7 +194,7 @@ fn drops(facts: &Facts, context: &Context) -> Judged {
         let span = span(during);
         Ok(match (found.is_empty(), during) {
             (true, _) => {
-                Judgement::pass(Subject::Host, format!("no counter shows a frame lost for want of buffers {span}"))
+                Judgement::pass(Subject::Host, format!("no counter shows a frame lost for lack of buffers {span}"))
                     .see_as("all 0", source(link))
             }
             (false, Some(_)) => see(Judgement::fail(Subject::Host, format!("frames were lost {span}")), &found, link),
@@ -209,8 +214,8 @@ fn lldp(facts: &Facts, context: &Context) -> Judged {
         };
         let on = flags.get(name) == Some(&true);
         let judgement = match agent {
-            true => Judgement::warn(Subject::Host, "the firmware takes LLDP frames, and may switch on flow control"),
-            false => Judgement::pass(Subject::Host, "the firmware leaves LLDP alone"),
+            true => Judgement::warn(Subject::Host, "the firmware takes LLDP frames and may enable flow control"),
+            false => Judgement::pass(Subject::Host, "the firmware does not handle LLDP"),
         };
         Ok(judgement.see_as(format!("{name} {}", if on { "on" } else { "off" }), link.private_flags.source()))
     })
@@ -224,7 +229,7 @@ fn flags(facts: &Facts, context: &Context) -> Judged {
             Some(true) => Judgement::warn(Subject::Host, "frames are copied as older drivers did"),
             _ => Judgement::pass(
                 Subject::Host,
-                format!("{} of {} flags are on, none of them a slow way", on.len(), flags.len()),
+                format!("{} of {} flags are on, none of them selects a slow path", on.len(), flags.len()),
             ),
         };
         let text = if on.is_empty() { "none is on".to_owned() } else { on.join(", ") };

@@ -21,9 +21,10 @@ pub const RULES: &[Rule] = &[
         title: "The card is plugged into the socket of its application",
         applies: Applies::LINUX.with_nic(),
         judge: node,
-        why: "Frames go to the memory and cache of the card's socket. An application on another one fetches each over the link between the sockets.",
+        why: "Frames go to the memory and cache of the card's socket. An application on another socket fetches each one \
+         over the link between the sockets.",
         magnitude: Magnitude {
-            text: "60 to 100 ns more for each line from the other socket's memory",
+            text: "60 to 100 ns more per cache line from the other socket's memory",
             effect: crate::Effect::Slower,
             source: "general knowledge; DPDK's guide and FlexRAN real-time platform slides (2018) ask for one socket without a number",
         },
@@ -41,14 +42,15 @@ pub const RULES: &[Rule] = &[
         title: "The card's link has had no errors",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: errors,
-        why: "A packet that arrives damaged is sent again, and those behind it wait. Many of them are a bad contact or a marginal slot.",
+        why: "A damaged PCI Express packet is sent again, and those behind it wait. Many such errors point to a bad \
+         contact or a marginal slot.",
         magnitude: Magnitude {
-            text: "about a microsecond a replay",
+            text: "about a microsecond per replay",
             effect: crate::Effect::Late(Nanos::from_micros(1)),
             source: "PCI Express Base Specification, 3.6 (Ack/Nak, replay timer); the size is general knowledge",
         },
-        fix: Fix::boot("reseat the card, another slot; a lower link speed in the firmware's settings"),
-        cost: "An outage to look.",
+        fix: Fix::boot("reseat the card or use another slot; or set a lower link speed in the firmware's settings"),
+        cost: "An outage for the inspection.",
         references: &["Linux Documentation/PCI/pcieaer-howto.rst"],
         conflicts: &[],
     },
@@ -56,12 +58,13 @@ pub const RULES: &[Rule] = &[
         id: "pci.sriov",
         cause: Cause::PcieBandwidth,
         group: Group::Pcie,
-        title: "Virtual functions got their resources",
+        title: "Virtual functions received their resources",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: functions,
-        why: "Virtual functions need addresses above 4 GB. Where the firmware gives none, they do not appear, or with fewer queues.",
+        why: "Virtual functions need addresses above 4 GB. If the firmware provides none, they do not appear, or appear \
+         with fewer queues.",
         magnitude: Magnitude {
-            text: "guests go by a bridge in software instead: tens of microseconds",
+            text: "guests use a software bridge instead: tens of microseconds",
             effect: crate::Effect::Unsized,
             source: "FlexRAN real-time platform slides (2018) ask for MMIO above 4G; the size is general knowledge",
         },
@@ -77,17 +80,18 @@ pub const RULES: &[Rule] = &[
         title: "The card's driver and firmware fit each other",
         applies: Applies::LINUX.on_hardware().with_nic(),
         judge: complaints,
-        why: "Drivers say at start when the card's firmware is older or newer than they were made for, or when a package for its pipeline is missing: then \
-              features are off, one queue is used instead of many, or known faults are there.",
+        why: "When a driver starts, it reports if the card's firmware is older or newer than it expects, or if a package \
+         for the card's pipeline is missing. Then features are off, one queue is used instead of many, or known \
+         bugs are present.",
         magnitude: Magnitude {
-            text: "as the fault is: ice without its package has one queue",
+            text: "depends on the problem: ice without its package has one queue",
             effect: crate::Effect::Unsized,
             source: "Linux Documentation/networking/device_drivers/ethernet/intel/ice.rst, Safe Mode",
         },
         fix: Fix::boot(
-            "flash the firmware that belongs to the driver (nvmupdate64e, mlxfwmanager), or install linux-firmware",
+            "flash the firmware that matches the driver (nvmupdate64e, mlxfwmanager), or install linux-firmware",
         ),
-        cost: "An outage; a firmware that fails can cost the card.",
+        cost: "An outage; a failed firmware update can destroy the card.",
         references: &[
             DPDK,
             "FreeBSD mailing list freebsd-net, thread \"ixl 40G bad performance\" (2015)",
@@ -99,13 +103,13 @@ pub const RULES: &[Rule] = &[
         id: "nic.binding",
         cause: Cause::NicDriver,
         group: Group::Pcie,
-        title: "Cards that user space drives are bound to vfio-pci",
+        title: "Cards driven from user space are bound to vfio-pci",
         applies: Applies::LINUX.to(&[Workload::Poll]),
         judge: binding,
-        why: "uio_pci_generic and igb_uio give one interrupt for the whole card or none, and no protection by the IOMMU; vfio-pci gives one for each queue, which \
-              waiting for packets needs.",
+        why: "uio_pci_generic and igb_uio provide one interrupt for the whole card or none, and no protection by the \
+         IOMMU. vfio-pci provides one interrupt per queue, which an application needs to wait for packets.",
         magnitude: Magnitude {
-            text: "without an interrupt for each queue the application can only poll",
+            text: "without an interrupt per queue the application can only poll",
             effect: crate::Effect::Unsized,
             source: "DPDK guide Getting Started for Linux, Linux Drivers",
         },
@@ -154,7 +158,7 @@ fn node(facts: &Facts, context: &Context) -> Judged {
                     false => Judgement::pass(
                         Subject::Host,
                         format!(
-                            "{} of {} isolated CPUs are on its node {at} ({near}): run there what uses it",
+                            "{} of {} isolated CPUs are on its node {at} ({near}): run the card's application there",
                             near.len(),
                             context.isolated.value.len()
                         ),
@@ -174,8 +178,14 @@ fn errors(facts: &Facts, context: &Context) -> Judged {
         let above = sum(|part| part.aer_correctable.get());
         let judgement = match (lost, above) {
             (0, 0) => Judgement::pass(Subject::Host, "no error since boot, on the card and the ports above it"),
-            (0, n) => Judgement::warn(Subject::Host, format!("{n} corrected errors since boot on its way")),
-            (n, _) => Judgement::fail(Subject::Host, format!("{n} errors since boot that could not be corrected")),
+            (0, n) => Judgement::warn(
+                Subject::Host,
+                format!("{n} corrected errors since boot, on the card and the ports above it"),
+            ),
+            (n, _) => Judgement::fail(
+                Subject::Host,
+                format!("{n} uncorrected errors since boot, on the card and the ports above it"),
+            ),
         };
         Ok(judgement
             .see_as(format!("{corrected} corrected"), device.aer_correctable.source())
@@ -197,7 +207,7 @@ fn functions(facts: &Facts, context: &Context) -> Judged {
                 .see_as(**line, facts.kernel.messages.source()),
             None => {
                 let found = format!(
-                    "{} of {total} virtual functions are on, and the kernel does not complain",
+                    "{} of {total} virtual functions are enabled, and the kernel reports no problem",
                     device.sriov_numvfs
                 );
                 Judgement::pass(Subject::Host, found)
@@ -233,7 +243,7 @@ fn complaints(facts: &Facts, context: &Context) -> Judged {
             None if !from_boot(all) => {
                 return Err(Skip::unknown(format!("{}: those of the boot are not there any more", messages.source())));
             }
-            None => Judgement::pass(Subject::Host, format!("{driver} does not complain of firmware {firmware}")),
+            None => Judgement::pass(Subject::Host, format!("{driver} reports no problem with firmware {firmware}")),
         };
         Ok(judgement.see(&link.driver).see(&link.firmware))
     })
@@ -250,14 +260,15 @@ fn binding(facts: &Facts, _: &Context) -> Judged {
         let subject = Subject::Device(device.address.clone());
         let judgement = match driver.as_str() {
             "vfio-pci" => Judgement::pass(subject, "it is bound to vfio-pci"),
-            other => {
-                Judgement::warn(subject, format!("it is bound to {other}: no interrupt for each queue, no protection"))
-            }
+            other => Judgement::warn(
+                subject,
+                format!("it is bound to {other}: no interrupt per queue, no protection by the IOMMU"),
+            ),
         };
         judgements.push(judgement.see(&device.driver));
     }
     match judgements.is_empty() {
-        true => Err(Skip::not_applicable("user space drives no network device")),
+        true => Err(Skip::not_applicable("no network device is driven from user space")),
         false => Ok(judgements),
     }
 }

@@ -18,16 +18,16 @@ pub const RULES: &[Rule] = &[
         title: "Cpuset partitions are valid",
         applies: Applies::LINUX,
         judge: partitions,
-        why: "A cpuset partition takes its CPUs out of the scheduler's domains while the host runs. The kernel makes it \
-              invalid, without an error to anybody, when its CPUs are not exclusive or its parent loses them: then the CPUs \
-              are balanced again.",
+        why: "A cpuset partition removes its CPUs from the scheduler's domains while the host runs. If its CPUs are not \
+         exclusive, or its parent loses them, the kernel makes the partition invalid without any error. Then the \
+         scheduler uses the CPUs again.",
         magnitude: Magnitude {
             text: "other threads for a time slice of up to 3 ms",
             effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice (0.70 or 0.75 ms by version, times 1 + log2 of the CPUs, at most 4)",
         },
         fix: Fix::for_good(
-            "take away the reason that cpuset.cpus.partition of the group names, then write isolated to it again",
+            "fix the cause that the group's cpuset.cpus.partition names, then write isolated to it again",
         ),
         cost: "The scheduler moves no threads onto these CPUs any more: each thread must be pinned there explicitly.",
         references: &[CGROUP, "Linux Documentation/admin-guide/cpu-isolation.rst"],
@@ -40,8 +40,8 @@ pub const RULES: &[Rule] = &[
         title: "No CPU quota stops the application",
         applies: Applies::LINUX,
         judge: quotas,
-        why: "A group that used up its quota does not run until the period ends. A thread that polls uses all its time, so \
-              it is stopped in every period.",
+        why: "A group that has used up its quota does not run until the period ends. A polling thread uses all its time, \
+         so it is stopped in every period.",
         magnitude: Magnitude {
             text: "the rest of the period: up to 100 ms with the default period, less the quota",
             effect: crate::Effect::Late(Nanos::from_millis(100)),
@@ -56,7 +56,7 @@ pub const RULES: &[Rule] = &[
 
 fn partitions(facts: &Facts, context: &Context) -> Judged {
     if *known(&facts.cgroups.version)? == 1 {
-        return Err(Skip::not_applicable("the old hierarchy of control groups has no partitions"));
+        return Err(Skip::not_applicable("control groups version 1 have no partitions"));
     }
     let groups = known(&facts.cgroups.groups)?;
     if groups.iter().all(|group| !group.partition.is_known()) && groups.iter().any(|group| group.partition.is_unknown())

@@ -19,16 +19,16 @@ pub const RULES: &[Rule] = &[
         title: "Real-time threads that never sleep are not throttled",
         applies: Applies::LINUX.until(KernelVersion::new(6, 12)),
         judge: rt_throttle,
-        why: "Real-time threads may use sched_rt_runtime_us of each sched_rt_period_us, 0.95 s of 1 s by default. A polling \
-              thread under SCHED_FIFO uses all of it and is then stopped for the rest, whether anybody else wants the CPU or \
-              not. From Linux 6.12 on a deadline server takes this place.",
+        why: "Real-time threads may use sched_rt_runtime_us of each sched_rt_period_us, by default 0.95 s of 1 s. A \
+         polling thread under SCHED_FIFO uses all of it and is then stopped for the rest of the period, even if no \
+         other thread wants the CPU. From Linux 6.12 on a deadline server replaces this mechanism.",
         magnitude: Magnitude {
             text: "50 ms in each second with the defaults",
             effect: crate::Effect::Late(Nanos::from_millis(50)),
             source: RT_GROUP,
         },
         fix: Fix::runtime("sysctl -w kernel.sched_rt_runtime_us=-1"),
-        cost: "A real-time thread that goes astray takes its CPU for ever.",
+        cost: "A runaway real-time thread occupies its CPU forever.",
         references: &[RT_GROUP, FLEXRAN, "tuned profile realtime"],
         conflicts: &[],
     },
@@ -39,15 +39,15 @@ pub const RULES: &[Rule] = &[
         title: "stalld serves threads that polling real-time threads starve",
         applies: Applies::LINUX.isolated(),
         judge: stalld,
-        why: "Kernel threads that are bound to a CPU of a real-time thread that never sleeps do not run any more. stalld gives \
-              them some microseconds when they have waited too long.",
+        why: "If a real-time thread never sleeps, kernel threads that are bound to its CPU no longer run. stalld gives \
+         them some microseconds when they have waited too long.",
         magnitude: Magnitude {
             text: "20 us in each second that a thread starves, instead of a host that stands still",
             effect: crate::Effect::Late(Nanos::from_micros(20)),
             source: "stalld(8), options --boost_period and --boost_runtime",
         },
         fix: Fix::both("systemctl start stalld", "systemctl enable stalld"),
-        cost: "The boosts themselves, and a thread of its own on the housekeeping CPUs.",
+        cost: "The boosts themselves, and a thread of stalld on the housekeeping CPUs.",
         references: &["openshift/cluster-node-tuning-operator, profile for real-time kernels", "stalld(8)"],
         conflicts: &[],
     },
@@ -55,12 +55,12 @@ pub const RULES: &[Rule] = &[
         id: "sched.knobs",
         cause: Cause::Obsolete,
         group: Group::Scheduling,
-        title: "No setting of the scheduler that the kernel no longer has",
+        title: "No scheduler setting is used that the kernel no longer has",
         applies: Applies::LINUX.since(KernelVersion::new(5, 13)),
         judge: knobs,
-        why: "sched_min_granularity_ns, sched_latency_ns, sched_wakeup_granularity_ns and sched_migration_cost_ns left \
-              /proc/sys in Linux 5.13 for debugfs. A host that has them still has patches of its own, and recipes that set \
-              them do nothing elsewhere; tuned dropped them after its benchmarks.",
+        why: "sched_min_granularity_ns, sched_latency_ns, sched_wakeup_granularity_ns and sched_migration_cost_ns moved \
+         from /proc/sys to debugfs in Linux 5.13. A host that still has them in /proc/sys runs a patched kernel. On \
+         other hosts, recipes that set them have no effect; tuned dropped them after its benchmarks.",
         magnitude: Magnitude {
             text: "none for threads that are alone on their CPU",
             effect: crate::Effect::Unsized,
@@ -83,15 +83,15 @@ pub const RULES: &[Rule] = &[
         title: "The lockup detectors watch the housekeeping CPUs only",
         applies: Applies::LINUX.isolated(),
         judge: watchdog,
-        why: "The detectors run a timer and a stopper thread on each CPU of their mask: an interrupt and a context switch that \
-              the application did not ask for. Without nohz_full the mask is all CPUs.",
+        why: "The detectors run a timer and a stopper thread on each CPU of their mask, which costs the application an \
+         interrupt and a context switch. Without nohz_full the mask contains all CPUs.",
         magnitude: Magnitude {
             text: "some us in each 4 s (two fifths of watchdog_thresh, 10 s)",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/admin-guide/lockup-watchdogs.rst; the microseconds are an estimate",
         },
         fix: Fix::runtime("sysctl -w kernel.watchdog_cpumask={housekeeping}"),
-        cost: "A CPU of the application that hangs is not reported.",
+        cost: "A hang of an application CPU is not reported.",
         references: &[
             "Linux Documentation/admin-guide/lockup-watchdogs.rst",
             "Linux Documentation/admin-guide/sysctl/kernel.rst",
@@ -102,18 +102,19 @@ pub const RULES: &[Rule] = &[
         id: "sched.autogroup",
         cause: Cause::Quotas,
         group: Group::Scheduling,
-        title: "Sessions are not grouped behind the operator's back",
+        title: "The scheduler does not group sessions automatically",
         applies: Applies::LINUX,
         judge: autogroup,
-        why: "With autogroup each session is one scheduling entity: nice values act within it only, and a latency-sensitive \
-              process that somebody started from a shell shares one CPU's worth of weight with all of that shell's children.",
+        why: "With autogroup each session is one scheduling entity. Nice values act only within it, and a \
+         latency-sensitive process that was started from a shell shares the weight of one entity with all of that \
+         shell's children.",
         magnitude: Magnitude {
-            text: "a time slice of up to 3 ms where threads share a CPU; nothing for threads alone on theirs",
+            text: "a time slice of up to 3 ms where threads share a CPU; nothing for threads that are alone on their CPU",
             effect: crate::Effect::Unsized,
             source: "sched(7), The autogroup feature; the size is general knowledge",
         },
         fix: Fix::runtime("sysctl -w kernel.sched_autogroup_enabled=0"),
-        cost: "Interactive shells feel builds in the background more.",
+        cost: "Background builds slow interactive shells more.",
         references: &["sched(7), The autogroup feature"],
         conflicts: &[],
     },
@@ -142,7 +143,7 @@ fn rt_throttle(facts: &Facts, context: &Context) -> Judged {
         (Some(first), _) => Judgement::fail(
             &context.isolated.value,
             format!(
-                "real-time threads are stopped for {stop} of each {period} us if they never sleep, {} for one",
+                "real-time threads that never sleep are stopped for {stop} of each {period} us, for example {}",
                 named(first)
             ),
         )
@@ -150,7 +151,7 @@ fn rt_throttle(facts: &Facts, context: &Context) -> Judged {
         (None, 0) => Judgement::pass(Subject::Host, "no thread of a user is a real-time one"),
         (None, n) => Judgement::pass(
             Subject::Host,
-            format!("{n} real-time threads, none of them on isolated CPUs alone, where one could poll for ever"),
+            format!("{n} real-time threads, but none is bound to isolated CPUs alone, where it could poll forever"),
         ),
     };
     judgement
@@ -170,10 +171,11 @@ fn stalld(facts: &Facts, context: &Context) -> Judged {
     let runs = facts.tasks().any(|task| task.comm == "stalld")
         || facts.services.running.is(|units| units.contains("stalld.service")) == Some(true);
     match runs {
-        true => Judgement::pass(Subject::Host, format!("stalld runs beside {own} real-time threads")),
-        false => {
-            Judgement::warn(Subject::Host, format!("{own} real-time threads have isolated CPUs, and no stalld runs"))
-        }
+        true => Judgement::pass(Subject::Host, format!("stalld runs, and {own} real-time threads have isolated CPUs")),
+        false => Judgement::warn(
+            Subject::Host,
+            format!("{own} real-time threads have isolated CPUs, but stalld does not run"),
+        ),
     }
     .see_as(if runs { "stalld" } else { "no stalld" }, facts.tasks.source())
     .alone()
@@ -193,8 +195,8 @@ fn knobs(facts: &Facts, _: &Context) -> Judged {
         }
     }
     match there.is_empty() {
-        true => Judgement::pass(Subject::Host, "none of the removed settings is there to be set"),
-        false => Judgement::warn(Subject::Host, format!("{} of the removed settings are there", there.len())),
+        true => Judgement::pass(Subject::Host, "none of the removed settings exists"),
+        false => Judgement::warn(Subject::Host, format!("{} of the removed settings exist", there.len())),
     }
     .see_as(if there.is_empty() { "no kernel.sched_*_ns".to_owned() } else { there.join(" ") }, "/proc/sys/kernel")
     .alone()

@@ -23,17 +23,18 @@ pub const RULES: &[Rule] = &[
         title: "Nothing is traced",
         applies: Applies::LINUX,
         judge: tracing,
-        why: "Each trace event and probe costs each time that its place is passed, in the scheduler and in interrupts above \
-              all, and switching one on or off changes code that every CPU must be stopped for.",
+        why: "Each trace event and probe costs time whenever its code is reached, most of all in the scheduler and in \
+         interrupts. Switching one on or off changes code, and every CPU must stop for that.",
         magnitude: Magnitude {
-            text: "about 100 ns an event, about 1 us a kernel probe by a breakpoint, a tracer of functions several times the work's time",
+            text: "about 100 ns per event, about 1 us per kernel probe with a breakpoint; a function tracer takes several \
+             times as long as the work itself",
             effect: crate::Effect::Late(Nanos::from_micros(1)),
             source: "Linux Documentation/trace/kprobes.rst, sections Probe Overhead (0.5 to 1 us) and Optimized Probe Overhead (0.06 us); the function tracer's share is general knowledge",
         },
         fix: Fix::runtime(
             "echo nop > /sys/kernel/tracing/current_tracer\necho > /sys/kernel/tracing/set_event\necho > /sys/kernel/tracing/kprobe_events",
         ),
-        cost: "Whoever traces gets nothing any more.",
+        cost: "Running traces end.",
         references: &[ISOLATION, "Linux Documentation/trace/ftrace.rst"],
         conflicts: &[],
     },
@@ -41,19 +42,20 @@ pub const RULES: &[Rule] = &[
         id: "trace.static-key-ipi",
         cause: Cause::Tracing,
         group: Group::Scheduling,
-        title: "A holder keeps network time stamps switched on",
+        title: "A process keeps network timestamps enabled",
         applies: Applies::LINUX.isolated(),
         judge: static_key,
-        why: "The kernel stamps packets only while a socket asks for it, and switches the code by a static key: with the first \
-              such socket and the last it writes code, and every CPU gets an interrupt for it. chrony opens and closes such \
-              sockets with every poll; a process that keeps one open stops the flapping.",
+        why: "The kernel timestamps packets only while a socket asks for it, and switches this by a static key. When the \
+         first such socket opens and when the last one closes, the kernel modifies its code and interrupts every \
+         CPU. chrony opens and closes such sockets with every poll. A process that keeps one open prevents these \
+         interrupts.",
         magnitude: Magnitude {
-            text: "three interrupts to each CPU each time, some us each",
+            text: "three interrupts per CPU each time, some us each",
             effect: crate::Effect::Late(Nanos::from_micros(10)),
             source: "Linux arch/x86/kernel/alternative.c, smp_text_poke_batch_finish, before 6.16 text_poke_bp_batch (three synchronisations); tuned plugin rtentsk",
         },
         fix: Fix::both("tuned-adm profile realtime # its plugin rtentsk holds a socket", "tuned profile: [rtentsk]"),
-        cost: "A stamp for each packet, about 20 ns.",
+        cost: "One timestamp per packet, about 20 ns.",
         references: &["tuned plugin rtentsk", "clrkwllms/realtime-setup"],
         conflicts: &[],
     },
@@ -64,15 +66,16 @@ pub const RULES: &[Rule] = &[
         title: "Other CPUs do not interrupt the isolated ones",
         applies: Applies::LINUX.isolated(),
         judge: from_others,
-        why: "A module that is loaded or goes, memory of a process that is unmapped, a static key that changes: all CPUs that \
-              could hold something of it get an interrupt (CAL, TLB) and the sender waits for their answers.",
+        why: "When a module is loaded or removed, a process unmaps memory or a static key changes, all CPUs that could \
+         be affected get an interrupt (CAL, TLB), and the sender waits for their answers.",
         magnitude: Magnitude {
-            text: "1 to 5 us for each",
+            text: "1 to 5 us each",
             effect: crate::Effect::Late(Nanos::from_micros(5)),
             source: "Linux Documentation/timers/no_hz.rst names the mechanism; the size is general knowledge",
         },
         fix: Fix::for_good(
-            "load modules before the application starts; keep its processes from unmapping (mallopt, huge pages)",
+            "load modules before the application starts; prevent its processes from unmapping memory (mallopt, huge \
+             pages)",
         ),
         cost: "Processes keep memory that they no longer use.",
         references: &["Linux Documentation/timers/no_hz.rst", ISOLATION],
@@ -102,7 +105,7 @@ fn tracing(facts: &Facts, _: &Context) -> Judged {
         known(&kernel.kprobes)?;
     }
     match active.is_empty() {
-        true => Judgement::pass(Subject::Host, "no tracer, no event, no kernel probe is on"),
+        true => Judgement::pass(Subject::Host, "no tracer, event or kernel probe is on"),
         false => Judgement::warn(Subject::Host, active.join(", ")),
     }
     .see(&kernel.tracer)
@@ -130,13 +133,12 @@ fn static_key(facts: &Facts, _: &Context) -> Judged {
     let by_tuned = facts.services.tuned_profile.is(|profile| profile.contains("realtime")) == Some(true);
     let source = facts.tasks.source();
     match (holders.first(), by_tuned) {
-        (Some(holder), _) => Judgement::pass(Subject::Host, format!("{holder} keeps a socket with time stamps open")),
-        (None, true) => {
-            Judgement::pass(Subject::Host, "tuned's real-time profile keeps a socket with time stamps open")
-        }
-        (None, false) => {
-            Judgement::warn(Subject::Host, format!("{} runs, and nobody is known to keep a socket open", flapping[0]))
-        }
+        (Some(holder), _) => Judgement::pass(Subject::Host, format!("{holder} keeps a socket with timestamps open")),
+        (None, true) => Judgement::pass(Subject::Host, "tuned's real-time profile keeps a socket with timestamps open"),
+        (None, false) => Judgement::warn(
+            Subject::Host,
+            format!("{} runs, and no process is known to keep such a socket open", flapping[0]),
+        ),
     }
     .see_as(flapping[0].clone(), source)
     .see(&facts.services.tuned_profile)

@@ -21,21 +21,22 @@ pub const RULES: &[Rule] = &[
         id: "vm.vcpu-pin",
         cause: Cause::ApplicationThreads,
         group: Group::Virtualisation,
-        title: "Each virtual CPU has a CPU of its own, and the emulator runs elsewhere",
+        title: "Each virtual CPU has a dedicated CPU, and the emulator runs elsewhere",
         applies: HOST,
         judge: pinning,
-        why: "A virtual CPU is a thread. One that may run on several CPUs is moved and loses its caches, one that shares its CPU \
-              waits for the other. The emulator's own threads do disks, consoles and migration, and stop whoever is where they \
-              run.",
+        why: "A virtual CPU is a thread. If it may run on several CPUs, the scheduler moves it and it loses its caches; \
+         if it shares its CPU, it waits for other threads. The emulator's own threads handle disks, consoles and \
+         migration, and stop the virtual CPU where they run.",
         magnitude: Magnitude {
-            text: "virtual machine 112 us mean and 7210 us at most before pinning and the other settings, 20 and 35 after",
+            text: "a virtual machine: 112 us mean and 7210 us maximum before pinning and the other settings, 20 and 35 us \
+             after",
             effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Interrupt-mode DPDK slides (2017); the typical value is a time slice of the scheduler",
         },
         fix: Fix::for_good(
             "libvirt: <cputune> with one <vcpupin> for each virtual CPU and <emulatorpin cpuset='{housekeeping}'/>; KubeVirt: isolateEmulatorThread",
         ),
-        cost: "A CPU for each virtual CPU, whether it works or not.",
+        cost: "Each virtual CPU occupies a CPU, whether it is busy or not.",
         references: &[SLIDES, FLEXRAN],
         conflicts: &[],
     },
@@ -46,16 +47,16 @@ pub const RULES: &[Rule] = &[
         title: "Virtual CPUs of real-time guests are real-time threads, below the kernel's own",
         applies: HOST,
         judge: class,
-        why: "A virtual CPU in the normal class is preempted by any real-time thread and shares its CPU by time slices. One whose \
-              priority is above that of the kernel's threads starves ksoftirqd, ktimers and RCU of its CPU as long as the guest \
-              does not halt.",
+        why: "Any real-time thread preempts a virtual CPU of the normal class, which also shares its CPU by time slices. \
+         If its priority is above that of the kernel's threads, it starves ksoftirqd, ktimers and RCU on its CPU \
+         until the guest halts.",
         magnitude: Magnitude {
             text: "a time slice of up to 3 ms; a stall of the host where the kernel's threads starve",
             effect: crate::Effect::Late(Nanos::from_millis(3)),
             source: "Linux kernel/sched/fair.c, sysctl_sched_base_slice; Linux Documentation/core-api/real-time/hardware.rst warns to test for long",
         },
         fix: Fix::for_good("libvirt: <cputune> with <vcpusched scheduler='fifo' priority='1'/> for all virtual CPUs"),
-        cost: "A guest that spins takes its CPU for ever.",
+        cost: "A guest that spins occupies its CPU forever.",
         references: &[FLEXRAN, HARDWARE],
         conflicts: &[],
     },
@@ -63,13 +64,14 @@ pub const RULES: &[Rule] = &[
         id: "vm.hugepages-mlock",
         cause: Cause::HugePages,
         group: Group::Virtualisation,
-        title: "Memory of guests is of huge pages, or locked",
+        title: "Guests' memory consists of huge pages, or is locked",
         applies: HOST,
         judge: memory,
-        why: "Memory of small pages costs the guest deeper walks of two page tables at each TLB miss, and the host may swap, merge \
-              or migrate it: the next access is then a fault that the guest cannot see.",
+        why: "With small pages, each TLB miss of the guest walks two page tables to a greater depth. The host may also \
+         swap, merge or migrate these pages; the next access then causes a page fault that the guest cannot see.",
         magnitude: Magnitude {
-            text: "24 instead of 15 memory accesses for a walk of two tables; a fault some us, from the disk ms",
+            text: "24 instead of 15 memory accesses for a walk of two tables; some us for a page fault, ms if the page is \
+             on disk",
             effect: crate::Effect::Late(Nanos::from_micros(10)),
             source: "Intel SDM volume 3, chapter on VMX support for address translation (4 x 4 + 8 accesses); the time of a fault is general knowledge",
         },
@@ -82,13 +84,14 @@ pub const RULES: &[Rule] = &[
         id: "vm.vhost-ovs",
         cause: Cause::ApplicationThreads,
         group: Group::Virtualisation,
-        title: "Threads that carry guests' packets have CPUs of their own",
+        title: "Threads that process guests' packets have dedicated CPUs",
         applies: HOST.isolated(),
         judge: carriers,
-        why: "vhost threads copy each packet of a guest, those of Open vSwitch (pmd-cN) poll for them. A vhost thread that runs \
-              where a virtual CPU runs takes its time for each packet; a polling thread that may run on several CPUs is moved.",
+        why: "vhost threads copy each packet of a guest; threads of Open vSwitch (pmd-cN) poll for packets. A vhost \
+         thread on the CPU of a virtual CPU takes time from it for each packet. A polling thread that may run on \
+         several CPUs is moved by the scheduler.",
         magnitude: Magnitude {
-            text: "some us a packet, up to a time slice of 3 ms",
+            text: "some us per packet, up to a time slice of 3 ms",
             effect: crate::Effect::Late(Nanos::from_micros(10)),
             source: "FlexRAN real-time platform slides (2018) name the mechanism; the size is an estimate",
         },
@@ -96,7 +99,7 @@ pub const RULES: &[Rule] = &[
             "for p in $(pgrep ^vhost-); do taskset -pc {housekeeping} $p; done",
             "ovs-vsctl set Open_vSwitch . other_config:pmd-cpu-mask={isolated-mask} # or some of them",
         ),
-        cost: "CPUs of their own.",
+        cost: "These threads need dedicated CPUs.",
         references: &[FLEXRAN],
         conflicts: &[],
     },
@@ -179,12 +182,14 @@ fn pinning(facts: &Facts, context: &Context) -> Judged {
         let astray: Vec<&Task> =
             others.filter(|task| task.affinity.is(|at| at.intersects(&cpus)) == Some(true)).collect();
         if let Some(first) = astray.first() {
-            wrong.push(format!("{} of its other threads may run there too, {} for one", astray.len(), named(first)));
+            wrong.push(format!(
+                "{} of its other threads may run there too, for example {}",
+                astray.len(),
+                named(first)
+            ));
         }
         let judgement = match wrong.is_empty() {
-            true => {
-                Judgement::pass(name(guest), format!("its {} virtual CPUs have CPUs {cpus} for themselves", own.len()))
-            }
+            true => Judgement::pass(name(guest), format!("its {} virtual CPUs have dedicated CPUs {cpus}", own.len())),
             false => Judgement::fail(name(guest), wrong.join("; ")),
         };
         Ok(judgement.see_as(format!("{} virtual CPUs at {cpus}", guest.vcpus.len()), facts.tasks.source()))
@@ -230,11 +235,11 @@ fn memory(facts: &Facts, _: &Context) -> Judged {
                 // Nothing locked is known; whether there are huge pages must be, too.
                 known(&task.huge_bytes)?;
                 known(&task.locked_bytes)?;
-                Judgement::warn(name(guest), "none of its memory is of huge pages, and none is locked")
+                Judgement::warn(name(guest), "its memory has no huge pages and is not locked")
             }
             _ => Judgement::pass(
                 name(guest),
-                format!("{} MiB are of huge pages, {} MiB locked", huge >> 20, locked >> 20),
+                format!("{} MiB are huge pages, {} MiB are locked", huge >> 20, locked >> 20),
             ),
         };
         Ok(judgement.see(&task.huge_bytes).see(&task.locked_bytes))
@@ -260,7 +265,7 @@ fn carriers(facts: &Facts, context: &Context) -> Judged {
     let mut wrong = Vec::new();
     if let Some(first) = stray.first() {
         wrong.push(format!(
-            "{} of {} vhost threads may run on isolated CPUs, {} for one",
+            "{} of {} vhost threads may run on isolated CPUs, for example {}",
             stray.len(),
             vhost.len(),
             named(first)
@@ -268,7 +273,7 @@ fn carriers(facts: &Facts, context: &Context) -> Judged {
     }
     if let Some(first) = moved.first() {
         wrong.push(format!(
-            "{} of {} polling threads may run on several CPUs, {} for one",
+            "{} of {} polling threads may run on several CPUs, for example {}",
             moved.len(),
             pmd.len(),
             named(first)
@@ -277,7 +282,7 @@ fn carriers(facts: &Facts, context: &Context) -> Judged {
     match wrong.is_empty() {
         true => Judgement::pass(
             Subject::Host,
-            format!("{} vhost threads and {} polling ones are placed", vhost.len(), pmd.len()),
+            format!("{} vhost threads and {} polling threads are placed", vhost.len(), pmd.len()),
         ),
         false => Judgement::warn(isolated, wrong.join("; ")),
     }
