@@ -612,7 +612,7 @@ mod tests {
         assert!(on("isolcpus=managed_irq,domain,0-7").contains("leaves none for housekeeping"));
         assert!(on("nohz_full=all").contains("leaves none for housekeeping"));
         assert!(!on("isolcpus=managed_irq,domain,1-7").contains("leaves none"));
-        assert!(on("nohz_full=0-3").contains("the kernel clears it from the list"));
+        assert!(on("nohz_full=0-3").contains("the kernel removes it from the list"));
     }
 
     proptest! {

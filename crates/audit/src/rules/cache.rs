@@ -279,10 +279,10 @@ mod tests {
         for mounts in ["none / ext4 rw 0 0\n", MOUNTED] {
             let off = judge(85, "quiet", mounts);
             assert_eq!(off.verdict, crate::Verdict::Warn);
-            assert!(off.found.starts_with("the kernel has switched cache allocation off, as on all Xeons of model 85"));
+            assert!(off.found.starts_with("the kernel has disabled cache allocation, as on all Xeons of model 85"));
             assert!(off.for_good[0].contains("rdt=l3cat") && off.now[0].starts_with("# nothing"), "{off:?}");
             assert!(off.cost.is_some_and(|cost| cost.contains("SKZ18")));
-            assert!(judge(106, "rdt=cmt,!l3cat", mounts).found.starts_with("rdt=!l3cat has switched"));
+            assert!(judge(106, "rdt=cmt,!l3cat", mounts).found.starts_with("rdt=!l3cat has disabled"));
         }
         for (model, line) in [(85, "rdt=l3cat,mba"), (106, "quiet"), (106, "rdt=!l3cat,l3cat")] {
             assert_eq!(judge(model, line, MOUNTED).verdict, crate::Verdict::Pass, "{model} {line}");

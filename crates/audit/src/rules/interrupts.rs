@@ -223,11 +223,11 @@ const PINNED: &str = "The scheduler moves no thread onto these CPUs, so the appl
 /// (kernel/irq/irqdesc.c, free_desc), so what is counted is the least.
 fn with_others(mut judgement: Judgement, interrupts: u64) -> Judgement {
     judgement.found.push_str(&format!(
-        "; the present network devices raised {interrupts}, so most NET_RX came from repeated polls, virtual \
+        "; the present network devices raised {interrupts} interrupts here, so most NET_RX came from repeated polls, virtual \
          interfaces or RPS"
     ));
     judgement
-        .see_as(format!("{interrupts} of network devices on these CPUs"), "/proc/interrupts")
+        .see_as(format!("{interrupts} interrupts of network devices on these CPUs"), "/proc/interrupts")
         .look(RPS)
         .now(ALL_TO_HOUSEKEEPING)
         .now(SENDERS)
@@ -470,13 +470,13 @@ mod tests {
             let judgement = of(on_3, class);
             assert_eq!((judgement.found.as_str(), judgement.now.len()), (counts, 0));
         }
-        let others = "; interrupts of the network devices that are there now counted 5: most NET_RX did not come from these, but from further polls, virtual interfaces or RPS";
+        let others = "; the present network devices raised 5 interrupts here, so most NET_RX came from repeated polls, virtual interfaces or RPS";
         let judgement = of("5", "0x020000");
         assert_eq!(judgement.found, format!("{counts}{others}"));
         // What no device brings stays where its interrupts leave.
         let (now, cost) = (judgement.now.join("\n"), judgement.cost.unwrap_or_default());
         assert!(now.contains("smp_affinity_list") && now.contains("rps_cpus"), "{now}");
-        assert!(cost.contains("housekeeping CPUs carry all interrupts") && cost.contains("pins its own"), "{cost}");
+        assert!(cost.contains("housekeeping CPUs handle all interrupts") && cost.contains("pin its own"), "{cost}");
     }
 
     /// telco-master: NET_TX is raised by senders of any interface, and no interrupt brings it.
@@ -489,10 +489,10 @@ mod tests {
             host.file("/proc/interrupts", &rows).file("/proc/softirqs", &table).judge("irq.softirq-iso").remove(0)
         };
         let only = of("0", 0, 90);
-        assert!(only.found.ends_with("the NET_TX are of packets that were sent from these CPUs"), "{}", only.found);
+        assert!(only.found.ends_with("the NET_TX are packets that were sent from these CPUs"), "{}", only.found);
         assert!(!only.now.concat().contains("rps_cpus") && !only.found.contains("RPS"), "{only:?}");
         let enough = of("5", 6, 90);
-        assert!(!enough.found.contains("NET_RX did not come") && !enough.found.contains("NET_RX are"), "{enough:?}");
+        assert!(!enough.found.contains("NET_RX came"), "{enough:?}");
     }
 
     /// telco-worker1: 11 directories of /proc/irq have no handler, and nothing comes by them.

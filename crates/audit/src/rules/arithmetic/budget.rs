@@ -191,13 +191,13 @@ pub(crate) mod tests {
         assert_eq!(
             reason,
             Some(
-                "a stop of the core at a change of frequency: the Intel P-state guide is about the 2nd and 3rd generation of Xeon Scalable (Cascade Lake, Ice Lake), not Skylake"
+                "stall of the core at a change of frequency: the Intel P-state guide is about the 2nd and 3rd generation of Xeon Scalable (Cascade Lake, Ice Lake), not Skylake"
             )
         );
         // The bounds and the generation are what it rests on.
         let seen: Vec<&str> = varies.evidence.iter().map(|seen| seen.value.as_str()).collect();
         assert!(seen.contains(&"1000 MHz") && seen.contains(&"3000 MHz") && seen.contains(&"CascadeLake"), "{seen:?}");
-        assert!(varies.found.contains("(not counted: idle states, for a thread that polls"), "{}", varies.found);
+        assert!(varies.found.contains("(not counted: idle states, because a thread that polls"), "{}", varies.found);
     }
 
     /// rome0 with a goal of 400 us, of which C2 takes 400: whatever else comes, less than half is left.
@@ -217,7 +217,7 @@ pub(crate) mod tests {
             assert_eq!(judgement.effect, Some(crate::Effect::Late(Nanos::from_micros(most))));
             let found = &judgement.found;
             assert!(
-                found.contains("(not counted: ") && found.ends_with("; less than half is left for work"),
+                found.contains("(not counted: ") && found.ends_with("; less than half of the goal is left for processing"),
                 "{found}"
             );
         }

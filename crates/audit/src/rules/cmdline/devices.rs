@@ -388,7 +388,7 @@ pub(crate) mod tests {
         let seen: Vec<&str> = judgement.evidence.iter().map(|seen| seen.value.as_str()).collect();
         assert_eq!(seen, ["0", "no hugepages= of 1 GB"]);
         let judgement = on_nodes(poll("quiet"), "3\n", "1\n").judge("cmd.hugepages").remove(0);
-        assert!(judgement.found.starts_with("4 pages of 1 GB are there"), "{judgement:?}");
+        assert!(judgement.found.starts_with("the host has 4 pages of 1 GB"), "{judgement:?}");
         let open = poll("quiet").judge("cmd.hugepages").remove(0);
         assert!(open.found.contains("not recorded") && open.evidence.len() == 1, "{open:?}");
     }

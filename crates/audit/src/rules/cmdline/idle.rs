@@ -515,10 +515,10 @@ pub(crate) mod tests {
         assert_eq!(judgement.cost.as_deref(), Some(super::UNWATCHED_COST));
         assert_eq!(bare("6.16.10", "tsc=nowatchdog").verdict, crate::Verdict::Pass);
         assert!(
-            bare("7.0.9", "quiet").found.starts_with("a timer checks the TSC twice a second, on all CPUs in turn: ")
+            bare("7.0.9", "quiet").found.starts_with("a timer checks the TSC twice per second, on all CPUs in turn: ")
         );
         let pinned = bare("7.1.0", "quiet");
-        assert!(pinned.found.starts_with("the boot CPU checks the TSC twice a second, and interrupts one further CPU"));
+        assert!(pinned.found.starts_with("the boot CPU checks the TSC twice per second, and each time interrupts one other CPU"));
         assert_eq!(pinned.for_good, ["tsc=nowatchdog"]);
         // What does not know the word, and what has a second timer, is asked for tsc=reliable, which says what it gives up.
         assert!(bare("5.3.9", "quiet").for_good.is_empty());

@@ -418,7 +418,7 @@ pub(crate) mod tests {
         let fix = |line: &str| with(line).judge("cmd.duplicate").remove(0).for_good;
         assert_eq!(fix("skew_tick=1 skew_tick=1"), ["remove one"]);
         let operated = "ostree=/ostree/boot.1/rhcos/1/0 tuned.non_isolcpus=3 skew_tick=1 skew_tick=1";
-        assert!(fix(operated)[0].starts_with("# nothing, where both are"), "{:?}", fix(operated));
+        assert!(fix(operated)[0].starts_with("# nothing, if both come"), "{:?}", fix(operated));
         // What changes nothing reboots nothing and costs nothing.
         let of = |line: &str| {
             let report = crate::audit(&with(line).facts(), &crate::Intent::default());

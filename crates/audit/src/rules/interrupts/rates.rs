@@ -383,7 +383,7 @@ pub(crate) mod tests {
         let host =
             host().isolated("2-3").file("/proc/interrupts", "     CPU0 CPU1 CPU2 CPU3\nLOC: 999 1000 1000 1001 x\n");
         let seen = host.judge("irq.rate-iso").remove(0).evidence.remove(0).value;
-        assert_eq!(seen, "LOC since boot: 1001 a CPU on isolated ones, 1000 on the others");
+        assert_eq!(seen, "LOC since boot: 1001 per isolated CPU, 1000 per other CPU");
     }
 
     /// kvm-guest-sno: counts since boot do not show what the tick does; what keeps it, the command line tells.

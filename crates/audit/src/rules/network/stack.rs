@@ -315,7 +315,7 @@ pub(crate) mod tests {
     #[test]
     fn the_cpus_and_their_counts_are_named() {
         let judgements = softnet(3, 0).judge("net.softnet-drops");
-        assert_eq!(judgements[0].found, "3 packets did not fit into a backlog since boot");
+        assert_eq!(judgements[0].found, "3 packets were dropped because a backlog was full since boot");
         assert_eq!(judgements[0].evidence[0].value, "CPU 1: 3");
         let judgements = irq("irdma-ceq-3").judge("net.irdma");
         assert_eq!(

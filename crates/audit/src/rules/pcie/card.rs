@@ -391,7 +391,7 @@ pub(crate) mod tests {
         // Some of the CPUs are near: the others are named.
         assert!(
             said(two_cards().nic("ens3f0").isolated("2-4"))[0]
-                .contains("2 of 3 isolated CPUs are on its node 0 (2-3): run there what uses it; it is")
+                .contains("2 of 3 isolated CPUs are on its node 0 (2-3): run the card's application there; it is")
         );
         let judgement = two_cards().nic("ens3f0").judge("pci.numa-node").remove(0);
         let seen = judgement.evidence.iter().map(|seen| (seen.value.as_str(), seen.source.as_str()));
