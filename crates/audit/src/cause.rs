@@ -1,10 +1,9 @@
-//! Root causes: what several findings have in common, and one action mends.
+//! Root causes: what several findings have in common, and what one action fixes.
 
-/// The root cause of a finding. Findings of one cause are one story: they are shown together, and one action of
-/// "Do these first" mends them.
+/// The root cause of a finding. Findings with the same cause are shown together, and one action of "Do these first"
+/// fixes them.
 ///
-/// A rule names its cause; a judgement names another one where the rule looks at several
-/// ([`crate::Judgement::because`]).
+/// Each rule names its cause. A judgement names another one if its rule covers several ([`crate::Judgement::because`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum Cause {
@@ -116,7 +115,7 @@ impl Cause {
         self.texts().0
     }
 
-    /// What is the matter, as a heading.
+    /// The problem, as a heading.
     pub const fn problem(self) -> &'static str {
         self.texts().1
     }
@@ -126,8 +125,8 @@ impl Cause {
         self.texts().2
     }
 
-    /// Does what fixes it give up power, safety or a feature for latency, so that it waits until somebody says that latency
-    /// matters ([`crate::Context::has_intent`])? Single rules do too: [`crate::Fix::traded`].
+    /// Whether its fix trades power, safety or a feature for latency. Such a fix waits until someone says that latency
+    /// matters ([`crate::Context::has_intent`]). Single rules can trade too: [`crate::Fix::traded`].
     pub const fn trades(self) -> bool {
         matches!(
             self,

@@ -6,7 +6,7 @@ use host::facts::{CpuSet, KernelVersion, ResctrlGroup, Vendor};
 use crate::rules::common::see_parameter;
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
-/// The tables of this group.
+/// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[ALLOCATION];
 
 const KERNEL: &str = "Linux Documentation/filesystems/resctrl.rst";

@@ -16,7 +16,7 @@ use crate::{
     settled,
 };
 
-/// The tables of this group.
+/// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[SETTINGS, POWER];
 
 const VDU: &str = "OpenShift vDU reference configuration";

@@ -6,7 +6,7 @@ use host::Facts;
 
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, known};
 
-/// The tables of this group.
+/// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[SOURCE, tsc::RULES];
 
 /// The clock source.

@@ -13,7 +13,7 @@ const KUBERNETES: &str = "Kubernetes documentation, Control CPU Management Polic
 const NTO: &str = "openshift/cluster-node-tuning-operator, performance profile";
 const CRIO: &str = "CRI-O documentation, high performance hooks";
 
-/// The tables of this group.
+/// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[KUBELET, PODS];
 
 /// What the kubelet is told.

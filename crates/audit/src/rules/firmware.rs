@@ -7,7 +7,7 @@ use units::Nanos;
 use crate::rules::common::messages;
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
-/// The tables of this group.
+/// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[INTERRUPTS, STATE];
 
 const HARDWARE: &str = "Linux Documentation/core-api/real-time/hardware.rst";

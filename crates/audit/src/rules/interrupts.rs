@@ -14,7 +14,7 @@ use crate::rules::common::{ALL_TO_HOUSEKEEPING, QUEUES_STAY, enumerated, is_oper
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Verdict, known};
 use crate::{Hit, HitKind, hits};
 
-/// The tables of this group.
+/// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[WHERE, WHAT, rates::RULES, balance::RULES, queues::RULES];
 
 const ISOLATION: &str = "Linux Documentation/admin-guide/cpu-isolation.rst";

@@ -7,7 +7,7 @@ use units::Nanos;
 use crate::rules::common::listed;
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
-/// The tables of this group.
+/// The rule tables of this group, in the order of the report.
 pub const RULES: &[&[Rule]] = &[CONFIGURATION, RUNNING];
 
 const OTHER: Fix = Fix::boot("boot a kernel that is built with it");

@@ -367,7 +367,11 @@ fn sentences_say_what_the_recording_and_the_source_say() {
     assert!(span.cost().ends_with("Also changes CPUs 44-64, which share these cores."), "{}", span.cost());
     let goal = Some(audit::Goal { quantile: units::Quantile::P99_9, latency: units::Nanos::from_micros(400) });
     let Some(report) = audited("rome0", &Intent { goal, ..isolated("1-20,129-148") }) else { return };
-    says(&report, "math.latency-budget", &["warn", "C2 takes up to 400us", "less than half of the goal is left for processing"]);
+    says(
+        &report,
+        "math.latency-budget",
+        &["warn", "C2 takes up to 400us", "less than half of the goal is left for processing"],
+    );
     let own = report.findings.iter().find(|finding| finding.rule.id == "idle.pmqos-percpu").unwrap();
     assert!(!own.judgement.found.contains("need none"), "{}", own.judgement.found);
 }
@@ -438,10 +442,7 @@ fn findings_are_of_the_declared_card_and_of_what_was_counted() {
     says(
         &report,
         "irq.softirq-iso",
-        &[
-            "32623 NET_RX, 19 BLOCK and 4 NET_TX softirqs",
-            "the present network devices raised no interrupt here",
-        ],
+        &["32623 NET_RX, 19 BLOCK and 4 NET_TX softirqs", "the present network devices raised no interrupt here"],
     );
     let Some(report) = audited("genoa0", &of_use(&[], Some("28-36,92-100"))) else { return };
     says(

@@ -8,7 +8,7 @@ use super::terms::{absence, wake_up};
 use crate::rules::common::skipped;
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[Rule {
     id: "math.latency-budget",
     cause: Cause::Budget,
@@ -217,7 +217,8 @@ pub(crate) mod tests {
             assert_eq!(judgement.effect, Some(crate::Effect::Late(Nanos::from_micros(most))));
             let found = &judgement.found;
             assert!(
-                found.contains("(not counted: ") && found.ends_with("; less than half of the goal is left for processing"),
+                found.contains("(not counted: ")
+                    && found.ends_with("; less than half of the goal is left for processing"),
                 "{found}"
             );
         }

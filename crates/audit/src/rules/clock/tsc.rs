@@ -16,7 +16,7 @@ const READING: Magnitude = Magnitude {
     source: "general knowledge; the order of magnitude follows from an uncached device read",
 };
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "clk.tsc-flags",

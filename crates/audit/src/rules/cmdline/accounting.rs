@@ -8,7 +8,7 @@ use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, R
 const PARAMETERS: &str = "Linux Documentation/admin-guide/kernel-parameters.txt";
 const FLEXRAN: &str = "FlexRAN real-time platform slides (2018), kernel command line";
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.audit",

@@ -13,7 +13,7 @@ const SLIDES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and l
 /// The same, with the states of Ice Lake.
 const LATENCIES: &str = "Interrupt-mode DPDK slides (2017), table of C-states and latency; Linux drivers/idle/intel_idle.c, icx_cstates (C1 1 us, C6 170 us)";
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.idle-poll",
@@ -518,7 +518,11 @@ pub(crate) mod tests {
             bare("7.0.9", "quiet").found.starts_with("a timer checks the TSC twice per second, on all CPUs in turn: ")
         );
         let pinned = bare("7.1.0", "quiet");
-        assert!(pinned.found.starts_with("the boot CPU checks the TSC twice per second, and each time interrupts one other CPU"));
+        assert!(
+            pinned
+                .found
+                .starts_with("the boot CPU checks the TSC twice per second, and each time interrupts one other CPU")
+        );
         assert_eq!(pinned.for_good, ["tsc=nowatchdog"]);
         // What does not know the word, and what has a second timer, is asked for tsc=reliable, which says what it gives up.
         assert!(bare("5.3.9", "quiet").for_good.is_empty());

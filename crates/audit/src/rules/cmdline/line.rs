@@ -24,7 +24,7 @@ const UNKNOWN: Magnitude = Magnitude {
     ..SILENT
 };
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cmd.unknown-value",

@@ -17,7 +17,7 @@ pub(crate) const STOP: Nanos = Nanos::from_micros(12);
 /// Who says so.
 const STOP_SOURCE: &str = "Intel P-state guide 637284-001US, section 4";
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cpu.governor",

@@ -29,7 +29,7 @@ fn cost(context: &Context, cpus: &CpuSet) -> String {
     }
 }
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "idle.states",

@@ -7,7 +7,7 @@ use units::Nanos;
 use crate::rules::common::by_cpu;
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "cpu.throttle-count",

@@ -11,7 +11,7 @@ use crate::rules::common::enumerated;
 use crate::rules::{can_spare, cores};
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, Workload, known};
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "smt.state",

@@ -18,7 +18,7 @@ const RAMP: Magnitude = Magnitude {
     source: "Linux Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst names the mechanism; the size is general knowledge",
 };
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "unc.sysfs-range",

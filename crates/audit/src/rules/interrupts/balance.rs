@@ -15,7 +15,7 @@ use crate::{
 
 const IRQBALANCE: &str = "irqbalance(1), section ENVIRONMENT VARIABLES";
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "irq.irqbalance-running",

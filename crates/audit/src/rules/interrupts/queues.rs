@@ -15,7 +15,7 @@ use crate::{
 
 const SLIDES: &str = "Interrupt-mode DPDK slides (2017)";
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "irq.numa",

@@ -12,7 +12,7 @@ const FAULT: Magnitude = Magnitude {
     source: "general knowledge of disks' latency",
 };
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "mem.numa-balancing",

@@ -17,7 +17,7 @@ const PAUSE: Magnitude = Magnitude {
     source: "IEEE 802.3, Annex 31B",
 };
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.pause",

@@ -18,7 +18,7 @@ const IPI: Magnitude = Magnitude {
     source: "Linux Documentation/networking/scaling.rst names the interrupt; the size is general knowledge",
 };
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.queues",

@@ -6,7 +6,7 @@ use crate::rules::interfaces::{by_link, frame_time, gigabits};
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Subject, Verdict, known};
 use units::Nanos;
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.mtu",

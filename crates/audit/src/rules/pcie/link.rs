@@ -13,7 +13,7 @@ const DPDK: &str = "DPDK guide Getting Started for Linux, How to get best perfor
 const TUNE: &str = "Mellanox mlnx-tools, mlnx_tune";
 const SPEC: &str = "PCI Express Base Specification 5.0";
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "pci.link",

@@ -6,7 +6,7 @@ use units::{BitRate, Nanos};
 use crate::rules::interfaces::{by_link, gigabits, offered};
 use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, Rule, Skip, Subject, known};
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "nic.carrier",

@@ -15,7 +15,7 @@ const FLEXRAN: &str = "FlexRAN real-time platform slides (2018)";
 /// This many are named.
 const NAMED: usize = 5;
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "usr.threads-on-iso",

@@ -9,7 +9,7 @@ use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, R
 
 const CGROUP: &str = "Linux Documentation/admin-guide/cgroup-v2.rst";
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "usr.cpuset-partition",

@@ -14,7 +14,7 @@ const NO_HZ: &str = "Linux Documentation/timers/no_hz.rst";
 /// This many are named.
 const NAMED: usize = 5;
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "kthr.unbound-on-iso",

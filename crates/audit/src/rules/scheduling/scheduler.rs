@@ -10,7 +10,7 @@ use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, R
 const FLEXRAN: &str = "FlexRAN real-time platform slides (2018)";
 const RT_GROUP: &str = "Linux Documentation/scheduler/sched-rt-group.rst";
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "sched.rt-throttle",

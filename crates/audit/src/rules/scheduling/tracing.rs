@@ -14,7 +14,7 @@ const FROM_OTHERS: [&str; 2] = ["CAL", "TLB"];
 /// loaded asks all CPUs some ten times.
 const MANY_A_SECOND: u64 = 10;
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "trace.active",

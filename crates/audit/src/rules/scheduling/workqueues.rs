@@ -7,7 +7,7 @@ use crate::{Applies, Cause, Context, Fix, Group, Judged, Judgement, Magnitude, R
 
 const WORKQUEUE: &str = "Linux Documentation/core-api/workqueue.rst";
 
-/// The rules.
+/// The rules of this file, in the order of the report.
 pub const RULES: &[Rule] = &[
     Rule {
         id: "wq.global-cpumask",
